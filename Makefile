@@ -33,8 +33,9 @@ setup: $(VENV)/.installed ## install everything that development needs into .ven
 .PHONY: brokers
 brokers: setup ## fetch the real brokers, JMS clients, Helm and what the image is built of into the cache, once per machine
 	@# Helm is compiled while Maven waits for the network.
-	PYTHONPATH=tests $(BIN)/python -m support.helm & PYTHONPATH=tests $(BIN)/python -m support.maven; code=$$?; wait; exit $$code
-	@PYTHONPATH=tests $(BIN)/python -m support.image || { echo "tests that are marked image can't run" >&2; [ -z "$$TESTS_MUST_RUN" ]; }
+	PYTHONPATH=tests $(BIN)/python -m support.deployment.helm & PYTHONPATH=tests $(BIN)/python -m support.maven; code=$$?; wait; exit $$code
+	PYTHONPATH=tests $(BIN)/python -m support.write_class_archives
+	@PYTHONPATH=tests $(BIN)/python -m support.deployment.image || { echo "tests that are marked image can't run" >&2; [ -z "$$TESTS_MUST_RUN" ]; }
 
 .PHONY: image
 image: ## build the container image by docker, podman or buildah, also with the journal's packages; REGISTRY=host/team pushes them
@@ -52,15 +53,21 @@ wheels: ## build a wheelhouse to publish: dist/wheels with our wheel and python-
 check: setup ## format, lint, types, import contracts, tests without brokers (fast)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	@# Each keeps one processor busy.
+	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports; code=$$?; wait $$types && exit $$code
 	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
 
 .PHONY: test
 test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=4
-	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation
-	@# Why by themselves: they keep both processors busy, or measure memory.
-	$(PYTEST) $(TIER) tests/pipeline tests/bench tests/chaos tests/soak
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench
+	@# Why apart: they make much load of their own.
+	$(PYTEST) $(TIER) --numprocesses 2 --dist loadfile tests/chaos
+	@# Why alone: they measure memory.
+	$(PYTEST) $(TIER) tests/soak
+
+.PHONY: versions
+versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one
+	PYTHONPATH=tests $(BIN)/python -m support.compatibility $(ONLY)
 
 .PHONY: proof
 proof: brokers ## everything at length, before a release: each broker version, chaos, soak, fuzz, Kubernetes, ...; one report; ONLY=chaos,soak
@@ -74,9 +81,9 @@ test-times: ## make test, then a table for each folder: processor time, waiting,
 .PHONY: kubernetes
 kubernetes: brokers ## the chart on a real cluster, pods killed under load; the first run builds Kubernetes (minutes); root
 	deploy/prepare-cluster
-	PYTHONPATH=tests $(BIN)/python -m support.kubernetes_programs
+	PYTHONPATH=tests $(BIN)/python -m support.deployment.kubernetes_programs
 	PYTHONPATH=tests $(BIN)/python -m kubernetes.images
-	PYTHONPATH=tests $(BIN)/python -m support.sealed env $(PYTEST) -s tests/kubernetes
+	PYTHONPATH=tests $(BIN)/python -m support.machine.sealed env $(PYTEST) -s tests/kubernetes
 
 $(PLAIN)/.installed: pyproject.toml deploy/requirements/runtime-plain.txt deploy/requirements/build.txt $(shell find sidecar plugins -type f -not -name '*.pyc')
 	$(PYTHON) -m venv $(PLAIN)
@@ -90,7 +97,7 @@ demo: $(PLAIN)/.installed ## poison messages on a real broker: watch them die, w
 
 .PHONY: screenshots
 screenshots: setup ## take the pictures of the console for the README again
-	PYTHONPATH=tests $(BIN)/python -m support.screenshots
+	PYTHONPATH=tests $(BIN)/python -m support.web.screenshots
 
 .PHONY: oracle
 oracle: brokers ## compare decisions with the brokers' own Java classes
@@ -135,6 +142,7 @@ reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
 	$(BIN)/python deploy/chart.py
 	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml
+	$(BIN)/python deploy/runbooks_page.py > sidecar/amqsidecar/http/console/static/runbooks.html
 	$(BIN)/python deploy/monitoring/dashboard.py > helm/amqsidecar/files/dashboard.json
 
 .PHONY: site
@@ -149,6 +157,14 @@ matrix: brokers ## what each wire carries, measured on real brokers: the record 
 .PHONY: field
 field: brokers ## what a newcomer meets on stock brokers, written down from real runs
 	PYTHONPATH=tests $(BIN)/python -m field.field
+
+.PHONY: newcomer
+newcomer: brokers ## the README's commands on an own stock broker of each kind, written down with the time of each; root
+	PYTHONPATH=tests $(BIN)/python -m field.newcomer
+
+.PHONY: interpreters
+interpreters: brokers ## the plain install and the demo on each supported Python that this machine has
+	PYTHONPATH=tests $(BIN)/python -m field.interpreters
 
 .PHONY: fresh-machine
 fresh-machine: ## make demo as an unprivileged user with an empty cache and few programs, with the time of each step

@@ -6,17 +6,18 @@ import re
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 from support import needs
-from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.postgres_server import PostgresServer
-from support.scheduling import rank_of
+from support.brokers.real import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
+from support.scheduling import rank_of, scheduler_for
+from support.stores.postgres_server import PostgresServer
 from support.timing import VARIABLE, Timing
+from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
 POSTGRES_FIXTURES = {"postgres", "postgres_url"}
@@ -24,6 +25,8 @@ POSTGRES_FIXTURES = {"postgres", "postgres_url"}
 # Why: how long an example takes says nothing on a machine that is busy with brokers.
 settings.register_profile("amqsidecar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("amqsidecar")
+
+B = TypeVar("B", bound=Broker)
 
 log_offsets = pytest.StashKey[dict[Broker, int]]()
 
@@ -40,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure where the time goes, if asked to (support/timing.py)."""
     if path := os.environ.get(VARIABLE):
         config.pluginmanager.register(Timing(Path(path).absolute()))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests out among workers by `support.scheduling`."""
+    return scheduler_for(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,7 +118,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _running(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Broker]:
+def _running(broker: B, request: pytest.FixtureRequest) -> Iterator[B]:
     if request.config.getoption("--keep-brokers"):
         broker.keep_folder()
     with broker:
@@ -120,19 +128,19 @@ def _running(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Broker]
 
 
 @pytest.fixture(scope="session")
-def classic_5(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def classic_5(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
     """ActiveMQ Classic 5.18.3 with stock settings."""
     yield from _running(ClassicBroker(CLASSIC_5), request)
 
 
 @pytest.fixture(scope="session")
-def classic_6(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def classic_6(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
     """ActiveMQ Classic 6.3.1 with stock settings."""
     yield from _running(ClassicBroker(CLASSIC_6), request)
 
 
 @pytest.fixture(scope="session")
-def artemis(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def artemis(request: pytest.FixtureRequest) -> Iterator[ArtemisBroker]:
     """Artemis with stock settings."""
     yield from _running(ArtemisBroker(), request)
 
@@ -140,13 +148,17 @@ def artemis(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(params=["classic_5", "classic_6"])
 def classic(request: pytest.FixtureRequest) -> ClassicBroker:
     """Each version of ActiveMQ Classic in turn."""
-    return request.getfixturevalue(request.param)
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, ClassicBroker)
+    return found
 
 
 @pytest.fixture(params=["classic_5", "classic_6", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
-    return request.getfixturevalue(request.param)
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Broker)
+    return found
 
 
 @pytest.fixture(scope="session")

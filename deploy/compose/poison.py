@@ -1,10 +1,10 @@
-"""An application that fails: `poison.py URL` sends an order every two seconds and works on them.
+"""An application that fails: it sends an order to BROKER_URL every two seconds, and works on them.
 
 Half of them succeed at once, others at the second or third attempt, and one of ten never. It knows
 nothing of the sidecar: it rejects what it can't do, and takes what comes.
 """
 
-import sys
+import os
 import time
 from collections import Counter
 from itertools import count
@@ -64,7 +64,7 @@ class Application:
 
 
 def main() -> None:
-    application = Application(sys.argv[1])
+    application = Application(os.environ["BROKER_URL"])
     while True:
         try:
             application.run()

@@ -421,7 +421,7 @@ DASHBOARD = (
                         f" (amqsidecar_build_info{{{PICKED}}})",
                     )
                 ],
-                help="Who runs what.",
+                help="Version of each instance.",
                 width=8,
             ),
             Panel(

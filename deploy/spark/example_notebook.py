@@ -17,7 +17,7 @@ from amqsidecar.pipeline.sources.datasource import register
 from amqsidecar.pipeline.sources.events import read_events
 
 JOURNAL = os.environ.get("JOURNAL", "/var/lib/amqsidecar/journal")
-BROKER_URL = os.environ.get("BROKER_URL", "")  # such as amqp://reader@broker:5672
+BROKER_URL = os.environ.get("BROKER_URL", "")  # such as artemis://reader@broker:61616
 PASSWORD_FILE = os.environ.get("PASSWORD_FILE", "")
 QUEUE = os.environ.get("QUEUE", "DLQ")
 

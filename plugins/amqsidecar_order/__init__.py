@@ -1,10 +1,10 @@
 """Gate `order`: the messages of one group go in the order of their first death, one at a time.
 
-Who stands first in the schedule the store tells; the gate remembers of each group what is *out*:
-re-sent, and not long enough ago to be sure that it doesn't come back. What comes back stands first
-again, because it died first. So the gate needs no word of who came back, and forgets a group
-`verdict_ms` after the last re-send. What was out before it was made it can't know: then the first
-of a group waits as if one were.
+The store names the first message of a group in the schedule; the gate remembers which messages of
+each group are *out*: re-sent, and not long enough ago to be sure that they don't come back. A
+message that comes back is first again, because it died first. So the gate needs no report of
+returns, and forgets a group `verdict_ms` after its last re-send. It can't know what was out before
+it was made: then the first of a group waits as if one were.
 """
 
 from dataclasses import dataclass

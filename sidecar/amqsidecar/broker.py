@@ -8,8 +8,8 @@ same bytes again, of which only what a redelivery must change is rewritten
 (`0003-bytes-instead-of-decoding.md`).
 
 Exactly once rests on the **token**: a private queue of the instance holds one message, the number
-of the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't
-receive the token doesn't own the instance.
+of the last committed cycle. Every broker transaction takes token k-1 and sends token k. A process
+that can't receive the token doesn't own the instance.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,6 +37,8 @@ PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
 
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
 PROPERTY_CAUSE = "amqsidecarCause"
+PROPERTY_RULES_DIGEST = "amqsidecarRules"
+"""On tokens: `rules_digest` of the sidecar that sent it; older programs sent none."""
 """In which a consumer may say why it gave a message up; a redelivery is without it."""
 
 
@@ -101,14 +103,14 @@ class BrokerDescription(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: the product.
-        version: as the broker words it; "" = not told.
-        encoding: how `Delivery.message` is encoded, such as `amqp/1.0`; only rows of the same
-            encoding can be sent over this link.
+        version: as the broker words it; "" = unknown.
+        encodings: how messages are encoded over this link, such as `amqp/1.0`; only rows of these
+            can be sent over it.
     """
 
     kind: BrokerKind
     version: str
-    encoding: str
+    encodings: tuple[str, ...]
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -118,13 +120,15 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         handle: the link's own reference; meaningless after the link is closed.
         source: the dead-letter queue it was found in.
         message: the encoded message, whole.
-        provenance: what it tells about its past.
+        provenance: its past, as far as the message records it.
+        encoding: of the message; one of `BrokerDescription.encodings`.
     """
 
     handle: object
     source: Destination
     message: bytes
     provenance: Provenance
+    encoding: str
 
 
 class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -143,6 +147,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         expiration_ms: final dead letters only: time to live from now; 0 = for ever.
         deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only a
             `MoveSession` carries it.
+        encoding: of the message; only links of several encodings ask for it.
     """
 
     destination: Destination
@@ -153,6 +158,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     redelivery_delay_ms: int
     expiration_ms: int = 0
     deliver_at_ms: int = 0
+    encoding: str = ""
 
 
 class IntakeQueue(msgspec.Struct, frozen=True):
@@ -187,11 +193,13 @@ class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
             broker does not say.
         is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
             False = its schedule has no sidecar: what waits there is not sent.
+        rules_digest: of the rules of the sidecar that sent it; "" = unknown.
     """
 
     instance: str
     sent_at_ms: int | None
     is_held: bool
+    rules_digest: str = ""
 
 
 class KeepsDelayed(Protocol):
@@ -252,15 +260,15 @@ class HeardDeaths(Protocol):
         """Return what died since the last call, in order; never blocks.
 
         A delivery's handle is None, and its source is where it died: the broker doesn't say into
-        which dead-letter queue it went. Its cause and its body are not told.
+        which dead-letter queue it went. Its cause and its body are unknown.
         """
         ...
 
 
 class HearsDeaths(Protocol):
-    """A link that can hear of each death as it happens, where the broker tells of them.
+    """A link that can hear of each death as it happens, where the broker announces them.
 
-    What died while nobody listened is not told.
+    Deaths while nobody listens are missed.
     """
 
     def listen(self) -> HeardDeaths:
@@ -282,6 +290,14 @@ class ListsQueues(Protocol):
         Raises:
             DiscoveryRefused: the broker does not tell; the message says what mends it.
             LinkLost: the connection is gone.
+        """
+        ...
+
+    def final_names(self) -> tuple[str, ...]:
+        """Return the names of the queues that end with the suffix of final dead-letter queues.
+
+        Raises:
+            As `queue_names`.
         """
         ...
 
@@ -393,7 +409,7 @@ class LookSession(Protocol):
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these destinations.
 
-        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
+        Left out is what has no counters: a topic, which is many queues, or a missing queue.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.
@@ -440,7 +456,8 @@ class IntakeSession(LookSession, Protocol):
 
         Args:
             queues: the dead-letter queues; wildcards allowed on Classic.
-            prefetch: deliveries that the broker may hand us ahead, over all queues at most.
+            prefetch: deliveries that the broker may hand us ahead, over all queues at most; Core
+                counts bytes instead, and `receive` then returns no more than these.
 
         Raises:
             QueueRefused: one can't be read; the error and its message name it. The others may or
@@ -450,6 +467,8 @@ class IntakeSession(LookSession, Protocol):
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks.
+
+        All of it is of one encoding; a link of several returns them in turn.
 
         Raises:
             LinkLost: the connection is gone.
@@ -545,7 +564,8 @@ class TakeSession(IntakeSession, Protocol):
         If the process dies inside, either all of it happened and the token is `token`, or none.
 
         Args:
-            accepts: deliveries of this link, each at most once; all in the order received.
+            accepts: deliveries of this link, each at most once; all in the order received, and of
+                one encoding with what is sent.
             sends: messages to send, unless `begin_sends` has begun with this very sequence; an
                 error's index refers to it.
             token: the new cycle number.
@@ -573,7 +593,8 @@ class MoveSession(IntakeSession, KeepsDelayed, Protocol):
         dead letters tell: what comes again was not moved.
 
         Args:
-            accepts: deliveries of this link, each at most once; all in the order received.
+            accepts: deliveries of this link, each at most once; all in the order received, and of
+                one encoding with what is sent.
             sends: what to send; an error's index refers to it.
 
         Raises:

@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class ClockStep(NamedTuple):
-    """What somebody did to the wall clock.
+    """A change of the wall clock.
 
     Attributes:
         by_ms: by how much it was set; negative = back, 0 = it was not set.

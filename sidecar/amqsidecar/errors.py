@@ -10,6 +10,7 @@ SidecarError                      never raised itself
 │   │   ├── QueueRefused          ... of one dead-letter queue
 │   │   └── DiscoveryRefused      ... of the question which dead-letter queues there are
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
+│   ├── NotHereYet                a message did not come out of its final queue in time
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
 ├── StoreError
 │   ├── StoreUnavailable          transient: the store can't be reached or written
@@ -120,6 +121,10 @@ class RemoteProtocolError(BrokerError):
     """The broker sent what its protocol does not allow."""
 
 
+class NotHereYet(BrokerError):
+    """A message did not come out of its final queue in time; it is still requested."""
+
+
 class UndecodableMessage(BrokerError):
     """A message can't be taken apart; it must be kept whole."""
 
@@ -141,7 +146,7 @@ class SchemaMismatch(StoreError):
 
 
 class NothingFound(SidecarError):
-    """What a person asked for is not there; says what is near."""
+    """A request names something that does not exist; the message names similar ones."""
 
 
 class JournalError(SidecarError):

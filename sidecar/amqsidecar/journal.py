@@ -124,7 +124,7 @@ def stream_of(folder_name: str) -> str | None:
 
 
 def segment_file(name: str) -> SegmentFile | None:
-    """Return what a name of a file says; None = it is no file of segments."""
+    """Parse the name of a file; None = it is no file of segments."""
     match = _FILE_NAME.fullmatch(name)
     if match is None or int(match[1]) > int(match[2]):
         return None
@@ -179,7 +179,7 @@ def gaps(files: Sequence[SegmentFile]) -> list[tuple[int, int]]:
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment holds, fixed before its file is written.
+    """The content of a segment, fixed before its file is written.
 
     Attributes:
         stream: letters, digits, `_` and `-`.
@@ -193,7 +193,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxLag(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not in the journal yet.
+    """The events that are not in the journal yet.
 
     Attributes:
         events: how many events of finished cycles and actions have no written segment.
@@ -261,5 +261,5 @@ class Outbox(Protocol):
         ...
 
     def outbox_lag(self) -> OutboxLag:
-        """Return what is not written yet; costs no scan of the history."""
+        """Return the events that are not written yet; costs no scan of the history."""
         ...

@@ -8,17 +8,18 @@ none.
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.row_changes import Act
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
+from amqsidecar.model.row_changes import RowChange
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.model.service_mark import ServiceMark
 
 
 class RowOrder(StrEnum):
@@ -59,15 +60,15 @@ class RowPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Select = Callable[[RowView, bytes], bool]
-"""Tells by a row and its encoded message whether an operation is about it."""
+"""Decides by a row and its encoded message whether an operation is about it."""
 
 
-class Sighting(NamedTuple):
+class MemberUpdate(NamedTuple):
     """A member of an operation was seen.
 
     Attributes:
         has_returned: False = it was re-sent; True = it died again.
-        destination: where it was sent to; None = nobody said.
+        destination: where it was sent to; None = unknown.
     """
 
     redelivery_id: str
@@ -106,15 +107,10 @@ class Tail(NamedTuple):
     position: str
 
 
-@runtime_checkable
 class Ledger(Protocol):
-    """The side of a store that people look at and act through; one object belongs to one thread."""
+    """The part of a schedule that people act through, and look at beside `ScheduleView`."""
 
     # Looking. Events of an unfinished cycle count nowhere yet.
-
-    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
-        """Return groups of which one died since, the latest death first, at most `limit`."""
-        ...
 
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
@@ -126,18 +122,6 @@ class Ledger(Protocol):
         """
         ...
 
-    def group_tallies(self) -> list[GroupTally]:
-        """Return how many rows there are by destination, state and cause group; scans no rows."""
-        ...
-
-    def exhausted_tallies(self) -> list[ExhaustedTally]:
-        """Return where exhausted messages are, the largest number first; scans no rows."""
-        ...
-
-    def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates delay beyond a time, the largest number first."""
-        ...
-
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         ...
@@ -146,13 +130,6 @@ class Ledger(Protocol):
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
         """Return rows that the filter hits; looks at a bounded number of rows only."""
-        ...
-
-    def messages_called(self, message_id: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, waiting ones first.
-
-        Reads all rows and the whole history: for commands, not for screens.
-        """
         ...
 
     def tail(self) -> str:
@@ -180,30 +157,14 @@ class Ledger(Protocol):
         """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
         ...
 
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = there is none of this number."""
-        ...
-
     def operations(self, limit: int, before: int | None = None) -> list[Operation]:
         """Return operations, the newest first, only those with a number below `before`."""
-        ...
-
-    def open_operations(self) -> list[Operation]:
-        """Return operations that are running, and all others with members without an outcome."""
-        ...
-
-    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
-
-        Raises:
-            KeyError: there is none of this number.
-        """
         ...
 
     def step_operation(
         self,
         number: int,
-        act: Act,
+        change: RowChange,
         select: Select | None,
         limit: int,
         progress: Callable[[Operation], Operation],
@@ -221,9 +182,9 @@ class Ledger(Protocol):
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            act: what becomes of a row; None = it is left as it is.
+            change: what becomes of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
-            limit: change at most so many rows.
+            limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
                 counts set; what it returns is kept. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
@@ -244,7 +205,7 @@ class Ledger(Protocol):
         Args:
             number: of the operation; if nothing of it is being undone, nothing is done.
             event_of: the event of each row that came back.
-            limit: put back at most so many.
+            limit: maximum rows put back.
             progress: called in the transaction with the operation after the step, `restored` set;
                 what it returns is kept.
         """
@@ -272,10 +233,10 @@ class Ledger(Protocol):
         """Return the position up to which members were looked for; None = never."""
         ...
 
-    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
         """Note what was seen of members, and up to where events were read; durable together.
 
-        Ids of no open member are left out. Only what lies after the member's change counts. Adds to
+        Ids without an open member are left out, and updates before the member's change. Adds to
         `resent` and `came_back` of the operations.
         """
         ...
@@ -311,10 +272,6 @@ class Ledger(Protocol):
         """Keep what was seen; of each destination at most one a minute, the latest."""
         ...
 
-    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return what was seen of a destination in [from, until), the oldest first."""
-        ...
-
     # Notes.
 
     def add_note(self, note: GroupNote) -> None:
@@ -329,6 +286,20 @@ class Ledger(Protocol):
         """Return the latest note of each group, the latest first, at most `limit`."""
         ...
 
+    # Services.
+
+    def add_service_mark(self, mark: ServiceMark) -> None:
+        """Keep what a service did; of each instance the latest `MARKS_KEPT`. Durable."""
+        ...
+
+    def service_marks(self, limit: int) -> list[ServiceMark]:
+        """Return what services did, the latest first, at most `limit`."""
+        ...
+
+    def latest_starts(self) -> list[ServiceMark]:
+        """Return the latest start of each instance, the latest first."""
+        ...
+
     # Retention.
 
     def forget_ledger(
@@ -340,6 +311,7 @@ class Ledger(Protocol):
         five minutes; those that lie far before it wait for their hour.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each; and such notes whose group is gone.
+        that lie before are removed, at most `limit` of each; and such notes whose group is gone,
+        and service marks, but for the latest of each instance that the store knows.
         """
         ...

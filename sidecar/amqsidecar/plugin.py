@@ -41,7 +41,7 @@ class Decider(Protocol):
     """A compiled set of rules; pure, total and deterministic for a given chance."""
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return what happens to a dead letter; None = not mine, ask the next in the chain.
+        """Return the decision on a dead letter; None = none, the next in the chain decides.
 
         Args:
             dead_letter: what the rules may look at.
@@ -73,13 +73,13 @@ class Plugin(Protocol):
 
 
 class Gate(Protocol):
-    """What due redeliveries pass; knows only what its methods receive, and forgets at exit.
+    """Holds due redeliveries back; its state is only what its methods receive, and is not stored.
 
     One thread asks it. It keeps a bounded memory, whatever the number of destinations.
     """
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what it does with redeliveries to a destination; None = nothing."""
+        """Return a description of its effect on redeliveries to a destination; None = no effect."""
         ...
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:

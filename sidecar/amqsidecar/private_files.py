@@ -24,6 +24,14 @@ def open_private(path: Path, flags: int) -> int:
     return file
 
 
+def private_opener(path: str, flags: int) -> int:
+    """Return what `open` needs for a file that only its owner can read if it is new.
+
+    Why one that is there keeps its mode: it may be a device.
+    """
+    return os.open(path, flags, 0o600)
+
+
 def mend(path: Path) -> None:
     """Take from others what they may do to a file or folder; nothing where it is not there.
 

@@ -1,4 +1,4 @@
-"""The store contract: the persistent schedule, its cycles, and the history of events.
+"""The store contract: what cycles need of a schedule.
 
 A row that was taken in cycle k counts only once cycle k is finished; a row that was sent in cycle k
 is removed when it is finished. So an undone cycle leaves no trace. All writes of one `transaction`
@@ -12,7 +12,8 @@ from typing import Final, Protocol, runtime_checkable
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.row_changes import Act
+from amqsidecar.model.operation import Operation
+from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     DueRow,
     GroupPlace,
@@ -24,6 +25,9 @@ from amqsidecar.model.schedule import (
     TakenRow,
     Tally,
 )
+
+LEASE_S: Final = 30
+"""Time without a heartbeat after which an instance of a shared store is free for others."""
 
 ReportProgress = Callable[[int, int], None]
 """Called after each durable step of an action with the rows it examined, and those it changed.
@@ -41,7 +45,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at_once_bytes: bytes of messages that one cycle may take; one message may be larger. 0 =
-            nothing is to be taken: what is left is for sending and for what makes space.
+            nothing is to be taken: the rest is for sending and for freeing space.
         reason: why nothing is to be taken, as a sentence; "" = it may.
     """
 
@@ -72,7 +76,7 @@ class StoreTransaction(Protocol):
         ...
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """Nobody knows: what the cycle took waits, what it sent waits again."""
+        """The outcome is unknown: what the cycle took waits, what it sent waits again."""
         ...
 
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
@@ -148,7 +152,7 @@ class StoreTransaction(Protocol):
         ...
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
         ...
 
 
@@ -160,7 +164,7 @@ class KnowsGroups(Protocol):
         """Return where rows stand in their groups; those without a group are left out.
 
         Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
-        doesn't. Who dies again keeps its place.
+        doesn't. A message that dies again keeps its place.
 
         Args:
             ids: rows out of `claim_due`.
@@ -168,14 +172,75 @@ class KnowsGroups(Protocol):
         ...
 
 
-class Store(Protocol):
-    """A persistent schedule; one object belongs to one thread."""
+class Rows(Protocol):
+    """The waiting messages and the state of a schedule, in a store or in a broker."""
 
-    def open(self) -> StoreState:
-        """Open, create where missing, and say where things stand.
+    def state(self) -> StoreState:
+        """Return where things stand now.
 
         Raises:
-            StoreUnavailable: it can't be opened.
+            StoreUnavailable: it can't be read.
+        """
+        ...
+
+    def next_due_ms(self) -> int | None:
+        """Return the earliest due time of a waiting row; None = nothing waits."""
+        ...
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog."""
+        ...
+
+    def tallies(self) -> list[Tally]:
+        """Return how many rows there are by destination and state; costs no scan of the rows."""
+        ...
+
+    def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
+        """Return rows by number, only those with a number above `after_id`."""
+        ...
+
+    def count_rows(self, row_filter: RowFilter) -> int:
+        """Return how many rows the filter hits."""
+        ...
+
+    def message(self, row_id: int) -> bytes | None:
+        """Return the encoded message of a row; None = no such row, or the broker has it."""
+        ...
+
+    def history(self, redelivery_id: str) -> list[AnyEvent]:
+        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return how much space the store takes on its medium."""
+        ...
+
+    def room(self) -> Room:
+        """Return whether there is space to take dead letters; cheap, asked before each cycle.
+
+        A store that the service holds also keeps its reserve: space that gives way where the medium
+        is full, so that sending, discarding and housekeeping go on.
+
+        Raises:
+            StoreUnavailable: the store can't be reached.
+        """
+        ...
+
+    def instances(self) -> Sequence[InstanceView]:
+        """Return all that share the schedule, the oldest first; empty = it is not shared."""
+        ...
+
+
+class Store(Rows, Protocol):
+    """The part of a schedule that cycles need; one object belongs to one thread."""
+
+    def reopen(self) -> StoreState:
+        """Close and open again, as the same instance where it is still free.
+
+        The way on after an error of the store: what was committed then shows.
+
+        Raises:
+            StoreUnavailable: it can't be opened. Only `reopen` and `close` may be called then.
             SchemaMismatch: it was written by an unknown version.
         """
         ...
@@ -199,26 +264,6 @@ class Store(Protocol):
         """Return the first of `count` consecutive row numbers that were never used before."""
         ...
 
-    def next_due_ms(self) -> int | None:
-        """Return the earliest due time of a waiting row; None = nothing waits."""
-        ...
-
-    def holds(self) -> dict[str, int]:
-        """Return for each source ever seen how many more of its dead letters are backlog."""
-        ...
-
-    def tallies(self) -> list[Tally]:
-        """Return how many rows there are by destination and state; costs no scan of the rows."""
-        ...
-
-    def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
-        """Return rows by number, only those with a number above `after_id`."""
-        ...
-
-    def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many rows the filter hits."""
-        ...
-
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
         """Return the rows of these messages that lie in their final queues, none in flight.
 
@@ -230,19 +275,17 @@ class Store(Protocol):
         """Return exhausted rows by what becomes of them, by number, none in flight."""
         ...
 
+    def returned(self, limit: int) -> list[RowView]:
+        """Return exhausted rows that go back to their final queues, by due time, then number."""
+        ...
+
     def count_recalled(self, recall: Recall) -> Mapping[str, int]:
         """Return how many rows of this kind lie in each final queue."""
         ...
 
-    def message(self, row_id: int) -> bytes | None:
-        """Return the encoded message of a row; None = no such row, or the broker has it."""
-        ...
-
-    def history(self, redelivery_id: str) -> list[AnyEvent]:
-        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
-        ...
-
-    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
+    def change(
+        self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched
+    ) -> int:
         """Change the rows that match the filter for a person's action; returns how many.
 
         Rows in flight are left. Done in small steps, each durable with its events, that cycles of
@@ -251,7 +294,7 @@ class Store(Protocol):
 
         Args:
             row_filter: which rows.
-            act: what becomes of a row; None = it is left as it is. It may be asked again of a row.
+            change: what becomes of a row; None = it is left. It may be asked again of a row.
             progress: called after each step.
         """
         ...
@@ -271,31 +314,11 @@ class Store(Protocol):
         """Give a little unused space back to the medium; returns whether there is more to give."""
         ...
 
-    def size_bytes(self) -> int:
-        """Return how much space the store takes on its medium."""
-        ...
-
-    def room(self) -> Room:
-        """Return whether there is space to take dead letters; cheap, asked before each cycle.
-
-        A store that the service holds also keeps its reserve: space that gives way where the medium
-        is full, so that sending, discarding and housekeeping go on.
-
-        Raises:
-            StoreUnavailable: it can't be told.
-        """
-        ...
-
-
-@runtime_checkable
-class SharedStore(Store, Protocol):
-    """A store that several processes use at once, each as an instance of its own, by a lease."""
-
     def keep(self) -> None:
-        """Give a sign of life when it is time; called more often than every third of the lease.
+        """Give a sign of life when it is time; called more often than every third of a lease.
 
         Raises:
-            StoreUnavailable: another process took the instance over; `open` takes another one.
+            StoreUnavailable: another process took the instance over; `reopen` takes another one.
         """
         ...
 
@@ -303,29 +326,14 @@ class SharedStore(Store, Protocol):
         """Return instances without an owner whose last cycle is unsettled."""
         ...
 
-    def instances(self) -> Sequence[InstanceView]:
-        """Return all instances, the oldest first."""
+    def open_operations(self) -> list[Operation]:
+        """Return operations that are running, and all others with members without an outcome."""
         ...
 
+    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
+        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
 
-class BrokerSchedule(Protocol):
-    """What can be done to messages that wait in a broker which keeps the schedule itself.
-
-    Done in small steps; interrupted, calling it again does the rest.
-    """
-
-    def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
-        """Make the broker deliver messages now; parked ones are left."""
-        ...
-
-    def cancel(self, row_filter: RowFilter, suffix: str, progress: ReportProgress) -> None:
-        """Move messages to the final dead-letter queue of their address.
-
-        If the process dies inside, some are there and appear at their old time.
-
-        Args:
-            row_filter: which messages.
-            suffix: the final dead-letter queue is that of the address plus this.
-            progress: called after each step.
+        Raises:
+            KeyError: there is none of this number.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a link offers to a doctor beyond the link contract; each part may be missing."""
+"""Additions to the link contract for doctor; each part is optional."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -46,7 +46,7 @@ class TellsResendEffects(Protocol):
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]], /
     ) -> Mapping[str, Sequence[SideEffect]]:
-        """Return what else the broker does with redeliveries to the queues of each address.
+        """Return further effects of the broker on redeliveries to the queues of each address.
 
         Args:
             settings_of: address to its merged settings.
@@ -61,7 +61,7 @@ class ListsMessages(Protocol):
     """Trials that see what their link can't browse (Artemis over STOMP)."""
 
     def list_messages(self, queue: IntakeQueue, at_most: int, /) -> Sequence[Delivery]:
-        """Return what the broker tells of messages, without their bodies.
+        """Return messages as the broker describes them, without their bodies.
 
         Raises:
             BrokerRefused: it does not tell.
@@ -104,7 +104,7 @@ class TellsDisk(Protocol):
 
 
 class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
-    """What trials can tell beyond their contract; None = they can't.
+    """Optional parts of trials; None = not supported.
 
     Attributes:
         roles: who may do what, and what a queue is.
@@ -126,7 +126,7 @@ class Trials(Protocol):
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """The optional parts of these trials."""
         ...
 
     @property
@@ -155,14 +155,14 @@ class Trials(Protocol):
         ...
 
     def broker_ms(self) -> int | None:
-        """Return the broker's clock at a moment since the link was opened; None = not told."""
+        """Return the broker's clock at a moment since the link was opened; None = unknown."""
         ...
 
     def would_leave(self, queue: IntakeQueue, /) -> tuple[LeftBehind, ...]:
-        """Return what a run would leave of a dead-letter queue; () = nothing.
+        """Return the messages that a run would leave in a dead-letter queue; () = none.
 
         Raises:
-            BrokerRefused: it can't be told; the sentence says why.
+            BrokerRefused: it is unknown; the sentence says why.
         """
         ...
 
@@ -171,7 +171,7 @@ class ExaminedSession(LookSession, Protocol):
     """A session that only looks, over which rights can be tried."""
 
     def trials(self) -> Trials:
-        """Return what tries them."""
+        """Return the trials of this session."""
         ...
 
 

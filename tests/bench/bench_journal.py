@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from bench.dead_letters import DeadLetters, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
-from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
-from support.maven import CLASSIC_6
+from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.versions import CLASSIC_6
 
 EVENTS_PER_MESSAGE = 3
 SEGMENTS = 6

@@ -130,7 +130,8 @@ def measure(job: str, journal: Path, events: int, *, is_skewed: bool) -> Run:
         said = log.read().decode().splitlines()
     if process.returncode:
         raise RuntimeError(f"{job} with {events} events ended with {process.returncode}: {said}")
-    return Run(job, events, *json.loads(said[-1]), peak / MIB, os.getloadavg()[0])
+    seconds, cpu_s = json.loads(said[-1])
+    return Run(job, events, seconds, cpu_s, peak / MIB, os.getloadavg()[0])
 
 
 def run_inside(

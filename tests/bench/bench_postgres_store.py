@@ -13,7 +13,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.stores.postgres.database import QUERIES
 from amqsidecar.stores.postgres.store import PostgresStore
 from bench.bench_sqlite_store import FAR_MS, bench_all
-from support.postgres_server import PostgresServer
+from support.stores.postgres_server import PostgresServer
 
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 EXPLAINED = {"claim_due": {"now_ms": FAR_MS * 3, "limit": 1_000}, "next_due": {}}

@@ -24,7 +24,7 @@ from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.store import Store, StoreTransaction
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import resent, scheduled, taken_row, took
+from support.stores.rows import resent, scheduled, taken_row, took
 
 FAR_MS = 10_000_000
 WARM_UP_CYCLES = 6  # PostgreSQL plans a statement for good after some uses.
@@ -97,7 +97,7 @@ def cycle(
 
 
 def bench_cycles(store: Store, batch: int, cycles: int, waiting: int, body: bytes) -> None:
-    store.open()
+    store.reopen()
     number = fill(store, waiting, body)
     warm_up = Stages()
     for is_owed in (False, *[True] * WARM_UP_CYCLES):
@@ -119,8 +119,8 @@ def bench_cycles(store: Store, batch: int, cycles: int, waiting: int, body: byte
 
 
 def fill(store: Store, waiting: int, body: bytes) -> int:
-    """Let so many messages wait; returns the number of the last finished cycle."""
-    number = store.open().cycle
+    """Fill the store with this many waiting messages; return the last finished cycle."""
+    number = store.reopen().cycle
     left = waiting
     while left:
         count = min(left, 5_000)
@@ -135,7 +135,7 @@ def fill(store: Store, waiting: int, body: bytes) -> int:
 
 
 def bench_claims(store: Store, waiting: Sequence[int], body: bytes) -> None:
-    store.open()
+    store.reopen()
     filled = 0
     for count in waiting:
         fill(store, count - filled, body)
@@ -166,7 +166,7 @@ def bench_reads(store: Store) -> str:
 
 
 def bench_actions(store: Store, rows: int, body: bytes) -> None:
-    store.open()
+    store.reopen()
     fill(store, rows, body)
     for name, act in {
         "hold": row_changes.hold(FAR_MS, "bench"),
@@ -174,7 +174,7 @@ def bench_actions(store: Store, rows: int, body: bytes) -> None:
         "retry": row_changes.retry(FAR_MS, "bench"),
     }.items():
         began = time.perf_counter()
-        changed = store.act(RowFilter(), act)
+        changed = store.change(RowFilter(), act)
         seconds = time.perf_counter() - began
         print(
             f"{name:>9} {changed} rows: {seconds:.2f} s, {seconds / changed * 1e6:.1f} µs per row"

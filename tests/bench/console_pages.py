@@ -29,14 +29,12 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.operation import Action, OperationPace, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
-from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.operations.operate import Means, Wish, begin, carry_out
-from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite.store import SqliteStore
 from bench.ten_million_rows import Model, SqliteScale, load
-from support.schedule_rows import taken_row
-from support.web import OPEN_ACCESS, make_desk
+from support.stores.opened import opened
+from support.stores.rows import taken_row
+from support.web.in_process import OPEN_ACCESS, make_queries, policies_of_file
 
 LIMIT_MS = 200
 MANY = 20_000
@@ -137,25 +135,25 @@ class Took(NamedTuple):
 
 
 def fill(folder: Path, waiting: int) -> None:
-    """Let so many messages wait, one operation be done, and its messages be followed."""
+    """Fill the store with waiting messages, and one finished operation that was followed."""
     scale, now_ms = SqliteScale(folder), SystemClock().now_ms()
     body = Message(body="x" * 500, properties={"customer": "anna", "tries": 3}).encode()
     store = scale.store()
-    model = Various(taken_row(0, message=bytes(body)), store.open().uid)
+    model = Various(taken_row(0, message=bytes(body)), store.reopen().uid)
     store.close()
     load(scale, model, waiting, now_ms)
-    with scale.loading() as store:
-        assert isinstance(store, SqliteStore)
-        store.open()
+    with scale.loading() as loading:
+        assert isinstance(loading, SqliteStore)
+        loading.open()
         selection = Selection(rows=RowFilter(destination=PLACE))
         wish = Wish(
             action=Action.RETRY, selection=selection, actor="cli:anna", pace=OperationPace()
         )
-        operation = begin(store, wish, now_ms, "bench")
+        operation = begin(loading, wish, now_ms, "bench")
         means = Means(suffix=".x", properties_of=lambda _names: lambda _encoding, _message: None)
         while operation.state is OperationState.RUNNING and operation.changed < MANY:
             operation = carry_out(
-                store, operation.id, "bench", means, SystemClock().now_ms
+                loading, operation.id, "bench", means, SystemClock().now_ms
             ).operation
 
 
@@ -183,18 +181,15 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _running(folder: Path) -> Iterator[str]:
-    path, plugins = folder / "schedule.db", load_plugins()
+    path = folder / "schedule.db"
     (folder / "policy.yaml").write_text(_RULES)
-    rules = load_policy(folder / "policy.yaml", plugins)
-    desk = make_desk(
-        make_store=lambda: SqliteStore(path, clock=SystemClock()),
-        policies=policies_of(
-            lambda: rules, plugins, intake_queues=(), final_suffix=".x", parks_topics=True
-        ),
+    queries = make_queries(
+        open_schedule=lambda: opened(SqliteStore(path, clock=SystemClock())),
+        policies=policies_of_file(folder / "policy.yaml"),
     )
-    console = Console(desk)
-    routes = [*api_routes(desk), *console_routes(console)]
-    server = HttpServer(make_app(desk, OPEN_ACCESS, routes, console.show_refusal))
+    console = Console(queries)
+    routes = [*api_routes(queries), *console_routes(console)]
+    server = HttpServer(make_app(queries, OPEN_ACCESS, routes, console.show_refusal))
     host, port = server.start("127.0.0.1", 0)
     yield f"http://{host}:{port}"
 

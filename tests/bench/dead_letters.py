@@ -6,15 +6,14 @@ known redelivery: origin and cause stay as the broker wrote them, and it counts 
 """
 
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.jms_peer import JmsPeer
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
 from support.waiting import eventually
 
 BODY_BYTES = 1024
@@ -39,18 +38,13 @@ class DeadLetters:
         self.peer = application_peer(broker)
 
     def put(self, count: int, *, per_second: float = 0) -> None:
-        """Put so many, as fast as it goes or at a pace."""
+        """Put this many, as fast as possible or at a pace."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 

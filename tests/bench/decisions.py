@@ -11,7 +11,7 @@ from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Decider
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
-from support.sidecar_process import COMMAND
+from support.sidecar.process import COMMAND
 
 KINDS = ("classic", "artemis")
 

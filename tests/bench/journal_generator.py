@@ -84,7 +84,7 @@ class Truth(NamedTuple):
 
 
 def plan_for(events: int, **more: Any) -> Plan:
-    """Return a plan with about so many events."""
+    """Return a plan with about this many events."""
     return Plan(lives=round(events / _events_of_a_life()), **more)
 
 

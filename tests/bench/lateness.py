@@ -16,8 +16,8 @@ from amqsidecar.model.event import Resent, Scheduled
 from amqsidecar.stores.packing import unpack_events
 from bench.dead_letters import application_peer, dead_letters
 from bench.sidecar_watch import measured_sidecar
-from support.brokers import Broker
-from support.jms_peer import Delivery
+from support.brokers.real import Broker
+from support.jms.peer import Delivery
 from support.waiting import eventually
 
 DELAY_MS = 2000
@@ -58,13 +58,22 @@ class Lateness(NamedTuple):
 
 
 def bench_lateness(
-    broker: Broker, folder: Path, *, per_second: int, seconds: float, warm_up_s: float
+    broker: Broker,
+    folder: Path,
+    *,
+    per_second: int,
+    seconds: float,
+    warm_up_s: float,
+    wire: str | None = None,
 ) -> Lateness:
     queue = f"bench.late.{next(_numbers)}"
     count, unmeasured = int(per_second * (warm_up_s + seconds)), int(per_second * warm_up_s)
     run = folder / queue
     peer = application_peer(broker)
-    with dead_letters(broker, queue) as dead, measured_sidecar(run, broker, DELAY_MS) as sidecar:
+    with (
+        dead_letters(broker, queue) as dead,
+        measured_sidecar(run, broker, DELAY_MS, wire) as sidecar,
+    ):
         # Why: a listener acknowledges without waiting, so the consumer itself adds no delay.
         with peer.start_flaky_consumer(queue, how="listener") as consumer:
             sidecar.start()
@@ -100,7 +109,7 @@ def _evaluate(
 
 
 def _history(path: Path) -> tuple[list[Scheduled], list[Resent]]:
-    """Return what the store's whole history tells of both kinds, in order."""
+    """Return the events of both kinds in the store's whole history, in order."""
     scheduled, resent = [], []
     with closing(sqlite3.connect(path)) as database:
         for packing, body in database.execute("SELECT packing, body FROM event_block ORDER BY seq"):
@@ -136,7 +145,7 @@ class _Sleeper:
         )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._said, _ = self._process.communicate("", timeout=30)
 
     def late_ms(self) -> list[int]:

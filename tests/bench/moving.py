@@ -17,7 +17,7 @@ from amqsidecar.clock import SystemClock
 from bench.bare_mover import move_bare
 from bench.dead_letters import DeadLetters, dead_letter_queue, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
-from support.brokers import ArtemisBroker, Broker
+from support.brokers.real import ArtemisBroker, Broker
 
 JAVA_BATCHES = (100, 500)
 _folder_numbers = itertools.count(1)
@@ -29,7 +29,7 @@ class Moving(NamedTuple):
     Attributes:
         java: the better batch size of each round.
         by_broker: the broker's own retry; None = it has none that moves in bulk.
-        bare_cpu_us: of a mover in Python over Core, without store and policy; None = not Artemis.
+        bare_cpu_us: of a mover in Python over Core or OpenWire, without store and policy.
     """
 
     sidecar: float
@@ -37,23 +37,30 @@ class Moving(NamedTuple):
     java: float
     ratio: float
     by_broker: float | None
-    bare_cpu_us: float | None
+    bare_cpu_us: float
 
 
 def bench_moving(
-    broker: Broker, folder: Path, *, count: int, rounds: int, warm_up: int
+    broker: Broker,
+    folder: Path,
+    *,
+    count: int,
+    rounds: int,
+    warm_up: int,
+    wire: str | None = None,
 ) -> tuple[Moving, list[str]]:
     """Return the figures, and remarks on what went unlike the plan."""
     remarks: list[str] = []
     with dead_letters(broker, "bench.moved") as dead:
-        _round(dead, folder, warm_up, order=0, remarks=[])
+        _round(dead, folder, warm_up, wire, order=0, remarks=[])
         results = [
-            _round(dead, folder, count, order=number, remarks=remarks) for number in range(rounds)
+            _round(dead, folder, count, wire, order=number, remarks=remarks)
+            for number in range(rounds)
         ]
-        by_broker = bare_cpu_us = None
+        bare_cpu_us = median(_bare_cpu_us(dead, count) for _ in range(rounds))
+        by_broker = None
         if isinstance(broker, ArtemisBroker):
             by_broker = median(_by_broker(dead, count) for _ in range(rounds))
-            bare_cpu_us = median(_bare_cpu_us(dead, count) for _ in range(rounds))
     moving = Moving(
         sidecar=median(sidecar.per_second for sidecar, _ in results),
         cpu_us=median(sidecar.cpu_us for sidecar, _ in results),
@@ -66,13 +73,19 @@ def bench_moving(
 
 
 def _round(
-    dead: DeadLetters, folder: Path, count: int, *, order: int, remarks: list[str]
+    dead: DeadLetters,
+    folder: Path,
+    count: int,
+    wire: str | None,
+    *,
+    order: int,
+    remarks: list[str],
 ) -> tuple[Moved, float]:
     found: dict[str, Moved] = {}
     java: list[float] = []
 
     def by_sidecar() -> None:
-        found["sidecar"] = _by_sidecar(dead, folder, count)
+        found["sidecar"] = _by_sidecar(dead, folder, count, wire)
 
     def by_java(batch: int) -> Callable[[], None]:
         return lambda: java.append(_by_java(dead, count, batch, remarks))
@@ -86,9 +99,9 @@ def _round(
     return found["sidecar"], max(java)
 
 
-def _by_sidecar(dead: DeadLetters, folder: Path, count: int) -> Moved:
+def _by_sidecar(dead: DeadLetters, folder: Path, count: int, wire: str | None) -> Moved:
     run = folder / f"moving-{next(_folder_numbers)}"
-    with measured_sidecar(run, dead.broker, delay_ms=0) as sidecar:
+    with measured_sidecar(run, dead.broker, delay_ms=0, wire=wire) as sidecar:
         sidecar.start()
         samples = watch(sidecar, count)
         sidecar.stop()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.dead_letters import dead_letter_queue
-from support.brokers import ArtemisBroker, Broker
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker
+from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
 POLL_S = 0.1
@@ -40,12 +40,15 @@ def policy_file(folder: Path, delay_ms: int) -> Path:
     return path
 
 
-def measured_sidecar(folder: Path, broker: Broker, delay_ms: int) -> SidecarProcess:
+def measured_sidecar(
+    folder: Path, broker: Broker, delay_ms: int, wire: str | None = None
+) -> SidecarProcess:
+    """Return it; without a wire it uses the recommended one."""
     folder.mkdir()
-    url = broker.amqp_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
+    best = "pair" if isinstance(broker, ArtemisBroker) else "openwire"
     return SidecarProcess(
         folder,
-        url,
+        getattr(broker, f"{wire or best}_url"),
         policy=policy_file(folder, delay_ms),
         sets=(
             "intake.backlog=process",
@@ -53,11 +56,12 @@ def measured_sidecar(folder: Path, broker: Broker, delay_ms: int) -> SidecarProc
             "discovery.interval_s=30",
             "cycle.max_wait_ms=500",
         ),
+        program=COMMAND,
     )
 
 
 def watch(sidecar: SidecarProcess, count: int, within_s: float = 300.0) -> list[Sample]:
-    """Poll until so many messages have been sent again."""
+    """Poll until this many messages have been re-sent."""
     samples: list[Sample] = []
 
     def is_done() -> bool:

@@ -22,6 +22,7 @@ if __name__ == "__main__":
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 from bench.dead_letters import DeadLetters, dead_letters
 from bench.ten_million_cycles import Cycles, Found
@@ -35,8 +36,8 @@ from bench.ten_million_rows import (
     unload,
 )
 from bench.ten_million_service import Service, measure_service, sidecar_on, take_model
-from support.brokers import FULL_SPEED, ArtemisBroker
-from support.sidecar_process import COMMAND
+from support.brokers.real import FULL_SPEED, ArtemisBroker
+from support.sidecar.process import COMMAND
 
 STEPS = (10_000, 100_000, 1_000_000, 10_000_000)
 PACE_S = 0.05
@@ -53,7 +54,7 @@ class Sizes(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What was found with so many waiting."""
+    """What was measured with this many messages waiting."""
 
     waiting: int
     load: float
@@ -142,24 +143,33 @@ def measure_meanwhile(
     yield beside("give space back", lambda: _keep_house(scale))
 
 
+def _opened(schedule: Schedule) -> Schedule:
+    schedule.reopen()
+    return schedule
+
+
 def _keep_house(scale: Scale) -> str:
     """Do once what the service does once a minute, with no history to keep."""
     before_mib = size_bytes(scale) / 2**20
     Housekeeping(
-        make_store=scale.store, clock=SystemClock(), gauges=Metrics(), keep_ms=0, max_events=0
+        open_schedule=lambda: _opened(scale.store()),
+        clock=SystemClock(),
+        gauges=Metrics(),
+        keep_ms=0,
+        max_events=0,
     ).forget()
     return f"{before_mib:,.0f} to {size_bytes(scale) / 2**20:,.0f} MiB"
 
 
 def size_bytes(scale: Scale) -> int:
     store = scale.store()
-    store.open()
+    store.reopen()
     found = store.size_bytes()
     store.close()
     return found
 
 
-def tell_steps(steps: Sequence[Step]) -> str:
+def table_of_steps(steps: Sequence[Step]) -> str:
     lines = [
         "| | " + " | ".join(f"{step.waiting:,} waiting" for step in steps) + " |",
         "|---|" + "---:|" * len(steps),
@@ -210,7 +220,7 @@ def draw_steps(path: Path, steps: Sequence[Step], subtitle: str) -> None:
     )
 
 
-def tell_meanwhile(found: Sequence[Meanwhile]) -> str:
+def table_of_meanwhile(found: Sequence[Meanwhile]) -> str:
     lines = [
         "| meanwhile | took | cycles of 100: p50, p99, max | µs per message | load | it said |",
         "|---|---:|---:|---:|---:|---|",
@@ -262,13 +272,13 @@ def main() -> None:
             scale, model, folder, dead, steps[-1:] if options.only_last else steps, sizes
         ):
             found.append(step)
-            print(tell_steps(found), flush=True)
+            print(table_of_steps(found), flush=True)
         if options.plot is not None:
             draw_steps(options.plot, found, _machine(options.rows))
         beside = []
         for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)
-            print(tell_meanwhile(beside), flush=True)
+            print(table_of_meanwhile(beside), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,12 @@
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.store import Store, StoreTransaction
 from bench.ten_million_rows import Model, Scale
-from support.schedule_rows import resent, scheduled, took
+from support.stores.rows import resent, scheduled, took
 
 EVER_MS = 2**52
 """Whatever waits is due by then."""
@@ -50,7 +49,7 @@ class Found(NamedTuple):
     cycles: Spread
     cpu_us: float
     written_kib: float
-    count: int
+    cycle_count: int
 
 
 class Cycles:
@@ -78,7 +77,7 @@ class Cycles:
         self._thread = threading.Thread(target=self._run_until_told)
 
     def run(self, cycles: int) -> Found:
-        """Run so many, and return what they cost."""
+        """Run this many, and return what they cost."""
         store = self._opened()
         for _ in range(cycles):
             self._cycle(store)
@@ -89,12 +88,7 @@ class Cycles:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
 
@@ -122,7 +116,7 @@ class Cycles:
 
     def _opened(self) -> Store:
         store = self._scale.store()
-        self._before = self._number = store.open().cycle
+        self._before = self._number = store.reopen().cycle
         return store
 
     def _close(self, store: Store) -> None:

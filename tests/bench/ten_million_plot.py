@@ -23,12 +23,12 @@ def plot(path: Path, found: Sequence[Mapping[str, float]], subtitle: str) -> Non
         for name in ("p50", "p99")
     ]
     left = (
-        altair.Chart(altair.Data(values=speed), title="dead letters moved per second")
+        altair.Chart(altair.InlineData(values=speed), title="dead letters moved per second")
         .mark_line(point=True)
         .encode(waiting, altair.Y("value:Q", title="per second").scale(zero=True))
     )
     right = (
-        altair.Chart(altair.Data(values=late), title="lateness at a steady rate")
+        altair.Chart(altair.InlineData(values=late), title="lateness at a steady rate")
         .mark_line(point=True)
         .encode(
             waiting,

@@ -24,13 +24,13 @@ from bench.ten_million import (
     _machine,
     measure_meanwhile,
     measure_steps,
-    tell_meanwhile,
-    tell_steps,
+    table_of_meanwhile,
+    table_of_steps,
 )
 from bench.ten_million_rows import Model
 from bench.ten_million_service import take_model
-from support.brokers import FULL_SPEED, ArtemisBroker
-from support.postgres_server import PostgresServer
+from support.brokers.real import FULL_SPEED, ArtemisBroker
+from support.stores.postgres_server import PostgresServer
 
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "maintenance_work_mem": "1GB"}
 
@@ -74,7 +74,7 @@ class PostgresScale:
         store.close()
 
     def load(self, model: Model, count: int) -> None:
-        """Let so many more messages wait, made by the server itself."""
+        """Add this many waiting messages, made by the server itself."""
         with self.loading() as store:
             assert isinstance(store, PostgresStore)
             connection = store._database._connected()
@@ -113,11 +113,11 @@ def main() -> None:
             print(f"{waiting:,} loaded in {time.monotonic() - began_s:.0f} s", flush=True)
             (step,) = measure_steps(scale, model, folder, dead, [1], sizes)
             found.append(step._replace(waiting=waiting, bytes_each=step.bytes_each / waiting))
-            print(tell_steps(found), flush=True)
+            print(table_of_steps(found), flush=True)
         beside = []
         for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)
-            print(tell_meanwhile(beside), flush=True)
+            print(table_of_meanwhile(beside), flush=True)
 
 
 if __name__ == "__main__":

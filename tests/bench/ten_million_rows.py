@@ -12,16 +12,17 @@ from typing import NamedTuple, Protocol
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
+from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import scheduled, took
-from support.unsynced_store import UnsyncedStore
+from support.stores.rows import scheduled, took
+from support.stores.unsynced import UnsyncedStore
 
 DESTINATIONS = 10
 """A tenth of what waits is for each: a million of ten."""
 
 WITH_EVENTS = 400_000
-"""The last so many rows have a history of two events each, which fills it."""
+"""The number of last rows that have a history of two events each, which fills it."""
 
 _AT_ONCE = 5_000
 _EARLIEST_MS = 24 * 3_600_000
@@ -36,7 +37,7 @@ class Scale(Protocol):
     name: str
     url: str
 
-    def store(self) -> Store:
+    def store(self) -> Schedule:
         """Return the store, not yet opened, as the service uses it."""
         ...
 
@@ -53,14 +54,14 @@ class SqliteScale:
         self._path = folder / "schedule.db"
         self.url = f"sqlite:///{self._path}"
 
-    def store(self) -> Store:
+    def store(self) -> Schedule:
         return SqliteStore(self._path, clock=SystemClock())
 
     @contextmanager
     def loading(self) -> Iterator[Store]:
         """Without syncs and without the index of due times, which is made again at the end."""
         store = UnsyncedStore(self._path, clock=SystemClock())
-        store.open()
+        store.reopen()
         run = store._database.run
         index = "SELECT sql FROM sqlite_schema WHERE name = 'redelivery_due'"
         statement = run(index).fetchone()[0]
@@ -116,7 +117,7 @@ def destination(number: int) -> str:
 def model_of(scale: Scale) -> Model:
     """Return the message that waits in a store in which only one does."""
     store = scale.store()
-    uid = store.open().uid
+    uid = store.reopen().uid
     [view] = store.list_rows(RowFilter(), 2)
     message = store.message(view.id)
     assert message is not None
@@ -144,10 +145,10 @@ def model_of(scale: Scale) -> Model:
 
 
 def load(scale: Scale, model: Model, count: int, now_ms: int) -> None:
-    """Let so many more messages wait."""
+    """Add this many waiting messages."""
     left = count
     with scale.loading() as store:
-        before = cycle = store.open().cycle
+        before = cycle = store.reopen().cycle
         while left:
             rows = model.rows(store.allocate_ids(min(left, _AT_ONCE)), min(left, _AT_ONCE), now_ms)
             events: list[AnyEvent] = []

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.dead_letters import DeadLetters, dead_letter_queue
 from bench.sidecar_watch import moved, policy_file, sample, watch
 from bench.ten_million_rows import Model, Scale, model_of
-from support.sidecar_process import SidecarProcess
+from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
 FAR_MS = 30 * 24 * 3_600_000
@@ -57,6 +57,7 @@ def sidecar_on(scale: Scale, folder: Path, dead: DeadLetters, delay_ms: int) -> 
             "discovery.interval_s=30",
             "cycle.max_wait_ms=500",
         ),
+        program=COMMAND,
     )
 
 

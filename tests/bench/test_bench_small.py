@@ -1,6 +1,6 @@
 """Every benchmark works, with small values; what it measures is printed by `make bench`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,10 @@ from bench.decisions import KINDS, bench_decisions
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.versions import CLASSIC_5, CLASSIC_6
 
-MAKE = {
+MAKE: dict[str, Callable[[], Broker]] = {
     "artemis": ArtemisBroker,
     "classic_5": lambda: ClassicBroker(CLASSIC_5),
     "classic_6": lambda: ClassicBroker(CLASSIC_6),
@@ -33,7 +33,7 @@ def test_all_dead_letters_are_moved_back(own_broker: Broker, tmp_path: Path) -> 
     moving, _remarks = bench_moving(own_broker, tmp_path, count=150, rounds=1, warm_up=100)
 
     assert moving.sidecar > 0
-    assert (moving.bare_cpu_us is not None) == (own_broker.kind == "artemis")
+    assert moving.bare_cpu_us > 0
 
 
 @pytest.mark.broker
@@ -41,7 +41,7 @@ def test_all_dead_letters_are_moved_with_a_journal_and_without(
     own_broker: Broker, tmp_path: Path
 ) -> None:
     if own_broker.kind == "artemis":
-        assert bench_journal(own_broker, tmp_path, count=150, rounds=1).cpu_ratio > 0
+        assert bench_journal(own_broker, tmp_path, count=1_500, rounds=1).cpu_ratio > 0
 
 
 @pytest.mark.broker

@@ -10,12 +10,12 @@ from bench.ten_million import (
     draw_steps,
     measure_meanwhile,
     measure_steps,
-    tell_meanwhile,
-    tell_steps,
+    table_of_meanwhile,
+    table_of_steps,
 )
 from bench.ten_million_rows import SqliteScale
 from bench.ten_million_service import take_model
-from support.brokers import ArtemisBroker
+from support.brokers.real import ArtemisBroker
 
 STEPS = (600,)
 
@@ -31,11 +31,11 @@ def test_every_figure_is_found(tmp_path: Path) -> None:
 
     assert [step.waiting for step in steps] == list(STEPS)
     assert all(step.service.moved_per_second > 0 for step in steps)
-    assert "| 600 waiting |" in tell_steps(steps)
+    assert "| 600 waiting |" in table_of_steps(steps)
     draw_steps(tmp_path / "steps.svg", steps, "a test")
     assert (tmp_path / "steps.svg").read_text().count("messages waiting") >= 2
     said = {one.what: one.said for one in beside}
     retried = said["retry a tenth by destination"]
     assert int(retried.removeprefix("retry: ").removesuffix(" messages")) >= STEPS[-1] / 20
     assert said["a filter that hits nothing"] == "hold: 0 messages"
-    assert "give space back" in tell_meanwhile(beside)
+    assert "give space back" in table_of_meanwhile(beside)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from bench.dead_letters import BODY_BYTES, application_peer
 from bench.sidecar_watch import measured_sidecar
-from support.brokers import FULL_SPEED, Broker, ClassicBroker
-from support.jms_peer import JmsPeer
+from support.brokers.real import FULL_SPEED, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
 
 DELAY_MS = 1000  # The least that the plugin takes.
 REJECTING_CONSUMERS = 4

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from chaos.pairs import DELAYS_MS, QUEUES
 from chaos.stage import Stage
-from support.jms_message import Delivery, JmsMessage
-from support.ledger import altered, count
+from support.jms.ledger import altered, count
+from support.jms.message import Delivery, JmsMessage
 from support.waiting import eventually
 
 SETTLES_WITHIN_S = 600.0
@@ -71,7 +71,7 @@ def settle(stage: Stage) -> list[JmsMessage]:
 
     def open_ids() -> set[str]:
         for queue in stage.pair.dead_letter_queues:
-            final.extend(applications.peer.consume(f"{queue}.exhausted", wait_ms=300))
+            final.extend(applications.consume_final(f"{queue}.exhausted"))
         events = [event for events in applications.events().values() for event in events]
         ended = {one.id for one in events if one.outcome == "succeeded"}
         ended |= {str(one.test_id) for one in final}

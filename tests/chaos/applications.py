@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.pairs import QUEUES, Pair
-from support.brokers import Broker
-from support.jms_message import Delivery, JmsMessage
-from support.jms_peer import FlakyConsumer, JmsPeer, PeerError
-from support.jms_process import PeerProcess
-from support.ports import is_open
+from support.brokers.real import Broker
+from support.jms.message import Delivery, JmsMessage
+from support.jms.peer import FlakyConsumer, JmsPeer, PeerError
+from support.jms.process import PeerProcess
+from support.machine.ports import is_open
 
 BATCH = 6
 PAUSE_S = 0.5
 # Why: a machine that is too busy for the load would need long to come to the end.
 MOST_UNSEEN = 60
+MADE_BY = "madeBy"
 # How many deliveries of a message fail; two are one death, -1: all.
 FAILURES = (1, 2, 2, 3, 4, -1)
 MAX_REDELIVERIES = 1
@@ -44,9 +45,9 @@ class Applications:
         self._broker = broker
         self._chance = chance
         self._process = PeerProcess()
-        # Why: else a Core client says that it succeeded before the broker knows.
-        sure = {"blockOnAcknowledge": "true"} if pair.provider == "core" else {}
-        self.peer = JmsPeer.of(broker, pair.provider, process=self._process, url_options=sure)
+        self._peers = {
+            queue: self._peer(broker, provider) for queue, provider in pair.providers.items()
+        }
         self.sent = Sent()
         self._samples: dict[tuple[str, str], JmsMessage] = {}
         self._past: dict[str, list[Delivery]] = {queue: [] for queue in QUEUES}
@@ -54,11 +55,35 @@ class Applications:
         self._stopped = threading.Event()
         self._producer = threading.Thread(target=self._produce, name="producer", daemon=True)
 
+    def _peer(self, broker: Broker, provider: str) -> JmsPeer:
+        # Why: else a Core client says that it succeeded before the broker knows.
+        sure = {"blockOnAcknowledge": "true"} if provider == "core" else {}
+        return JmsPeer.of(broker, provider, process=self._process, url_options=sure)
+
+    @property
+    def peer(self) -> JmsPeer:
+        """What reads queues to see whether they are empty."""
+        return self._peers[QUEUES[0]]
+
+    def consume_final(self, queue: str) -> list[JmsMessage]:
+        """Return what a final dead-letter queue holds, as its producer's own kind of client."""
+        providers = self._pair.providers
+        if len(set(providers.values())) == 1:
+            return self.peer.consume(queue, wait_ms=300)
+        return [
+            message
+            for of_queue, provider in providers.items()
+            for message in self._peers[of_queue].consume(
+                queue, wait_ms=300, selector=f"{MADE_BY} = '{provider}'"
+            )
+        ]
+
     def start(self) -> None:
         """Learn how messages look that never fail, then produce and consume."""
         for queue in QUEUES:
-            sent = self.peer.produce_each([self._message(queue, one) for one in self._pair.types])
-            self.peer.consume(queue, len(sent))
+            peer = self._peers[queue]
+            sent = peer.produce_each([self._message(queue, one) for one in self._pair.types])
+            peer.consume(queue, len(sent))
             names = zip(self._pair.types, sent, strict=True)
             self._samples.update({(queue, name): message for name, message in names})
         self.start_consumers()
@@ -71,7 +96,7 @@ class Applications:
                 continue
             # Why: a rejected message is dead at once, and qpid-jms gives up what it counts itself.
             limit = 0 if how == "reject" else MAX_REDELIVERIES
-            self._consumers[queue] = self.peer.start_flaky_consumer(
+            self._consumers[queue] = self._peers[queue].start_flaky_consumer(
                 queue, failures_property="failures", how=how, max_redeliveries=limit, full=True
             )
 
@@ -115,20 +140,22 @@ class Applications:
             unseen = number - self._seen() - len(self.sent.unknown)
             if not is_open(port) or unseen > MOST_UNSEEN:
                 continue
-            batch: list[Mapping[str, Any]] = []
+            batches: dict[str, list[Mapping[str, Any]]] = {queue: [] for queue in QUEUES}
             for _ in range(BATCH):
                 number += 1
                 queue = self._chance.choice(QUEUES)
                 name = self._chance.choice(self._pair.types)
-                batch.append(
-                    self._message(queue, name, f"m{number}", self._chance.choice(FAILURES))
-                )
-                expected = _like(self._samples[queue, name], batch[-1])
+                message = self._message(queue, name, f"m{number}", self._chance.choice(FAILURES))
+                batches[queue].append(message)
+                expected = _like(self._samples[queue, name], message)
                 self.sent.messages[f"m{number}"] = expected
-            try:
-                self.peer.produce_each(batch)
-            except PeerError:
-                self.sent.unknown.update(one["correlationId"] for one in batch)
+            for queue, batch in batches.items():
+                if not batch:
+                    continue
+                try:
+                    self._peers[queue].produce_each(batch)
+                except PeerError:
+                    self.sent.unknown.update(one["correlationId"] for one in batch)
 
     def _seen(self) -> int:
         """Return how many messages were handed to a consumer at least once."""
@@ -144,6 +171,7 @@ class Applications:
             "properties": {
                 "testId": ["String", test_id],
                 "failures": [java_type, str(failures) if self._pair.only_texts else failures],
+                MADE_BY: ["String", self._pair.providers[queue]],
             },
             "sampleProperties": not self._pair.only_texts,
             "correlationId": test_id,

@@ -51,10 +51,11 @@ def short_plans(seed: int, pairs: Sequence[Pair]) -> list[Iterator[Step]]:
 
 
 def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Path) -> Outcome:
-    """Do the steps until the time is over or none is left, then count."""
+    """Do the steps, at least one, until the time is over or none is left; then count."""
     with Stage(pair, folder / pair.name, random.Random(f"load {seed} {pair.name}")) as stage:
-        for step in steps:
-            if time.monotonic() > until_s:
+        for number, step in enumerate(steps):
+            # Why one at least: the pairs before may have used up its time.
+            if number and time.monotonic() > until_s:
                 break
             took_s = faults.apply(stage, step)
             print(f"  {step.name}: sends again after {took_s:.1f} s", flush=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from chaos.pairs import Pair
 from chaos.proxy import DIRECTIONS
 from chaos.stage import LEASE_S, Stage
@@ -196,7 +196,7 @@ def _leave_dead(stage: Stage, _step: Step) -> None:
 
 
 def _freeze(stage: Stage, _step: Step) -> None:
-    """For so long that the others take over what it had begun."""
+    """Long enough that the others take over what it had begun."""
     process = stage.sidecar.process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
@@ -284,6 +284,8 @@ def deck(pair: Pair) -> list[str]:
         only_elsewhere |= _STORE_ONLY
     if pair.name != "artemis-stomp":
         only_elsewhere.add(f"kill at {crash_points.ACCEPTING}")
+    if not pair.provider_of_payments:
+        only_elsewhere.add(f"kill at {crash_points.CHANGING_WIRES}")
     return [name for name in (*FAULTS, *_AGAIN) if name not in only_elsewhere]
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.broker_xml import (
+from support.brokers.broker_xml import (
     ARTEMIS_ACCEPTORS,
     STOCK_ADDRESS_SETTINGS,
 )
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.jms_peer import ALL_TYPES
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import ALL_TYPES
+from support.versions import CLASSIC_5, CLASSIC_6
 
 ORDERS, PAYMENTS = QUEUES = ("chaos.orders", "chaos.payments")
 DELAYS_MS = {ORDERS: (300, 300), PAYMENTS: (200, 400, 800)}
@@ -53,10 +53,14 @@ MAPPED = (
     "JMS_AMQP_ORIGINAL_ENCODING",
     "JMS_AMQP_ContentType",
 )
-# What Artemis leaves on final dead letters, and of the headers of each SEND.
-ARTEMIS_STOMP = (
+# What Artemis leaves on final dead letters of clients other than those of AMQP.
+ARTEMIS_ORIGINS = (
     *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE"),
     "_AMQ_ORIG_MESSAGE_ID",
+)
+# The same, and what it leaves of the headers of each SEND.
+ARTEMIS_STOMP = (
+    *ARTEMIS_ORIGINS,
     *("destination", "destination-type", "transaction", "receipt", "content-length", "persistent"),
 )
 
@@ -76,6 +80,7 @@ class Pair:
         added: properties that the documents say a redelivery has in addition.
         sidecars: how many there are; more than one share a schedule in PostgreSQL.
         is_held: whether the broker keeps what waits.
+        provider_of_payments: of the applications at PAYMENTS; "" = the same as of the others.
     """
 
     name: str
@@ -89,6 +94,12 @@ class Pair:
     added: Sequence[str] = ()
     sidecars: int = 1
     is_held: bool = False
+    provider_of_payments: str = ""
+
+    @property
+    def providers(self) -> dict[str, str]:
+        """By queue the provider of its applications."""
+        return {ORDERS: self.provider, PAYMENTS: self.provider_of_payments or self.provider}
 
     @property
     def is_shared(self) -> bool:
@@ -155,6 +166,16 @@ _WHOLE_OVER_AMQP = tuple(one for one in ALL_TYPES if one not in ("Message", "Str
 PAIRS = (
     Pair("artemis-amqp", _artemis, "PORT", "qpid", ("rollback", "reject"), ALL_TYPES),
     Pair("artemis-stomp", _artemis, "PORT", "core", added=ARTEMIS_STOMP, **_STOMP),
+    Pair(
+        *("artemis-core", _artemis, "PORT", "core", _ALL),
+        (*ALL_TYPES, "NullObject"),
+        added=ARTEMIS_ORIGINS,
+    ),
+    Pair(
+        *("artemis-artemis", _artemis, "PORT", "core", ("rollback", "reject"), ALL_TYPES),
+        added=ARTEMIS_ORIGINS,
+        provider_of_payments="qpid",
+    ),
     Pair("classic5-openwire", _classic(CLASSIC_5), "OPENWIRE_PORT", "openwire", _ALL, ALL_TYPES),
     Pair(
         *("classic5-amqp", _classic(CLASSIC_5), "AMQP_JMS_PORT", "openwire", _ALL),

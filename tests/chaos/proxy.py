@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
-from support.ports import free_port
+from support.machine.ports import free_port
 
 TO_BROKER = "to_broker"
 TO_SIDECAR = "to_sidecar"
@@ -95,7 +95,7 @@ class Proxy:
         self._each(_Connection.reset)
 
     def cut_in_frame(self, direction: str, after_bytes: int) -> None:
-        """Reset every connection once so many more bytes have gone in a direction."""
+        """Reset every connection once this many more bytes have gone in a direction."""
         self._each(lambda one: one.cut_after.update({direction: after_bytes}))
 
     def half_close(self, direction: str) -> None:
@@ -114,7 +114,7 @@ class Proxy:
         self._each(lambda one: one.flows.set())
 
     def slow(self, delay_s: float, chunk_bytes: int) -> None:
-        """Let every so many bytes take so long."""
+        """Limit the rate: each block of bytes takes this time."""
         self.delay_s, self.chunk_bytes = delay_s, chunk_bytes
 
     @property

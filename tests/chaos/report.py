@@ -67,7 +67,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     ]
     slowest = max((one.stage.recoveries for one in outcomes), key=lambda one: max(one.values()))
     lines.append(["**all**", *(f"**{one}**" for one in sums), _longest(slowest)])
-    # Why turned: so many columns don't fit on a page.
+    # Why transposed: one column for each figure is too wide for a page.
     turned = list(zip(heads, *lines, strict=True))
     first, *rest = ("| " + " | ".join(row) + " |" for row in turned)
     return "\n".join([first, "|---|" + "---:|" * len(lines), *rest])

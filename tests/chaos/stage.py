@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -12,8 +12,9 @@ from chaos.applications import Applications
 from chaos.disk import SmallDisk
 from chaos.pairs import Pair
 from chaos.proxy import Proxy
-from support.postgres_server import PostgresServer
-from support.sidecar_process import SidecarProcess
+from support.sidecar.policy import write_policy
+from support.sidecar.process import COMMAND, SidecarProcess
+from support.stores.postgres_server import PostgresServer
 from support.waiting import eventually
 
 # Why: small cycles, so that there are many; small time-outs: a silent link is soon given up.
@@ -50,8 +51,7 @@ class Stage:
         self.disk = SmallDisk(folder / "store")
         self.proxy = Proxy(self.broker.ports[pair.port])
         self.applications = Applications(pair, self.broker, chance)
-        policy = folder / "policy.yaml"
-        policy.write_text(pair.policy, encoding="utf-8")
+        policy = write_policy(folder, pair.policy)
         self.database = PostgresServer(fsync=True) if pair.is_shared else None
         url = "broker:" if pair.is_held else f"sqlite:///{self.disk.folder / 'schedule.db'}"
         lease: tuple[str, ...] = ()
@@ -79,7 +79,8 @@ class Stage:
         with ExitStack() as exits:
             if self.database is not None:
                 exits.enter_context(self.database)
-            for part in (self.disk, self.broker, self.proxy, *self.sidecars, self.applications):
+            parts: list[AbstractContextManager[object]] = [self.disk, self.broker, self.proxy]
+            for part in (*parts, *self.sidecars, self.applications):
                 exits.enter_context(part)
             self.applications.start()
             for sidecar in self.sidecars:
@@ -98,6 +99,7 @@ class Stage:
             f"{pair.wire}://{broker.user}:{broker.password}@127.0.0.1:{self.proxy.port}",
             policy=policy,
             sets=(*OPTIONS, *pair.intake, *pair.options, *self.journal, *store),
+            program=COMMAND,
         )
 
     def stop_sidecars(self) -> None:

@@ -24,9 +24,9 @@ from uuid import uuid4
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.engine.crash_points import ACCEPTING
-from support.broker_xml import STOCK_ADDRESS_SETTINGS
-from support.brokers import ArtemisBroker
-from support.link_stomp_artemis import StompArtemisHarness
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.real import ArtemisBroker
+from support.links.stomp_artemis import StompArtemisHarness
 
 SETTINGS = (
     STOCK_ADDRESS_SETTINGS

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.postgres_schedule import EmptiedStore, empty
-from support.unsynced_store import UnsyncedStore
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 OwnStore = UnsyncedStore | EmptiedStore

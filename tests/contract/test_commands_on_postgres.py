@@ -14,8 +14,8 @@ from amqsidecar.cli import main
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.schedule import RowState
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.postgres_server import PostgresServer
-from support.schedule_rows import scheduled, taken_row, took
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import scheduled, taken_row, took
 
 FAR_MS = 4_000_000_000_000
 
@@ -62,7 +62,9 @@ def test_people_see_and_change_it_beside_a_service(service: PostgresStore, run: 
     first, second = (row["id"] for row in run("list")["rows"])
     assert [event["type"] for event in run("show", str(first))["history"]][:1] == ["received"]
     run("retry", str(first))
-    assert service.next_due_ms() < FAR_MS
+    due_ms = service.next_due_ms()
+    assert due_ms is not None
+    assert due_ms < FAR_MS
     run("hold", str(first))
     assert service.next_due_ms() is None
     run("release", "--all", "--yes")
@@ -111,7 +113,7 @@ def test_a_password_comes_from_a_file_and_is_never_shown(
         postgres.execute(sql.SQL("drop role clerk"))
 
 
-def test_without_the_driver_it_is_told_what_to_install(
+def test_without_the_driver_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("amqsidecar.stores.postgres")]:

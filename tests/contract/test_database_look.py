@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 from amqsidecar.diagnosis.database import database_findings, look_at_database
-from support.postgres_server import PostgresServer
+from support.stores.postgres_server import PostgresServer
 
 SCHEMA = "share"
 PASSWORD = "geheim"
@@ -37,7 +37,7 @@ def findings(url: str, password: str | None = PASSWORD) -> list[str]:
     return [what for what in found if "fsync" not in what]
 
 
-def test_the_rights_that_are_missing_are_told(
+def test_the_rights_that_are_missing_are_reported(
     postgres: PostgresServer, user: str, database: str
 ) -> None:
     url = postgres.url(database, user)
@@ -60,7 +60,7 @@ def test_an_owner_can_begin(postgres: PostgresServer, user: str, database: str) 
     assert findings(postgres.url(database, user)) == []
 
 
-def test_an_encoding_that_can_not_hold_each_text_is_told(postgres: PostgresServer) -> None:
+def test_an_encoding_that_can_not_hold_each_text_is_reported(postgres: PostgresServer) -> None:
     make = "create database latin encoding 'LATIN1' template template0"
     postgres.execute(sql.SQL(make))
     try:
@@ -70,7 +70,7 @@ def test_an_encoding_that_can_not_hold_each_text_is_told(postgres: PostgresServe
         postgres.drop_database("latin")
 
 
-def test_a_wrong_password_is_told_and_not_shown(
+def test_a_wrong_password_is_reported_and_not_shown(
     postgres: PostgresServer, user: str, database: str
 ) -> None:
     [what] = findings(postgres.url(database, user), "falsch")
@@ -80,7 +80,7 @@ def test_a_wrong_password_is_told_and_not_shown(
     assert "Connection refused" in what
 
 
-def test_a_server_that_loses_what_it_wrote_is_told(postgres_url: str) -> None:
+def test_a_server_that_loses_what_it_wrote_is_reported(postgres_url: str) -> None:
     facts = look_at_database(postgres_url, None, SCHEMA)
     assert facts.is_torn
     assert not facts.is_pooled

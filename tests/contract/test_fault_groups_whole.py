@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from support.fault_groups import dead_letters, groups_of
-from support.faults import FAULTS
+from support.histories.fault_groups import dead_letters, groups_of
+from support.histories.faults import FAULTS
 
 
 def test_a_hundred_thousand_dead_letters_of_twelve_faults_are_twelve_groups(tmp_path: Path) -> None:

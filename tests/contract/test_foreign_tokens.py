@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from time import time
 
 from amqsidecar.broker import ForeignToken, Link, LookSession, TakeSession
@@ -9,7 +10,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.wiring.links import LinkMaker
-from support.brokers import Broker, ClassicBroker
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.waiting import eventually
 
 
@@ -17,11 +18,14 @@ def urls_of(broker: Broker) -> Mapping[str, str]:
     urls = {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
     if isinstance(broker, ClassicBroker):
         urls |= {"amqp": broker.amqp_jms_url, "openwire": broker.openwire_url}
+    if isinstance(broker, ArtemisBroker):
+        urls |= {"core": broker.core_url}
     return urls
 
 
 def link_to(url: str, instance: str) -> Link:
-    return LinkMaker(load_config(None, [f"broker.url={url}"], {}), SystemClock()).make(instance)
+    config = load_config(None, [f"broker.url={url}"], {})
+    return LinkMaker(config, SystemClock(), rules_digest=f"{instance}'s").make(instance)
 
 
 def begun(url: str, instance: str) -> TakeSession:
@@ -29,6 +33,24 @@ def begun(url: str, instance: str) -> TakeSession:
     link.create_token(7)
     assert link.take_token(20) == 7
     return link
+
+
+def tokens_of(link: LookSession, prefix: str) -> dict[str, ForeignToken]:
+    tokens = link.foreign_tokens(())
+    return {one.instance: one for one in tokens if one.instance.startswith(prefix)}
+
+
+def shown(link: LookSession, prefix: str, _last: object) -> str:
+    return str(tokens_of(link, prefix))
+
+
+def are_held_as(link: LookSession, prefix: str, expected: Mapping[str, bool]) -> bool:
+    return {name: one.is_held for name, one in tokens_of(link, prefix).items()} == expected
+
+
+def have_their_digests(link: LookSession, prefix: str) -> bool:
+    found = tokens_of(link, prefix)
+    return all(one.rules_digest == f"{name}'s" for name, one in found.items())
 
 
 def test_tokens_of_others_are_found_with_their_age_and_their_holder(
@@ -43,18 +65,18 @@ def test_tokens_of_others_are_found_with_their_age_and_their_holder(
         for wire, url in urls.items():
             link = stack.enter_context(closing(link_to(url, unique).look()))
 
-            def found(finds: LookSession = link) -> dict[str, ForeignToken]:
-                tokens = finds.foreign_tokens(())
-                return {one.instance: one for one in tokens if one.instance.startswith(unique)}
-
+            found = partial(tokens_of, link, unique)
             expected = {f"{unique}-{one}-gone": False for one in urls}
             expected |= {f"{unique}-{one}-works": True for one in urls}
             eventually(
-                lambda found=found, expected=expected: (
-                    {name: one.is_held for name, one in found().items()} == expected
-                ),
+                partial(are_held_as, link, unique, expected),
                 what=f"all tokens over {wire}",
-                last=lambda _, found=found: str(found()),
+                last=partial(shown, link, unique),
+            )
+            eventually(
+                partial(have_their_digests, link, unique),
+                what=f"the digest of each one's rules over {wire}",
+                last=partial(shown, link, unique),
             )
             for token in found().values():
                 if not token.is_held:

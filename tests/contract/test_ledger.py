@@ -4,12 +4,12 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pytest
 
-from amqsidecar.ledger import Ledger, MemberVerdict, RowKey, RowOrder, Sighting
+from amqsidecar.ledger import Ledger, MemberUpdate, MemberVerdict, RowKey, RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
 from amqsidecar.model.failure import (
@@ -33,6 +33,8 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, RowView, TakenRow
+from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark, ServiceMarkKind
+from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
 from amqsidecar.stores import discards
 from amqsidecar.stores.postgres import counts as postgres_counts
@@ -42,19 +44,15 @@ from amqsidecar.stores.sqlite import counts as sqlite_counts
 from amqsidecar.stores.sqlite import operations as sqlite_operations
 from amqsidecar.stores.sqlite import pages as sqlite_pages
 from amqsidecar.stores.sqlite import rows as sqlite_rows
-from support.schedule_rows import resent, scheduled, taken_row, took
-from support.unsynced_store import UnsyncedStore
+from support.stores.rows import resent, scheduled, taken_row, took
+from support.stores.unsynced import UnsyncedStore
 
 ALL = RowFilter()
 FAR_MS = 10**12
 KINDS = list(CountKind)
 
 
-class LedgerStore(Store, Ledger, Protocol):
-    """A store with its ledger."""
-
-
-MakeStore = Callable[[], LedgerStore]
+MakeStore = Callable[[], Schedule]
 
 
 def grouped_row(row_id: int, **fields: Any) -> TakenRow:
@@ -67,7 +65,7 @@ def begin(store: Store, taken: list[TakenRow], sent: list[DueRow] | None = None)
     """Begin the next cycle with the events that belong to it; returns its number."""
     events: list[AnyEvent] = [event for row in taken for event in (took(row), scheduled(row))]
     events += [resent(row) for row in sent or []]
-    cycle = store.open().cycle + 1
+    cycle = store.reopen().cycle + 1
     with store.transaction() as tx:
         tx.record_cycle(cycle, taken, sent or [], events)
     return cycle
@@ -113,11 +111,7 @@ def kinds(store: Ledger) -> Counter[CountKind]:
 # Failures.
 
 
-def test_a_store_with_a_schedule_of_its_own_is_a_ledger(store: LedgerStore) -> None:
-    assert isinstance(store, Ledger)
-
-
-def test_groups_of_which_one_died_since_the_latest_death_first(store: LedgerStore) -> None:
+def test_groups_of_which_one_died_since_the_latest_death_first(store: Schedule) -> None:
     record(store, died(100, cause="a.B: 1"), died(300, cause="a.B: 2"), died(200, cause="a.C: 1"))
     record(store, died(50, cause="a.B: 3"), died(250, origin=None))
     first, second, third = store.failure_groups(0, 10)
@@ -136,7 +130,7 @@ def test_groups_of_which_one_died_since_the_latest_death_first(store: LedgerStor
     assert store.failure_groups(0, 1) == [first]
 
 
-def test_counts_of_buckets_that_begin_in_a_range(store: LedgerStore) -> None:
+def test_counts_of_buckets_that_begin_in_a_range(store: Schedule) -> None:
     record(store, *(died(at_ms) for at_ms in (0, BUCKET_MS - 1, BUCKET_MS, 2 * BUCKET_MS)))
     record(
         store,
@@ -160,7 +154,7 @@ def test_counts_of_buckets_that_begin_in_a_range(store: LedgerStore) -> None:
     ]
 
 
-def test_counts_are_summed_up_by_steps(store: LedgerStore) -> None:
+def test_counts_are_summed_up_by_steps(store: Schedule) -> None:
     hour_ms = 12 * BUCKET_MS
     record(store, *(died(at_ms) for at_ms in (0, BUCKET_MS, hour_ms - 1, hour_ms)))
     found = store.failure_counts(BUCKET_MS, 2 * hour_ms, [CountKind.DIED], hour_ms)
@@ -168,7 +162,7 @@ def test_counts_are_summed_up_by_steps(store: LedgerStore) -> None:
 
 
 @pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
-def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: LedgerStore, end: str) -> None:
+def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: Schedule, end: str) -> None:
     take(store, grouped_row(1))
     before = counts(store)
     with store.transaction() as tx:
@@ -201,12 +195,12 @@ def tally(cause_group: str, count: int, state: RowState = RowState.WAITING) -> G
 
 
 def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
-    store: LedgerStore,
+    store: Schedule,
 ) -> None:
     rows = [grouped_row(number, cause=f"a.{'BC'[number % 2]}: x") for number in range(1, 9)]
     take(store, *rows, taken_row(9))
-    store.act(RowFilter(cause_group="a.B: x"), row_changes.hold(5, "ann"))
-    store.act(RowFilter(ids=(1,)), row_changes.cancel(5, "ann", ".final"))
+    store.change(RowFilter(cause_group="a.B: x"), row_changes.hold(5, "ann"))
+    store.change(RowFilter(ids=(1,)), row_changes.cancel(5, "ann", ".final"))
     with store.transaction() as tx:
         tx.park([3], "no route")
         tx.remove([5])
@@ -227,7 +221,7 @@ def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
 
 
 def test_more_groups_than_are_remembered_count_as_more(
-    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+    store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_counts, "GROUPS_MAX", 3)
     monkeypatch.setitem(postgres_counts.ROOM, "groups_max", 3)
@@ -277,7 +271,7 @@ FILTERS = [
 
 
 def look_at(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let SQLite look at so many rows at once."""
+    """Set how many rows SQLite looks at in one step."""
     monkeypatch.setattr(sqlite_rows, "LOOKED_AT", rows)
     monkeypatch.setattr(sqlite_pages, "LOOKED_AT", rows)
     monkeypatch.setattr(sqlite_pages, "LOOKED_AT_BY_DUE", rows)
@@ -286,7 +280,7 @@ def look_at(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("looked_at", [3, 20_000])
 @pytest.mark.parametrize("order", list(RowOrder))
 def test_pages_in_each_order_hold_all_rows_of_a_filter_once(
-    store: LedgerStore, order: RowOrder, looked_at: int, monkeypatch: pytest.MonkeyPatch
+    store: Schedule, order: RowOrder, looked_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_at(looked_at, monkeypatch)
     take(store, *varied_rows(40))
@@ -314,7 +308,7 @@ def test_pages_in_each_order_hold_all_rows_of_a_filter_once(
 
 
 def test_a_page_looks_at_a_bounded_number_of_rows(
-    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+    store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not isinstance(store, UnsyncedStore):
         pytest.skip("its bound is a constant of the SQLite store")
@@ -325,14 +319,14 @@ def test_a_page_looks_at_a_bounded_number_of_rows(
         assert (page.rows, page.next_after) == ([], key)
 
 
-def test_a_page_tells_which_rows_are_in_flight(store: LedgerStore) -> None:
+def test_a_page_tells_which_rows_are_in_flight(store: Schedule) -> None:
     take(store, grouped_row(1), grouped_row(2))
     send(store, 2)
     rows = store.page_rows(ALL, RowOrder.NEWEST, 5).rows
     assert [(row.id, row.in_flight) for row in rows] == [(2, True), (1, False)]
 
 
-def test_waiting_rows_that_are_due_in_ranges(store: LedgerStore) -> None:
+def test_waiting_rows_that_are_due_in_ranges(store: Schedule) -> None:
     dues = [10, 19, 20, 35, 90]
     take(store, *(grouped_row(number, due_at_ms=due) for number, due in enumerate(dues, 1)))
     take(store, grouped_row(8, due_at_ms=15, state=RowState.HELD))
@@ -341,7 +335,7 @@ def test_waiting_rows_that_are_due_in_ranges(store: LedgerStore) -> None:
     assert store.due_counts([10]) == []
 
 
-def test_what_gates_let_wait_by_destination_and_gate(store: LedgerStore) -> None:
+def test_what_gates_let_wait_by_destination_and_gate(store: Schedule) -> None:
     assert store.gate_tallies(0) == []
     take(store, *(grouped_row(number) for number in range(1, 6)))
     take(store, grouped_row(6, destination="queue://b"), grouped_row(7))
@@ -362,11 +356,11 @@ def test_what_gates_let_wait_by_destination_and_gate(store: LedgerStore) -> None
     # What is due again is not let wait by them: they are asked anew.
     assert [one.count for one in store.gate_tallies(9_000)] == [1]
     # A person's word takes it out at once.
-    store.act(ALL, row_changes.retry(7_000, "ann"))
+    store.change(ALL, row_changes.retry(7_000, "ann"))
     assert store.gate_tallies(0) == []
 
 
-def test_what_a_person_sends_elsewhere_passes_gates_too(store: LedgerStore) -> None:
+def test_what_a_person_sends_elsewhere_passes_gates_too(store: Schedule) -> None:
     take(store, grouped_row(1), grouped_row(2, is_final=True))
     operation = store.add_operation(new_operation())
     store.step_operation(
@@ -393,7 +387,7 @@ def times_after(store: Ledger, position: str, max_events: int = 100) -> tuple[li
     return [event.at_ms for event in tail.events], tail.position
 
 
-def test_events_that_became_visible_after_a_position(store: LedgerStore) -> None:
+def test_events_that_became_visible_after_a_position(store: Schedule) -> None:
     begun = store.tail()
     record(store, held(1), held(2))
     middle = store.tail()
@@ -403,7 +397,7 @@ def test_events_that_became_visible_after_a_position(store: LedgerStore) -> None
     assert times_after(store, store.tail()) == ([], store.tail())
 
 
-def test_whole_blocks_one_at_least(store: LedgerStore) -> None:
+def test_whole_blocks_one_at_least(store: Schedule) -> None:
     position = store.tail()
     record(store, held(1), held(2), held(3))
     record(store, held(4))
@@ -415,9 +409,7 @@ def test_whole_blocks_one_at_least(store: LedgerStore) -> None:
 
 
 @pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
-def test_what_becomes_visible_later_still_comes_and_comes_once(
-    store: LedgerStore, end: str
-) -> None:
+def test_what_becomes_visible_later_still_comes_and_comes_once(store: Schedule, end: str) -> None:
     start = store.tail()
     cycle = begin(store, [grouped_row(1, received_at_ms=7)])
     record(store, held(1))
@@ -437,14 +429,14 @@ def test_what_becomes_visible_later_still_comes_and_comes_once(
     assert sorted(times_after(store, start)[0]) == sorted([*own, 1, 2, 3])
 
 
-def test_a_tail_in_the_middle_of_a_cycle_leaves_the_cycle_to_come(store: LedgerStore) -> None:
+def test_a_tail_in_the_middle_of_a_cycle_leaves_the_cycle_to_come(store: Schedule) -> None:
     cycle = begin(store, [grouped_row(1, received_at_ms=7)])
     position = store.tail()
     finish(store, cycle)
     assert times_after(store, position)[0] == [7, 7]
 
 
-def test_what_was_forgotten_meanwhile_is_left_out(store: LedgerStore) -> None:
+def test_what_was_forgotten_meanwhile_is_left_out(store: Schedule) -> None:
     position = store.tail()
     record(store, held(1))
     record(store, held(2))
@@ -484,7 +476,7 @@ def as_it_is(operation: Operation) -> Operation:
 def run(
     store: Ledger,
     operation: Operation,
-    act: row_changes.Act,
+    act: row_changes.RowChange,
     limit: int = 100,
     **options: Any,
 ) -> Operation:
@@ -499,7 +491,7 @@ def run(
 
 
 def test_an_operation_is_kept_with_its_number_and_the_newest_row(
-    store: LedgerStore, open_store: MakeStore
+    store: Schedule, open_store: MakeStore
 ) -> None:
     take(store, grouped_row(4))
     selection = Selection(rows=RowFilter(ids=(4,), state=RowState.HELD), properties=(("a", "b"),))
@@ -514,7 +506,7 @@ def test_an_operation_is_kept_with_its_number_and_the_newest_row(
     assert store.operations(10, before=second.id) == [first]
 
 
-def test_an_operation_is_replaced_by_what_a_change_makes_of_it(store: LedgerStore) -> None:
+def test_an_operation_is_replaced_by_what_a_change_makes_of_it(store: Schedule) -> None:
     operation = store.add_operation(new_operation())
     paused = store.change_operation(
         operation.id, change(operation.id, state=OperationState.PAUSED, ended_at_ms=9)
@@ -529,7 +521,7 @@ def test_an_operation_is_replaced_by_what_a_change_makes_of_it(store: LedgerStor
         )
 
 
-def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
+def test_a_change_that_fails_changes_nothing(store: Schedule) -> None:
     take(store, grouped_row(1, state=RowState.HELD))
     operation = store.add_operation(new_operation())
 
@@ -550,7 +542,7 @@ def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
 
 
 def test_a_step_changes_the_next_rows_with_events_members_and_progress(
-    store: LedgerStore,
+    store: Schedule,
 ) -> None:
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 8)))
     operation = store.add_operation(new_operation())
@@ -584,7 +576,7 @@ def test_a_step_changes_the_next_rows_with_events_members_and_progress(
 
 @pytest.mark.parametrize("state", [one for one in OperationState if one != "running"])
 def test_nothing_is_done_of_an_operation_that_is_not_running(
-    store: LedgerStore, state: OperationState
+    store: Schedule, state: OperationState
 ) -> None:
     take(store, grouped_row(1, state=RowState.HELD))
     operation = store.add_operation(new_operation(state=state))
@@ -593,7 +585,7 @@ def test_nothing_is_done_of_an_operation_that_is_not_running(
     assert store.list_rows(ALL, 5)[0].state is RowState.HELD
 
 
-def test_in_flight_rows_are_left_as_they_are(store: LedgerStore) -> None:
+def test_in_flight_rows_are_left_as_they_are(store: Schedule) -> None:
     take(store, *(grouped_row(number) for number in (1, 2, 3)))
     cycle = send(store, 2)
     operation = run(store, store.add_operation(new_operation()), row_changes.hold(5, "ann"))
@@ -610,7 +602,7 @@ def test_in_flight_rows_are_left_as_they_are(store: LedgerStore) -> None:
 @pytest.mark.parametrize("looked_at", [4, 20_000])
 @pytest.mark.parametrize("row_filter", FILTERS)
 def test_an_operation_is_about_the_rows_that_its_filter_hits(
-    store: LedgerStore,
+    store: Schedule,
     row_filter: RowFilter,
     looked_at: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -628,7 +620,7 @@ def test_an_operation_is_about_the_rows_that_its_filter_hits(
         assert changed or row == before[row.id]
 
 
-def test_which_of_the_rows_are_meant_is_told_by_row_and_message(store: LedgerStore) -> None:
+def test_an_operation_selects_rows_by_row_and_message(store: Schedule) -> None:
     rows = [grouped_row(n, message=b"red" if n % 3 else b"blue" * 2_000) for n in range(1, 31)]
     take(store, *rows)
     cycle = begin(store, [grouped_row(99, message=b"blue")])
@@ -653,7 +645,7 @@ def test_which_of_the_rows_are_meant_is_told_by_row_and_message(store: LedgerSto
 
 
 def test_a_step_that_reads_large_messages_is_bounded(
-    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+    store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not isinstance(store, UnsyncedStore):
         pytest.skip("its bound is a constant of the SQLite store")
@@ -666,7 +658,7 @@ def test_a_step_that_reads_large_messages_is_bounded(
     assert (after.after_id, after.matched) == (3, 0)
 
 
-def test_rows_that_an_action_removes_are_gone_with_their_messages(store: LedgerStore) -> None:
+def test_rows_that_an_action_removes_are_gone_with_their_messages(store: Schedule) -> None:
     take(store, *(grouped_row(number, state=RowState.PARKED) for number in (1, 2, 3)))
     selection = Selection(rows=RowFilter(ids=(1, 3)))
     operation = store.add_operation(new_operation(action=Action.DISCARD, selection=selection))
@@ -682,7 +674,7 @@ def test_rows_that_an_action_removes_are_gone_with_their_messages(store: LedgerS
     assert isinstance(store.history("test-000000000001")[-1], Discarded)
 
 
-def edit(store: LedgerStore, number: int) -> None:
+def edit(store: Schedule, number: int) -> None:
     row = store.list_rows(RowFilter(ids=(number,)), 1)[0]
     message = store.message(number)
     event = Edited(
@@ -704,21 +696,21 @@ def edit(store: LedgerStore, number: int) -> None:
 )
 @pytest.mark.parametrize("is_selected", [False, True])
 def test_rows_that_people_changed_since_are_left_to_them(
-    store: LedgerStore, act: row_changes.Act, is_selected: bool
+    store: Schedule, act: row_changes.RowChange, is_selected: bool
 ) -> None:
     """Held stays held, whatever runs; and what was done before is no reason to leave a row."""
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 11)))
-    store.act(RowFilter(ids=(1, 2, 3)), row_changes.hold(4, "ben"))
-    store.act(RowFilter(ids=(2, 3)), row_changes.release(4, "ben"))
+    store.change(RowFilter(ids=(1, 2, 3)), row_changes.hold(4, "ben"))
+    store.change(RowFilter(ids=(2, 3)), row_changes.release(4, "ben"))
     operation = store.add_operation(new_operation(since=store.event_mark()))
     select = (lambda _row, _message: True) if is_selected else None
     first = store.step_operation(operation.id, act, select, 3, as_it_is, True)
     assert (first.after_id, first.matched, first.overtaken) == (3, 3, 0)
 
-    store.act(RowFilter(ids=(4, 5)), row_changes.hold(6, "ben"))
-    store.act(RowFilter(ids=(5,)), row_changes.release(6, "ben"))
+    store.change(RowFilter(ids=(4, 5)), row_changes.hold(6, "ben"))
+    store.change(RowFilter(ids=(5,)), row_changes.release(6, "ben"))
     edit(store, 6)
-    store.act(RowFilter(ids=(7,)), row_changes.retry(6, "ben"))
+    store.change(RowFilter(ids=(7,)), row_changes.retry(6, "ben"))
     redirect = store.add_operation(new_operation(selection=Selection(rows=RowFilter(ids=(8,)))))
     run(store, redirect, row_changes.redirect(6, "ben", "queue://repair"))
     cycle = send(store, 10)
@@ -731,7 +723,7 @@ def test_rows_that_people_changed_since_are_left_to_them(
     finish(store, cycle)
 
 
-def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: LedgerStore) -> None:
+def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: Schedule) -> None:
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 5)))
     first = store.add_operation(new_operation(since=store.event_mark()))
     beside = ((Action.RETRY, "ann"),)
@@ -745,10 +737,10 @@ def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: Ledg
     assert {row.state for row in store.list_rows(ALL, 9)} == {RowState.HELD}
 
 
-def test_only_the_row_of_a_message_that_was_changed_is_left(store: LedgerStore) -> None:
+def test_only_the_row_of_a_message_that_was_changed_is_left(store: Schedule) -> None:
     take(store, *(grouped_row(number, redelivery_id="twice") for number in (1, 2)))
     operation = store.add_operation(new_operation(since=store.event_mark()))
-    store.act(RowFilter(ids=(1,)), row_changes.hold(6, "ben"))
+    store.change(RowFilter(ids=(1,)), row_changes.hold(6, "ben"))
     done = run(store, operation, row_changes.retry(50, "ann"))
     assert (done.changed, done.overtaken) == (1, 1)
     assert [row.state for row in store.list_rows(ALL, 9)] == [RowState.HELD, RowState.WAITING]
@@ -757,15 +749,15 @@ def test_only_the_row_of_a_message_that_was_changed_is_left(store: LedgerStore) 
 # Members.
 
 
-def followed(store: LedgerStore, count: int = 3) -> Operation:
-    """Return an operation that has changed so many rows at time 100."""
+def followed(store: Schedule, count: int = 3) -> Operation:
+    """Return an operation that has changed this many rows at time 100."""
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, count + 1)))
     operation = store.add_operation(new_operation())
     return run(store, operation, row_changes.retry(100, "ann"))
 
 
-def sighting(number: int, at_ms: int, *, has_returned: bool = False) -> Sighting:
-    return Sighting(f"test-{number:012d}", at_ms, has_returned)
+def update(number: int, at_ms: int, *, has_returned: bool = False) -> MemberUpdate:
+    return MemberUpdate(f"test-{number:012d}", at_ms, has_returned)
 
 
 def outcomes(store: Ledger, operation: Operation) -> list[OutcomeKind | None]:
@@ -773,14 +765,14 @@ def outcomes(store: Ledger, operation: Operation) -> list[OutcomeKind | None]:
 
 
 def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
-    store: LedgerStore, open_store: MakeStore
+    store: Schedule, open_store: MakeStore
 ) -> None:
     operation = followed(store)
     assert store.followed_until() is None
-    store.apply_sightings([sighting(1, 150), sighting(2, 160), sighting(99, 170)], "x/1")
+    store.update_members([update(1, 150), update(2, 160), update(99, 170)], "x/1")
     assert open_store().followed_until() == "x/1"
     assert outcomes(store, operation) == [OutcomeKind.RESENT, OutcomeKind.RESENT, None]
-    store.apply_sightings([sighting(2, 200, has_returned=True)], "x/2")
+    store.update_members([update(2, 200, has_returned=True)], "x/2")
     assert outcomes(store, operation) == [OutcomeKind.RESENT, OutcomeKind.CAME_BACK, None]
     first, second, third = store.members(operation.id, None, 9)
     assert (first.resent_at_ms, second.resent_at_ms, third.resent_at_ms) == (150, 160, None)
@@ -792,7 +784,7 @@ def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 9])
-def test_a_message_that_waits_twice_is_waited_for_once(store: LedgerStore, limit: int) -> None:
+def test_a_message_that_waits_twice_is_waited_for_once(store: Schedule, limit: int) -> None:
     """One that died for several subscribers of a topic has several rows and one redelivery id."""
     name = "test-000000000001"
     take(store, *(grouped_row(number, redelivery_id=name) for number in range(1, 4)))
@@ -800,22 +792,22 @@ def test_a_message_that_waits_twice_is_waited_for_once(store: LedgerStore, limit
         store, store.add_operation(new_operation()), row_changes.retry(9_000, "ann"), limit
     )
     assert (operation.changed, operation.resent) == (3, 2)
-    store.apply_sightings([sighting(1, 9_050)], "a")
+    store.update_members([update(1, 9_050)], "a")
     now = store.operation(operation.id)
     assert now is not None
     assert now.resent == 3
 
 
 @pytest.mark.parametrize("is_one_read", [True, False])
-def test_what_was_sent_elsewhere_has_its_outcome(store: LedgerStore, is_one_read: bool) -> None:
+def test_what_was_sent_elsewhere_has_its_outcome(store: Schedule, is_one_read: bool) -> None:
     """Another person's redirect, or cancel, came between; what becomes of it there is theirs."""
     operation = followed(store, 1)
     seen = [
-        sighting(1, 150)._replace(destination="queue://\udcff\0"),
-        sighting(1, 200, has_returned=True),
+        update(1, 150)._replace(destination="queue://\udcff\0"),
+        update(1, 200, has_returned=True),
     ]
     for number, one in enumerate([seen] if is_one_read else [[sight] for sight in seen]):
-        store.apply_sightings(one, str(number))
+        store.update_members(one, str(number))
     assert outcomes(store, operation) == [OutcomeKind.UNKNOWN]
     assert "changed by another action" in store.members(operation.id, None, 1)[0].evidence
     now = store.operation(operation.id)
@@ -823,34 +815,34 @@ def test_what_was_sent_elsewhere_has_its_outcome(store: LedgerStore, is_one_read
     assert (now.resent, now.came_back) == (1, 0)
 
 
-def test_only_what_lies_after_the_change_counts_and_counts_once(store: LedgerStore) -> None:
+def test_only_what_lies_after_the_change_counts_and_counts_once(store: Schedule) -> None:
     operation = followed(store, 1)
-    store.apply_sightings([sighting(1, 50), sighting(1, 60, has_returned=True)], "a")
+    store.update_members([update(1, 50), update(1, 60, has_returned=True)], "a")
     assert outcomes(store, operation) == [None]
     for _ in range(2):
-        store.apply_sightings([sighting(1, 150)], "b")
+        store.update_members([update(1, 150)], "b")
     for _ in range(2):
-        store.apply_sightings([sighting(1, 200, has_returned=True), sighting(1, 300)], "c")
+        store.update_members([update(1, 200, has_returned=True), update(1, 300)], "c")
     now = store.operation(operation.id)
     assert now is not None
     assert (now.resent, now.came_back) == (1, 1)
     assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
 
 
-def test_a_death_tells_of_the_re_send_that_nobody_told(store: LedgerStore) -> None:
+def test_a_death_proves_a_re_send_that_was_not_recorded(store: Schedule) -> None:
     operation = followed(store, 1)
-    store.apply_sightings([sighting(1, 200, has_returned=True)], "a")
+    store.update_members([update(1, 200, has_returned=True)], "a")
     now = store.operation(operation.id)
     assert now is not None
     assert (now.resent, now.came_back) == (1, 1)
     assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
 
 
-def test_members_that_are_due_for_a_verdict_the_oldest_first(store: LedgerStore) -> None:
+def test_members_that_are_due_for_a_verdict_the_oldest_first(store: Schedule) -> None:
     operation = followed(store, 5)
     times = {1: 300, 2: 150, 3: 200, 4: 160}
-    store.apply_sightings([sighting(number, at_ms) for number, at_ms in times.items()], "a")
-    store.apply_sightings([sighting(4, 170, has_returned=True)], "b")
+    store.update_members([update(number, at_ms) for number, at_ms in times.items()], "a")
+    store.update_members([update(4, 170, has_returned=True)], "b")
     due = store.due_members(operation.id, 300, 9)
     assert [member.redelivery_id[-1] for member in due] == ["2", "3"]
     assert len(store.due_members(operation.id, 301, 9)) == 3
@@ -874,13 +866,13 @@ def test_members_that_are_due_for_a_verdict_the_oldest_first(store: LedgerStore)
     (consumed,) = store.members(operation.id, OutcomeKind.CONSUMED, 9)
     assert (consumed.redelivery_id, consumed.resent_at_ms) == ("test-000000000002", 150)
     assert consumed.evidence.startswith("its queue ")
-    store.apply_sightings([sighting(2, 400, has_returned=True)], "c")
+    store.update_members([update(2, 400, has_returned=True)], "c")
     assert store.members(operation.id, OutcomeKind.CONSUMED, 9) == [consumed]
 
 
-def test_members_come_by_redelivery_id(store: LedgerStore) -> None:
+def test_members_come_by_redelivery_id(store: Schedule) -> None:
     operation = followed(store, 7)
-    store.apply_sightings([sighting(number, 150) for number in (2, 4, 6)], "a")
+    store.update_members([update(number, 150) for number in (2, 4, 6)], "a")
     pages, after = [], ""
     while page := store.members(operation.id, None, 3, after):
         pages.append([int(member.redelivery_id[-2:]) for member in page])
@@ -890,7 +882,7 @@ def test_members_come_by_redelivery_id(store: LedgerStore) -> None:
     assert [int(member.redelivery_id[-2:]) for member in found] == [4, 6]
 
 
-def test_open_operations_run_or_have_members_without_an_outcome(store: LedgerStore) -> None:
+def test_open_operations_run_or_have_members_without_an_outcome(store: Schedule) -> None:
     operation = followed(store, 2)
     running = store.add_operation(new_operation())
     paused = store.add_operation(new_operation(state=OperationState.PAUSED))
@@ -901,7 +893,7 @@ def test_open_operations_run_or_have_members_without_an_outcome(store: LedgerSto
     assert numbers() == {operation.id, running.id}
     store.change_operation(operation.id, change(0, state=OperationState.DONE, ended_at_ms=9))
     assert numbers() == {operation.id, running.id}
-    store.apply_sightings([sighting(1, 150), sighting(2, 150)], "a")
+    store.update_members([update(1, 150), update(2, 150)], "a")
     assert numbers() == {operation.id, running.id}
     verdict = [MemberVerdict(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
     store.give_verdicts(operation.id, verdict[:1])
@@ -925,7 +917,7 @@ def edited(row_id: int, at_ms: int = 700) -> Edited:
 
 
 def test_a_row_gets_other_bytes_and_the_old_ones_become_an_original(
-    store: LedgerStore, open_store: MakeStore
+    store: Schedule, open_store: MakeStore
 ) -> None:
     old, new, third = b"x" * 9_000, b"changed", b"y" * 50_000
     take(store, grouped_row(1, message=old))
@@ -944,7 +936,7 @@ def test_a_row_gets_other_bytes_and_the_old_ones_become_an_original(
 
 
 def test_nothing_is_replaced_of_a_row_that_is_gone_in_flight_or_changed(
-    store: LedgerStore,
+    store: Schedule,
 ) -> None:
     take(store, grouped_row(1, message=b"12345"), grouped_row(2, message=b"12345"))
     send(store, 2)
@@ -962,7 +954,7 @@ def observed(at_ms: int, destination: str = "queue://a", depth: int | None = 0) 
     return Observation(destination=destination, at_ms=at_ms, depth=depth, acknowledged=5)
 
 
-def test_of_each_destination_one_a_minute_is_kept_the_latest(store: LedgerStore) -> None:
+def test_of_each_destination_one_a_minute_is_kept_the_latest(store: Schedule) -> None:
     store.add_observations([observed(60_000, depth=1), observed(119_999, depth=2)])
     store.add_observations([observed(90_000, depth=3), observed(60_500, "queue://b")])
     store.add_observations([observed(120_000, depth=4), observed(30_000, depth=5)])
@@ -982,7 +974,7 @@ def test_of_each_destination_one_a_minute_is_kept_the_latest(store: LedgerStore)
 HOUR_MS = 3_600_000
 
 
-def test_older_counts_are_merged_to_hours(store: LedgerStore) -> None:
+def test_older_counts_are_merged_to_hours(store: Schedule) -> None:
     record(store, *(died(minute * 60_000, cause="a.B: 1") for minute in range(0, 180, 5)))
     whole = sum(counts(store).values())
     while store.forget_ledger(0, 2 * HOUR_MS, 7):
@@ -994,7 +986,7 @@ def test_older_counts_are_merged_to_hours(store: LedgerStore) -> None:
     assert len(found) == 2 + 12
 
 
-def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
+def test_what_is_older_than_a_time_is_removed(store: Schedule) -> None:
     before_ms = 10 * HOUR_MS
     for at_ms in (HOUR_MS, 11 * HOUR_MS):
         record(store, died(at_ms, cause=f"a.{'AB'[at_ms > before_ms]}: x"))
@@ -1032,8 +1024,10 @@ def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
 
 
 def note(text: str, **fields: Any) -> GroupNote:
-    there = {"destination": "queue://a", "cause_group": "a.B: x", "at_ms": 5, "author": "ann"}
-    return GroupNote(**(there | {"text": text} | fields))
+    plain = GroupNote(
+        destination="queue://a", cause_group="a.B: x", at_ms=5, author="ann", text=text
+    )
+    return msgspec.structs.replace(plain, **fields)
 
 
 def test_notes_on_a_group_the_latest_first_and_of_each_group_the_latest(
@@ -1052,7 +1046,7 @@ def test_notes_on_a_group_the_latest_first_and_of_each_group_the_latest(
     assert again.latest_notes(2) == [elsewhere, other]
 
 
-def test_of_each_group_the_latest_notes_are_kept(store: LedgerStore) -> None:
+def test_of_each_group_the_latest_notes_are_kept(store: Schedule) -> None:
     store.add_note(note("other", cause_group="a.C: x"))
     for number in range(LATEST_KEPT + 3):
         store.add_note(note(str(number)))
@@ -1062,7 +1056,7 @@ def test_of_each_group_the_latest_notes_are_kept(store: LedgerStore) -> None:
 
 
 def test_older_counts_are_merged_to_five_minutes_and_the_last_ones_stay_by_the_minute(
-    store: LedgerStore,
+    store: Schedule,
 ) -> None:
     begin_ms = 100 * HOUR_MS
     record(store, *(died(begin_ms + minute * BUCKET_MS) for minute in range(10)))
@@ -1072,7 +1066,50 @@ def test_older_counts_are_merged_to_five_minutes_and_the_last_ones_stay_by_the_m
     assert found == {0: 5} | {minute * BUCKET_MS: 1 for minute in range(5, 10)}
 
 
-def test_notes_are_kept_as_long_as_their_group(store: LedgerStore) -> None:
+def test_what_was_seen_lately_is_found_for_all_destinations(store: Schedule) -> None:
+    def seen(name: str, at_ms: int) -> Observation:
+        return Observation(destination=f"queue://{name}", at_ms=at_ms, depth=None, unknown=3)
+
+    old, early, late = seen("a", 1), seen("b", 10 * BUCKET_MS + 1), seen("a", 10 * BUCKET_MS + 2)
+    store.add_observations([late, early, old])
+    assert store.recent_observations(10 * BUCKET_MS) == [early, late]
+    assert store.recent_observations(10 * BUCKET_MS + 2) == [late]
+
+
+def service_mark(at_ms: int, instance: str = "a", **fields: Any) -> ServiceMark:
+    plain = ServiceMark(
+        kind=ServiceMarkKind.START, rules_digest="one", at_ms=at_ms, instance=instance
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+def test_what_services_did_is_kept_the_latest_first(open_store: MakeStore) -> None:
+    began = service_mark(1)
+    again = service_mark(3, rules_digest="two")
+    changed = service_mark(4, kind=ServiceMarkKind.RULES)
+    store = open_store()
+    for one in (began, again, changed):
+        store.add_service_mark(one)
+    reopened = open_store()
+    assert reopened.service_marks(9) == [changed, again, began]
+    assert reopened.service_marks(2) == [changed, again]
+    assert reopened.latest_starts() == [again]
+
+
+def test_the_latest_service_marks_are_kept_and_old_ones_forgotten_but_for_the_last(
+    store: Schedule,
+) -> None:
+    name = store.state().instance
+    for number in range(MARKS_KEPT + 3):
+        store.add_service_mark(service_mark(number, name))
+    kept = [one.at_ms for one in store.service_marks(999)]
+    assert kept == list(range(MARKS_KEPT + 2, 2, -1))
+    while store.forget_ledger(10**6, 0, 7):
+        pass
+    assert [one.at_ms for one in store.service_marks(999)] == [MARKS_KEPT + 2]
+
+
+def test_notes_are_kept_as_long_as_their_group(store: Schedule) -> None:
     record(store, died(HOUR_MS, cause="a.B: x"))
     for cause_group, at_ms in (("a.B: x", 5), ("gone", 5), ("late", 11 * HOUR_MS)):
         store.add_note(note("n", cause_group=cause_group, at_ms=at_ms))
@@ -1089,14 +1126,14 @@ def test_notes_are_kept_as_long_as_their_group(store: LedgerStore) -> None:
     assert [one.cause_group for one in store.latest_notes(9)] == ["late"]
 
 
-def test_an_operation_that_goes_on_is_kept(store: LedgerStore) -> None:
+def test_an_operation_that_goes_on_is_kept(store: Schedule) -> None:
     operation = followed(store, 2)
     assert store.forget_ledger(10**12, 10**12, 100) > 0
     assert store.operation(operation.id) == operation
     assert len(store.members(operation.id, None, 9)) == 2
 
 
-def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
+def test_texts_from_anyone_are_kept(store: Schedule) -> None:
     hostile = ["caf\u00e9 \ud800", "x" * 5_000, "'; DROP TABLE operation; --", "\u202e<script>"]
     chance = random.Random(5)
     for number, text in enumerate(hostile, 1):
@@ -1120,7 +1157,7 @@ def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
     assert len(store.observations(f"queue://{hostile[0]}", 0, 10**7)) >= 1
 
 
-def test_messages_are_found_by_the_id_that_consumers_saw(store: LedgerStore) -> None:
+def test_messages_are_found_by_the_id_that_consumers_saw(store: Schedule) -> None:
     odd = 'ID:"odd"\\caf\u00e9'
     take(store, grouped_row(1, message_id="ID:a"), grouped_row(2, message_id=odd))
     record(store, died(100, message_id="ID:a"), died(200, message_id="ID:b"))
@@ -1136,7 +1173,7 @@ def test_messages_are_found_by_the_id_that_consumers_saw(store: LedgerStore) -> 
 # What was discarded.
 
 
-def undoing(store: LedgerStore) -> int:
+def undoing(store: Schedule) -> int:
     """Keep a discard that is being undone; returns its number."""
     operation = Operation(
         id=0,
@@ -1151,7 +1188,7 @@ def undoing(store: LedgerStore) -> int:
     return store.add_operation(operation).id
 
 
-def put_back(store: LedgerStore, number: int, limit: int = 100) -> int:
+def put_back(store: Schedule, number: int, limit: int = 100) -> int:
     def restored(row: RowView) -> AnyEvent:
         return row_changes.restored(row, 9_000, "ann")
 
@@ -1160,11 +1197,11 @@ def put_back(store: LedgerStore, number: int, limit: int = 100) -> int:
     return store.put_back(number, restored, limit, lambda now: now).restored - before.restored
 
 
-def discard(store: LedgerStore, number: int, at_ms: int = 1_000, **conditions: Any) -> None:
-    store.act(RowFilter(**conditions), row_changes.discard(at_ms, "ann", number))
+def discard(store: Schedule, number: int, at_ms: int = 1_000, **conditions: Any) -> None:
+    store.change(RowFilter(**conditions), row_changes.discard(at_ms, "ann", number))
 
 
-def test_what_was_discarded_is_put_back_as_it_was(store: LedgerStore) -> None:
+def test_what_was_discarded_is_put_back_as_it_was(store: Schedule) -> None:
     take(
         store,
         grouped_row(1, due_at_ms=10**14),
@@ -1197,7 +1234,7 @@ def test_what_was_discarded_is_put_back_as_it_was(store: LedgerStore) -> None:
 
 
 def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
-    store: LedgerStore,
+    store: Schedule,
 ) -> None:
     number = undoing(store)
     row = grouped_row(1, state=RowState.EXHAUSTED, final_queue="queue://DLQ.exhausted")
@@ -1209,7 +1246,7 @@ def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
     assert [one.id for one in store.recalled(Recall.RETURN, 10)] == [1]
 
 
-def test_nothing_is_put_back_of_what_is_not_being_undone(store: LedgerStore) -> None:
+def test_nothing_is_put_back_of_what_is_not_being_undone(store: Schedule) -> None:
     number = undoing(store)
     take(store, grouped_row(1), grouped_row(2))
     discard(store, 0, ids=(1,))
@@ -1222,7 +1259,7 @@ def test_nothing_is_put_back_of_what_is_not_being_undone(store: LedgerStore) -> 
     assert store.count_discarded(number) == 1
 
 
-def test_a_step_of_putting_back_that_fails_changes_nothing(store: LedgerStore) -> None:
+def test_a_step_of_putting_back_that_fails_changes_nothing(store: Schedule) -> None:
     number = undoing(store)
     take(store, grouped_row(1))
     discard(store, number)
@@ -1236,7 +1273,7 @@ def test_a_step_of_putting_back_that_fails_changes_nothing(store: LedgerStore) -
     assert put_back(store, number) == 1
 
 
-def test_what_was_discarded_is_forgotten_by_its_age(store: LedgerStore) -> None:
+def test_what_was_discarded_is_forgotten_by_its_age(store: Schedule) -> None:
     number = undoing(store)
     take(store, *(grouped_row(one) for one in range(1, 5)))
     for one in range(1, 5):
@@ -1248,7 +1285,7 @@ def test_what_was_discarded_is_forgotten_by_its_age(store: LedgerStore) -> None:
 
 
 def test_of_what_was_discarded_the_latest_is_kept_up_to_a_size(
-    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+    store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (discards, sqlite_changes, postgres_transaction):
         monkeypatch.setattr(module, "UNDO_BYTES", 3 * 3_048)
@@ -1262,7 +1299,7 @@ def test_of_what_was_discarded_the_latest_is_kept_up_to_a_size(
     assert [row.id for row in store.list_rows(ALL, 10)] == [6, 7, 8]
 
 
-def test_operations_that_undo_are_open(store: LedgerStore) -> None:
+def test_operations_that_undo_are_open(store: Schedule) -> None:
     number = undoing(store)
     assert [one.id for one in store.open_operations()] == [number]
     store.change_operation(

@@ -35,11 +35,11 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.operations.follow import follow
-from support.failure_counts import counts_of
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import resent, taken_row, took
-from support.unsynced_store import UnsyncedStore
+from support.stores.failure_counts import counts_of
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import resent, taken_row, took
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
@@ -66,7 +66,7 @@ TAKES = st.lists(
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Each thing that is done has a time of its own, so that what came first is told."""
+    """Each thing that is done has a time of its own, so that the order is known."""
 
     store: UnsyncedStore | EmptiedStore
 
@@ -160,7 +160,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(action=st.sampled_from(["retry", "hold", "release"]), row_filter=FILTERS)
     def act(self, action: str, row_filter: RowFilter) -> None:
-        self.store.act(row_filter, getattr(row_changes, action)(self.tick(), "ann"))
+        self.store.change(row_filter, getattr(row_changes, action)(self.tick(), "ann"))
 
     @rule(row_filter=FILTERS, is_parked=st.booleans())
     def park_or_remove(self, row_filter: RowFilter, is_parked: bool) -> None:
@@ -199,10 +199,12 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         before = operations[back]
         actor, at_ms = f"op{before.id}{'followed' * is_followed}", self.tick()
-        act = {
-            "cancel": lambda: row_changes.cancel(at_ms, actor, ".final"),
-            "redirect": lambda: row_changes.redirect(at_ms, actor, "queue://b"),
-        }.get(action, lambda: getattr(row_changes, action)(at_ms, actor))()
+        if action == "cancel":
+            act = row_changes.cancel(at_ms, actor, ".final")
+        elif action == "redirect":
+            act = row_changes.redirect(at_ms, actor, "queue://b")
+        else:
+            act = getattr(row_changes, action)(at_ms, actor)
         after = self.store.step_operation(
             before.id,
             act,
@@ -221,7 +223,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         number, at_ms = operations[back].id, self.tick()
         before = {row.id: row for row in self.store.list_rows(ALL, 10_000)}
-        self.store.act(filters, row_changes.discard(at_ms, "ann", number))
+        self.store.change(filters, row_changes.discard(at_ms, "ann", number))
         left = {row.id for row in self.store.list_rows(ALL, 10_000)}
         discarded = {row_id: row for row_id, row in before.items() if row_id not in left}
         self.discarded.setdefault(number, {}).update(discarded)
@@ -337,7 +339,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert self.store.member_counts(operation.id) == outcomes
 
     def check_outcomes(self) -> None:
-        """What was seen of members is what the history tells after they were changed."""
+        """The updates of members are those in the history after they were changed."""
         if self.store.followed_until() != self.store.tail():
             return
         for operation in self.store.operations(1_000):

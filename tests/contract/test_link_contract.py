@@ -1,6 +1,6 @@
 """What sessions of `amqsidecar.broker.Link` promise, on every real broker and with every link.
 
-A link joins by a class of `support.link_harness.LinkHarness` in `HARNESSES`.
+A link joins by a class of `support.links.harness.LinkHarness` in `HARNESSES`.
 """
 
 import threading
@@ -11,32 +11,46 @@ from contextlib import closing, suppress
 import msgspec
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
+from amqsidecar.broker import Delivery, IntakeQueue, LookSession, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
-from support.link_harness import LinkHarness
-from support.link_memory import AckLaterHarness, MemoryHarness
-from support.link_stomp_artemis import StompArtemisHarness, after_a_death
+from support.brokers.real import spoken
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
+from support.links.artemis_pair import PairOfAmqpHarness, PairOfCoreHarness
+from support.links.core_artemis import CoreArtemisHarness
+from support.links.harness import LinkHarness
+from support.links.memory import (
+    AckLaterHarness,
+    MemoryHarness,
+    MemoryPairHarness,
+    MemoryPairSecondHarness,
+)
+from support.links.stomp_artemis import StompArtemisHarness, after_a_death
 from support.waiting import PATIENCE_S, eventually
 
+KEEP_WHAT_WAITS = ("amqp-artemis", "core-artemis", "artemis-pair-core", "artemis-pair-amqp")
 HARNESSES: dict[str, tuple[type[LinkHarness], str | None]] = {
     "memory": (MemoryHarness, None),
     "memory-ack-later": (AckLaterHarness, None),
+    "memory-pair": (MemoryPairHarness, None),
+    "memory-pair-second": (MemoryPairSecondHarness, None),
     "amqp-artemis": (AmqpArtemisHarness, "artemis"),
+    "artemis-pair-core": (PairOfCoreHarness, "artemis"),
+    "artemis-pair-amqp": (PairOfAmqpHarness, "artemis"),
+    "core-artemis": (CoreArtemisHarness, "artemis"),
     "stomp-artemis": (StompArtemisHarness, "artemis"),
     "amqp-classic-5": (AmqpClassicHarness, "classic_5"),
     "amqp-classic-6": (AmqpClassicHarness, "classic_6"),
     "amqp-classic-native": (AmqpClassicNativeHarness, "classic_6"),
 }
 with suppress(ImportError):
-    from support.link_openwire import OpenWireHarness
+    from support.links.openwire import OpenWireHarness
 
     HARNESSES["openwire-classic-5"] = (OpenWireHarness, "classic_5")
     HARNESSES["openwire-classic-6"] = (OpenWireHarness, "classic_6")
 with suppress(ImportError):
-    from support.link_stomp_classic import StompClassicHarness
+    from support.links.stomp_classic import StompClassicHarness
 
     HARNESSES["stomp-classic-5"] = (StompClassicHarness, "classic_5")
     HARNESSES["stomp-classic-6"] = (StompClassicHarness, "classic_6")
@@ -49,6 +63,7 @@ CAN_NOT_LOOK = {"stomp-artemis"}
 """Links whose wire has no browser; they say so and name the one that has."""
 
 MakeLink = Callable[..., TakeSession]
+MakeLook = Callable[[], LookSession]
 
 
 @pytest.fixture(
@@ -65,32 +80,49 @@ MakeLink = Callable[..., TakeSession]
 )
 def harness(request: pytest.FixtureRequest, unique: str) -> Iterator[LinkHarness]:
     make, broker_fixture = HARNESSES[request.param]
-    made = make(broker_fixture and request.getfixturevalue(broker_fixture), unique)
+    broker = request.getfixturevalue(broker_fixture or "no_broker")
+    if broker is not None:
+        wire = request.param.split("-")[0]
+        spoken(broker.release, "amqp" if wire == "artemis" else wire)
+    made = make(broker, unique)
     yield made
     made.close()
 
 
 @pytest.fixture
-def links(harness: LinkHarness) -> Iterator[list[TakeSession]]:
-    opened: list[TakeSession] = []
+def no_broker() -> None:
+    """For links in memory."""
+
+
+@pytest.fixture
+def links(harness: LinkHarness) -> Iterator[list[LookSession]]:
+    opened: list[LookSession] = []
     yield opened
     for link in opened:
         link.close()
 
 
 @pytest.fixture
-def open_link(harness: LinkHarness, links: list[TakeSession]) -> MakeLink:
-    def make(
-        *, token: int | None = 0, instance: str | None = None, only_looks: bool = False
-    ) -> TakeSession:
+def open_link(harness: LinkHarness, links: list[LookSession]) -> MakeLink:
+    def make(*, token: int | None = 0, instance: str | None = None) -> TakeSession:
         """Open a link; with a number, make that first token and take it."""
         opened = harness.make_link(instance or f"instance-{len(links)}")
-        link = opened.look() if only_looks else opened.take(token_queue(harness))
+        link = opened.take(token_queue(harness))
         links.append(link)
         if token is not None:
             link.create_token(token)
             assert link.take_token(10) == token
         return link
+
+    return make
+
+
+@pytest.fixture
+def open_look(harness: LinkHarness, links: list[LookSession]) -> MakeLook:
+    def make() -> LookSession:
+        """Open a link without a token, which has the name of the first one that is opened."""
+        links.append(harness.make_link("instance-same").look())
+        return links[-1]
 
     return make
 
@@ -122,6 +154,7 @@ def redelivery(
         redelivery_id=str(identity),
         redelivery_count=count,
         redelivery_delay_ms=5000,
+        encoding=delivery.encoding,
     )
 
 
@@ -260,7 +293,7 @@ def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link
     assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
 
 
-def test_a_lost_connection_is_told_and_close_is_always_safe(
+def test_a_lost_connection_is_reported_and_close_is_always_safe(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """Receive, wait and commit raise LinkLost; close never raises, however often."""
@@ -329,6 +362,12 @@ def begin_while_committing(link: TakeSession, sends: Sequence[Resend]) -> list[i
     return begun
 
 
+def begin_nothing_while_committing(link: TakeSession) -> None:
+    background = link.features.background
+    assert background is not None
+    background.while_committing(lambda: None)
+
+
 def test_the_next_sends_are_begun_while_a_cycle_is_committed(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
@@ -349,7 +388,7 @@ def test_the_next_sends_are_begun_while_a_cycle_is_committed(
     assert begun == [3, 3]
     assert harness.depth(origin) == 6
     link.abandon_sends()
-    link.while_committing(lambda: None)
+    begin_nothing_while_committing(link)
     link.commit_cycle(deliveries[6:], sends[6:], 3)
     assert [one.id for one in harness.drain(origin)] == ids
     assert harness.depth(harness.intake().destination.name) == 0
@@ -377,7 +416,7 @@ def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
     link.abandon_sends()
     assert harness.depth(origin) == 0
 
-    link.while_committing(lambda: None)
+    begin_nothing_while_committing(link)
     link.commit_cycle(deliveries, sends, 1)
     assert [one.id for one in harness.drain(origin)] == ids
 
@@ -415,7 +454,7 @@ def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: Mak
     assert open_link(token=None).take_token(20) == 4
 
 
-def test_no_token_is_told(harness: LinkHarness, open_link: MakeLink) -> None:
+def test_no_token_is_reported(harness: LinkHarness, open_link: MakeLink) -> None:
     """Before the first one, the queue holds none and nothing is handed out."""
     link = open_link(token=None)
     assert link.token_exists() in (False, None)
@@ -467,7 +506,7 @@ def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLi
     ids = harness.put_dead_letters(origin, 5)
     link = open_link()
     link.attach([harness.intake()], 100)
-    eventually(lambda: link.wait(0.1) is None and _has_arrived(link, harness))
+    eventually(lambda: _has_arrived(link, harness))
     link.attach([], 100)
     link.wait(0.3)
     assert link.receive(100) == []
@@ -478,6 +517,7 @@ def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLi
 
 
 def _has_arrived(link: TakeSession, harness: LinkHarness) -> bool:
+    link.wait(0.1)
     return link.count(harness.intake(), 10) == 5
 
 
@@ -577,14 +617,14 @@ def test_large_messages_count_like_others(
 
 
 def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
-    harness: LinkHarness, open_link: MakeLink
+    harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
 ) -> None:
     """In order, with provenance and bytes, handed out or not; afterwards all is as it was."""
     origin = f"{harness.prefix}.orders"
     ids = harness.put_dead_letters(origin, 30)
-    looking = open_to_look(harness, open_link)
+    looking = open_look()
     if harness.name in CAN_NOT_LOOK:
-        with pytest.raises(BrokerRefused, match="amqp://"):
+        with pytest.raises(BrokerRefused, match="artemis://"):
             looking.browse(harness.intake(), 100)
         return
     seen = looking.browse(harness.intake(), 100)
@@ -595,7 +635,11 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     link = open_link()
     link.attach([harness.intake()], 5)
     deliveries = receive(link, 5)
-    assert len(looking.browse(harness.intake(), 100)) in (25, 30)
+    shown = len(looking.browse(harness.intake(), 100))
+    # Why: over Core the broker hands out by bytes, so that more than five are on their way.
+    assert shown in (25, 30) or (
+        harness.name in ("core-artemis", "artemis-pair-core") and shown < 25
+    )
     link.attach([harness.intake()], 100)
     deliveries += receive(link, 25)
     for one, reader in zip(seen, deliveries, strict=True):
@@ -606,13 +650,15 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     assert [one.id for one in harness.drain(origin)] == ids
 
 
-def test_links_that_only_look_disturb_nobody(harness: LinkHarness, open_link: MakeLink) -> None:
+def test_links_that_only_look_disturb_nobody(
+    harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
+) -> None:
     """Two of them and one that works may have the same name; what they look for is not made."""
     harness.put_dead_letters(f"{harness.prefix}.orders", 3)
-    first = open_to_look(harness, open_link)
-    second = open_to_look(harness, open_link)
+    first = open_look()
+    second = open_look()
     working = open_link()
-    third = open_to_look(harness, open_link)
+    third = open_look()
     missing = IntakeQueue(queue(f"{harness.prefix}.missing"))
     for looking in (first, second, third):
         if harness.name not in CAN_NOT_LOOK:
@@ -624,11 +670,6 @@ def test_links_that_only_look_disturb_nobody(harness: LinkHarness, open_link: Ma
     working.attach([harness.intake()], 10)
     working.commit_cycle(receive(working, 3), [], 1)
     assert not harness.exists(missing.destination.name)
-
-
-def open_to_look(harness: LinkHarness, open_link: MakeLink) -> TakeSession:
-    """Return a link without a token, which has the name of the first one that is opened."""
-    return open_link(token=None, instance="instance-same", only_looks=True)
 
 
 def test_a_large_message_is_moved_whole(harness: LinkHarness, open_link: MakeLink) -> None:
@@ -716,9 +757,9 @@ def test_a_queue_that_can_not_be_read_is_refused_by_name(
     assert len(receive(link, 1)) == 1
 
 
-def test_a_closed_look_is_lost(open_link: MakeLink) -> None:
+def test_a_closed_look_is_lost(open_look: MakeLook) -> None:
     """A session that was closed says so, and closes again without a word."""
-    link = open_link(token=None, only_looks=True)
+    link = open_look()
     link.close()
     with pytest.raises(LinkLost):
         link.wait(0.1)
@@ -726,9 +767,9 @@ def test_a_closed_look_is_lost(open_link: MakeLink) -> None:
 
 
 def test_a_link_moves_or_says_why_it_can_not(harness: LinkHarness) -> None:
-    """Only Artemis over AMQP keeps what waits; each other link names what to use instead."""
+    """Artemis over AMQP and Core keeps what waits; each other link names what to use instead."""
     made = harness.make_link("moves")
-    if harness.name == "amqp-artemis":
+    if harness.name in KEEP_WHAT_WAITS:
         with closing(made.move()) as session:
             assert abs(session.clock_ahead_ms()) < 60_000
         return

@@ -13,7 +13,7 @@ from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.schedule_rows import resent, taken_row, took
+from support.stores.rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock
 
 FAR_MS = 10**9
@@ -71,8 +71,7 @@ def test_a_planned_segment_stays_the_same_for_everybody_until_it_is_written(
     record_at(store, 1)
     segment = plan(store)
     record_at(store, 2)
-    store.close()
-    store.open()
+    store.reopen()
     for one in (store, open_store()):
         assert plan(one) == segment
         assert times_in(one, segment) == [[1]]
@@ -112,7 +111,7 @@ def test_events_of_an_unfinished_cycle_are_left_for_a_later_segment(
         tx.finish_cycle(1)
         sent = tx.claim_due(FAR_MS, 1)
         tx.record_cycle(2, [taken_row(3)], sent, [took(taken_row(3)), resent(sent[0])])
-    assert operator.act(RowFilter(), row_changes.retry(7, "ann")) == 1
+    assert operator.change(RowFilter(), row_changes.retry(7, "ann")) == 1
     planned = operator.plan_segment(10)
     early = [] if planned is None else kinds_in(operator, planned)
     assert early in ([], [["retried"]])  # of one file in its order, of several sidecars not
@@ -173,7 +172,7 @@ def test_a_planned_segment_is_kept_also_when_the_journal_is_off_again(
     assert store.outbox_lag().events == 0
 
 
-def test_a_segment_of_which_something_was_forgotten_is_not_told_any_more(
+def test_a_segment_of_which_something_was_forgotten_no_longer_counts_as_written(
     store: JournaledStore,
 ) -> None:
     segments = []

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +25,10 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import resent, taken_row, took
-from support.unsynced_store import UnsyncedStore
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import resent, taken_row, took
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 FAR_MS = 10**9
@@ -79,7 +80,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.counted = list[AnyEvent]()
         self.lost = list[AnyEvent]()  # forgotten while no journal was kept
         self.planned: Segment | None = None
-        self.journal: dict[Segment, list[list[AnyEvent]]] = {}
+        self.journal: dict[Segment, list[Sequence[AnyEvent]]] = {}
         self.is_kept = False
 
     def tick(self) -> int:
@@ -104,8 +105,9 @@ class OutboxMachine(RuleBasedStateMachine):
             events: list[AnyEvent] = [took(row) for row in rows]
             events += [resent(row, self.tick()) for row in sent]
             tx.record_cycle(self.cycles[writer] + 1, rows, sent, events)
-        self.begun[writer] = Block(writer, events, {row.id for row in sent})
-        self.blocks.append(self.begun[writer])
+        block = Block(writer, events, {row.id for row in sent})
+        self.begun[writer] = block
+        self.blocks.append(block)
 
     @rule(writer=WRITER, end=st.sampled_from(["finish_cycle", "undo_cycle", "settle_in_doubt"]))
     def end_cycle(self, writer: int, end: str) -> None:
@@ -118,7 +120,9 @@ class OutboxMachine(RuleBasedStateMachine):
         self.begun[writer] = None
         self.cycles[writer] += end != "undo_cycle"
         if end == "settle_in_doubt":
-            begun.events = [event for event in begun.events if event.id not in begun.sent]
+            sent = begun.sent
+            assert sent is not None
+            begun.events = [event for event in begun.events if event.id not in sent]
         elif end == "undo_cycle":
             begun.events = []
         begun.sent = None
@@ -137,7 +141,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule()
     def act(self) -> None:
         now_ms = self.tick()
-        if self.operator.act(RowFilter(), row_changes.retry(now_ms, "ann")):
+        if self.operator.change(RowFilter(), row_changes.retry(now_ms, "ann")):
             rows = self.operator.list_rows(RowFilter(), 10_000)
             told = [event for row in rows for event in self.operator.history(row.redelivery_id)]
             self.add(-1, [event for event in told if event.at_ms == now_ms])
@@ -254,7 +258,7 @@ class OutboxMachine(RuleBasedStateMachine):
         ]
 
     def notice_forgotten(self, removed: int) -> None:
-        """Find out which events went; what must stay must be told still."""
+        """Find out which events went; what must stay must still be there."""
         for block in self.blocks:
             if block.sent is not None:
                 continue
@@ -353,7 +357,7 @@ class SqliteMachine(OutboxMachine):
 
 
 class PostgresMachine(OutboxMachine):
-    """Two sidecars share a schedule; who is in the middle of a cycle holds nobody else up."""
+    """Two sidecars share a schedule; one in the middle of a cycle delays no other."""
 
     WRITERS = 2
     url = ""

@@ -15,9 +15,9 @@ from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import operate
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.postgres_server import PostgresServer
-from support.schedule_rows import scheduled, taken_row
-from support.small_volume import SmallVolume, small_volume
+from support.machine.small_volume import SmallVolume, small_volume
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import scheduled, taken_row
 from support.virtual_clock import VirtualClock
 
 LATER_MS = 10**12
@@ -124,7 +124,7 @@ def test_where_the_volume_is_full_taking_stops_and_all_else_works(
 
     person = opened(is_service=False)
     rows = person.list_rows(ALL, 10_000)
-    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
+    assert person.change(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
     assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
     wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
     begun = operate.begin(person, wish, clock.now_ms())

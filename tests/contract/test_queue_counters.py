@@ -1,7 +1,8 @@
 """What links tell of a queue's counters, over every wire, beside what was done to the queue."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,10 @@ from amqsidecar.config.load import load_config
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.outcome import Counters
 from amqsidecar.wiring.links import LinkMaker
-from support.brokers import Broker, ClassicBroker
-from support.jms_peer import JmsPeer
-from support.purge import purge
+from support.brokers.purge import purge
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.brokers.web_console import ConsoleBroker
+from support.jms.peer import JmsPeer
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -28,11 +30,20 @@ def counting() -> Iterator[ClassicBroker]:
         yield broker
 
 
-def looking(stack: ExitStack, urls: Mapping[str, str]) -> dict[str, LookSession]:
+@pytest.fixture(scope="module")
+def console() -> Iterator[ClassicBroker]:
+    """A Classic without the plugin, but with its web console."""
+    with ConsoleBroker() as broker:
+        yield broker
+
+
+def looking(
+    stack: ExitStack, urls: Mapping[str, str], sets: Sequence[str] = ()
+) -> dict[str, LookSession]:
     """Return an open link for each wire that only looks."""
-    links = {}
+    links: dict[str, LookSession] = {}
     for wire, url in urls.items():
-        config = load_config(None, [f"broker.url={url}"], {})
+        config = load_config(None, [f"broker.url={url}", *sets], {})
         link = LinkMaker(config, SystemClock()).make("counters").look()
         stack.callback(link.close)
         links[wire] = link
@@ -57,17 +68,24 @@ def become(
     eventually(lambda: look() == everywhere, what=str(expected), last=lambda _: str(look()))
 
 
-@pytest.mark.parametrize("product", ["artemis", "counting"])
-def test_acknowledged_is_told_from_purged(
-    product: str, request: pytest.FixtureRequest, unique: str
+@pytest.mark.parametrize("product", ["artemis", "counting", "console"])
+def test_acknowledged_is_distinguished_from_purged(
+    product: str, request: pytest.FixtureRequest, unique: str, tmp_path: Path
 ) -> None:
     broker: Broker = request.getfixturevalue(product)
     urls = {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
     if isinstance(broker, ClassicBroker):
         urls |= {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
+    if isinstance(broker, ArtemisBroker):
+        urls |= {"core": broker.core_url}
     peer = JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "core")
+    sets: tuple[str, ...] = ()
+    if isinstance(broker, ConsoleBroker):
+        (tmp_path / "secret").write_text("admin\n")
+        secret = f"broker.jolokia_password_file={tmp_path / 'secret'}"
+        sets = (f"broker.jolokia_url={broker.jolokia_url}", secret)
     with ExitStack() as stack:
-        links = looking(stack, urls)
+        links = looking(stack, urls, sets)
 
         def look() -> dict[str, Counts]:
             return counts(links, unique)

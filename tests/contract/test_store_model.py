@@ -21,16 +21,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import WANTED, DueRow, Recall, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
-from support.memory_store import Medium, MemoryStore
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import resent, taken_row, took
-from support.unsynced_store import UnsyncedStore
+from amqsidecar.stores.postgres.store import PostgresStore
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.stores.memory import Medium, MemoryStore
+from support.stores.opened import OpenableStore
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import resent, taken_row, took
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 WAITING, HELD, PARKED, EXHAUSTED = RowState
@@ -46,6 +48,8 @@ FILTERS = st.builds(
     state=st.none() | st.sampled_from(RowState),
 )
 TIMES = st.integers(0, 50)
+NO_MESSAGE = b""
+"""Of an exhausted row whose message is in its final queue."""
 ENDS = st.sampled_from(["finish_cycle", "undo_cycle", "settle_in_doubt"])
 
 
@@ -88,6 +92,8 @@ TAKES = st.builds(
 
 class StoreMachine(RuleBasedStateMachine):
     """What is done to the store is done to the model."""
+
+    store: OpenableStore
 
     @initialize()
     def begin(self) -> None:
@@ -191,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         """What was sent is gone, or known to lie in its final queue."""
         for row in self.present(ids):
             if row.is_final:
-                self.change(row, state=EXHAUSTED, message=None)
+                self.change(row, state=EXHAUSTED, message=NO_MESSAGE)
             else:
                 del self.rows[row.id]
 
@@ -254,10 +260,10 @@ class StoreMachine(RuleBasedStateMachine):
     def retry(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.recall is not Recall.SEND]
-        assert self.store.act(row_filter, row_changes.retry(now_ms, "ann")) == len(hit)
+        assert self.store.change(row_filter, row_changes.retry(now_ms, "ann")) == len(hit)
         for row in hit:
             self.acted[row.id] += 1
-            if row.message is None:
+            if row.message == NO_MESSAGE:
                 self.change(row, recall=Recall.SEND)
                 continue
             due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
@@ -269,7 +275,9 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if not row.is_final or row.recall in WANTED]
-        assert self.store.act(row_filter, row_changes.cancel(now_ms, "ann", ".final")) == len(hit)
+        assert self.store.change(row_filter, row_changes.cancel(now_ms, "ann", ".final")) == len(
+            hit
+        )
         for row in hit:
             self.acted[row.id] += 1
             if row.is_final:
@@ -283,7 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
     def hold(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is WAITING]
-        assert self.store.act(row_filter, row_changes.hold(now_ms, "ann")) == len(hit)
+        assert self.store.change(row_filter, row_changes.hold(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=HELD)
             self.acted[row.id] += 1
@@ -292,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
     def release(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is HELD]
-        assert self.store.act(row_filter, row_changes.release(now_ms, "ann")) == len(hit)
+        assert self.store.change(row_filter, row_changes.release(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=WAITING, due_at_ms=max(row.due_at_ms, now_ms))
             self.acted[row.id] += 1
@@ -371,7 +379,7 @@ class StoreMachine(RuleBasedStateMachine):
             for name in ("state", "due_at_ms", "destination", "is_final", "redelivery_id", *_LATER):
                 assert getattr(row, name) == getattr(expected, name)
             assert row.in_flight is not self.is_free(row.id)
-            assert self.store.message(row.id) == expected.message
+            assert self.store.message(row.id) == (expected.message or None)
 
     @invariant()
     def counts_agree(self) -> None:
@@ -383,8 +391,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def places_of_exhausted_rows_agree(self) -> None:
-        if not isinstance(self.store, Ledger):
+        if isinstance(self.store, MemoryStore):
             return
+        assert isinstance(self.store, SqliteStore | PostgresStore)
         rows = [row for row in self.rows.values() if row.state is EXHAUSTED]
         expected = Counter((row.destination, row.final_queue, row.is_final) for row in rows)
         told = self.store.exhausted_tallies()

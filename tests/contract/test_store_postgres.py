@@ -18,9 +18,9 @@ from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.stores.postgres.database import QUERIES
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import taken_row
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import taken_row
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
@@ -132,7 +132,7 @@ def test_who_reconnects_is_the_same_instance_again(make: MakeStore) -> None:
     begin(second, 1)
 
 
-def test_a_named_instance_that_is_in_use_is_refused_and_tells_by_whom(make: MakeStore) -> None:
+def test_a_named_instance_that_is_in_use_is_refused_and_its_holder_named(make: MakeStore) -> None:
     make(instance_name="left").open()
     with pytest.raises(
         StoreUnavailable, match=r"'left' is in use by another process \(backend \d+"
@@ -209,7 +209,7 @@ def test_how_long_a_lease_is_says_its_holder(make: MakeStore) -> None:
     assert make(lease_s=0.1).open().instance != name
 
 
-def test_abandoned_is_who_is_gone_with_an_unfinished_cycle(make: MakeStore) -> None:
+def test_an_instance_that_is_gone_with_an_unfinished_cycle_is_abandoned(make: MakeStore) -> None:
     alive, gone, clean, looker = make(), make(), make(), make(is_for_service=False)
     for store in (alive, gone, clean):
         store.open()
@@ -223,13 +223,13 @@ def test_abandoned_is_who_is_gone_with_an_unfinished_cycle(make: MakeStore) -> N
     assert looker.abandoned() == [name]
 
 
-def test_who_is_no_service_is_nobody_and_runs_no_cycle_of_others(make: MakeStore) -> None:
+def test_an_operators_store_runs_no_cycle_of_the_service(make: MakeStore) -> None:
     service = make()
     name = service.open().instance
     take(service, 1)
     operator = make(is_for_service=False)
     assert operator.open().instance == name
-    assert operator.act(ALL, row_changes.hold(5, "ann")) == 1
+    assert operator.change(ALL, row_changes.hold(5, "ann")) == 1
     with pytest.raises(StoreUnavailable, match="in use by another process"):
         begin(operator, 2)
     assert make(is_for_service=False, read_only=True).open().instance == name
@@ -344,7 +344,7 @@ def test_an_action_waits_for_no_cycle_and_reaches_what_it_gives_back(make: MakeS
     with ThreadPoolExecutor(1) as pool:
         with service.transaction() as tx:
             due = tx.claim_due(10_000, 10)
-            acted = pool.submit(operator.act, ALL, row_changes.hold(5, "ann"))
+            acted = pool.submit(operator.change, ALL, row_changes.hold(5, "ann"))
             eventually(
                 lambda: len(_held(make)) == 20, what="the action reaches the rows nobody claimed"
             )

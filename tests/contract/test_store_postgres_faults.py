@@ -24,11 +24,11 @@ from amqsidecar.stores.postgres.faults import as_store_fault
 from amqsidecar.stores.postgres.store import PostgresStore
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from simulation.rules import DLQ
-from simulation.world import World
-from support.ports import free_port
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import taken_row, took
+from simulation.world import StoreWorld
+from support.machine.ports import free_port
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
@@ -36,7 +36,7 @@ Loss = Literal["request", "answer"]
 
 
 class LossyProxy:
-    """Passes bytes between clients and a server until it is told to lose some."""
+    """Passes bytes between clients and a server until a test makes it lose some."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -105,14 +105,13 @@ class LossyStore(EmptiedStore):
                 self._proxy.lose(self._loss)
 
 
-class LossyWorld(World):
+class LossyWorld(StoreWorld[PostgresStore]):
     """A sidecar whose store is in PostgreSQL."""
 
     make_store: Callable[[], LossyStore]
 
-    def start(self) -> Any:
-        self.store = self.make_store()  # type: ignore[assignment]
-        return self.connect()
+    def _new_store(self) -> PostgresStore:
+        return self.make_store()
 
 
 @pytest.mark.parametrize("loss", ["request", "answer"])
@@ -259,7 +258,7 @@ def test_a_fault_that_is_swallowed_commits_nothing(store: EmptiedStore) -> None:
     assert not store.open().token_created
 
 
-def test_commits_are_synced_also_where_the_server_is_told_not_to(
+def test_commits_are_synced_also_where_the_server_is_configured_not_to(
     postgres: PostgresServer,
 ) -> None:
     name = postgres.make_database()
@@ -330,14 +329,14 @@ def ann(postgres: PostgresServer) -> Iterator[str]:
     postgres.execute(sql.SQL("DROP ROLE {}").format(user))
 
 
-def test_a_wrong_password_is_told_and_never_shown(ann: str) -> None:
+def test_a_wrong_password_is_reported_and_never_shown(ann: str) -> None:
     for password in ("open barley", None):
         words = refusal(ann, password=lambda password=password: password)
         assert "store.password_file" in words
         assert "barley" not in words
 
 
-def test_a_missing_right_is_told(ann: str, postgres: PostgresServer) -> None:
+def test_a_missing_right_is_reported(ann: str, postgres: PostgresServer) -> None:
     words = refusal(ann, password=lambda: "open sesame")
     assert "permission denied for database" in words
     assert "an administrator must grant it, or create the schema" in words
@@ -389,6 +388,6 @@ def test_no_text_of_a_message_stops_a_cycle(store: EmptiedStore) -> None:
         RowFilter(cause_contains=hostile[5_000:]),
     ):
         assert store.count_rows(row_filter) == len(store.list_rows(row_filter, 9)) == 1
-    assert store.act(ALL, row_changes.cancel(5, "ann", ".final")) == 1
+    assert store.change(ALL, row_changes.cancel(5, "ann", ".final")) == 1
     assert len(store.history(hostile)) == 2
     assert [tally.count for tally in store.tallies()] == [1]

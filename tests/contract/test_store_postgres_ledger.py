@@ -11,21 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Cancelled
 from amqsidecar.model.failure import MORE, CountKind
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.stores.postgres import counts as postgres_counts
 from amqsidecar.stores.postgres import operations as postgres_operations
 from amqsidecar.stores.postgres import pages as postgres_pages
 from amqsidecar.stores.postgres.store import PostgresStore
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
-from support.failure_counts import counts_of
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
-from support.schedule_rows import resent, taken_row, took
+from support.stores.failure_counts import counts_of
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
+from support.stores.rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
@@ -64,6 +66,25 @@ def some_row(store: PostgresStore, chance: random.Random, row_id: int | None = N
         received_at_ms=chance.randrange(1, 1_000_000),
         due_at_ms=chance.randrange(1, 50),
     )
+
+
+def test_sidecars_know_the_rules_of_those_at_work_on_their_schedule(make: MakeStore) -> None:
+    first, second, gone = make(), make(), make()
+    names = [store.open().instance for store in (first, second, gone)]
+    for at_ms, (name, digest) in enumerate(
+        [*zip(names, ("one", "other", "three"), strict=True), (names[1], "two")]
+    ):
+        first.add_service_mark(
+            ServiceMark(at_ms=at_ms, instance=name, kind=ServiceMarkKind.START, rules_digest=digest)
+        )
+    gone.close()
+    at_work = rules_at_work(make(is_for_service=False))
+    assert at_work == {names[0]: "one", names[1]: "two"}
+    assert different_rules(at_work, "one").startswith(
+        "sidecars that share this schedule decide by other rules than this one (one): "
+        f"{names[1]} (two)"
+    )
+    assert different_rules({names[0]: "one"}, "one") == ""
 
 
 def take(store: PostgresStore, rows: Sequence[TakenRow]) -> None:
@@ -118,7 +139,10 @@ class Counting:
             if due and chance.random() < 0.3:
                 tx.remove([due.pop().id])
             rows = [some_row(self.store, chance) for _ in range(chance.randrange(8))]
-            events = [*(took(row) for row in rows), *(resent(row) for row in due)]
+            events: list[AnyEvent] = [
+                *(took(row) for row in rows),
+                *(resent(row) for row in due),
+            ]
             tx.record_cycle(self._cycle + 1, rows, due, events)
         self._begun = due, events
 
@@ -155,7 +179,7 @@ def tallied(store: PostgresStore) -> dict[tuple[str, RowState, str], int]:
     }
 
 
-ACTS: list[row_changes.Act] = [
+ACTS: list[row_changes.RowChange] = [
     row_changes.retry(9, "ann"),
     row_changes.cancel(9, "ann", ".final"),
     row_changes.redirect(9, "ann", "queue://other"),
@@ -178,7 +202,7 @@ def test_what_several_count_is_what_there_is(make: MakeStore, seed: int) -> None
             group = chance.choice([None, "", *map(str, CAUSES)])
             operation = retry_of(person, cause_group=group)
 
-            def noted(view: Any, act: row_changes.Act = act) -> row_changes.Change | None:
+            def noted(view: Any, act: row_changes.RowChange = act) -> row_changes.Change | None:
                 made = act(view)
                 acted.extend([made.event] if made is not None else [])
                 return made

@@ -9,8 +9,8 @@ import pytest
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.postgres.database import QUERIES
 from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, filter_values
-from support.postgres_schedule import EmptiedStore, empty
-from support.postgres_server import PostgresServer
+from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_server import PostgresServer
 from support.virtual_clock import VirtualClock
 
 WAITING_COUNT = 30_000

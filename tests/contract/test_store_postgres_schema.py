@@ -11,15 +11,16 @@ import pytest
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.stores.postgres import database as postgres_database
 from amqsidecar.stores.postgres.schema import MIGRATIONS
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 1
+VERSION = 2
 OLDEST = 1
 NEWER = VERSION + 1
 
@@ -74,9 +75,9 @@ def run_cycle(store: PostgresStore, row_id: int) -> None:
     with store.transaction() as tx:
         tx.record_cycle(cycle, [taken_row(row_id)], [], [])
         tx.finish_cycle(cycle)
-    assert store.act(RowFilter(ids=(row_id,)), row_changes.hold(5, "ann")) == 1
+    assert store.change(RowFilter(ids=(row_id,)), row_changes.hold(5, "ann")) == 1
     assert store.list_rows(RowFilter(ids=(row_id,)), 1)[0].reason == "held by ann"
-    assert store.act(RowFilter(ids=(row_id,)), row_changes.release(5, "ann")) == 1
+    assert store.change(RowFilter(ids=(row_id,)), row_changes.release(5, "ann")) == 1
     with store.transaction() as tx:
         assert row_id in [row.id for row in tx.claim_due(10_000, 9)]
 
@@ -121,6 +122,24 @@ def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
         old.open()
 
 
+def test_a_schema_of_the_first_version_serves_programs_of_both(
+    make: MakeStore, tmp_path: Path
+) -> None:
+    for file in Path(str(MIGRATIONS)).glob("0001_*"):
+        shutil.copy(file, tmp_path)
+    old = service(make, migrations=tmp_path)
+    run_cycle(old, 1)
+    assert schema_of(old) == (1, OLDEST)
+
+    new = service(make)
+    assert schema_of(new) == (VERSION, OLDEST)
+    started = ServiceMark(at_ms=1, instance="a", kind=ServiceMarkKind.START, rules_digest="one")
+    new.add_service_mark(started)
+    assert new.latest_starts() == [started]
+    run_cycle(old, 2)
+    run_cycle(new, 3)
+
+
 def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer: Path) -> None:
     old = service(make)
     with (newer / f"{NEWER:04}_pre_priority.sql").open("a") as file:
@@ -138,9 +157,7 @@ def test_who_only_looks_changes_no_schema(make: MakeStore, newer: Path) -> None:
         make(migrations=newer, read_only=True).open()
 
 
-def test_what_breaks_older_programs_waits_also_for_who_is_just_busy(
-    make: MakeStore, newer: Path
-) -> None:
+def test_what_breaks_older_programs_waits_also_for_a_busy_one(make: MakeStore, newer: Path) -> None:
     old = make()
     old.open()
     run_cycle(old, 1)

@@ -8,24 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import TakeSession
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_size import CycleLimits
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres.store import PostgresStore
-from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import ENCODING, Killed, MemoryLink
-from support.postgres_server import PostgresServer
+from simulation.rules import DLQ, CountingRules
+from simulation.world import StoreWorld
+from support.brokers.memory import Killed, MemoryLink
+from support.stores.opened import opened
+from support.stores.postgres_server import PostgresServer
 from support.waiting import eventually
 
 
-class SharedWorld(World):
+class SharedWorld(StoreWorld[PostgresStore]):
     """The same with a schedule in PostgreSQL, and somebody who looks after those who are gone."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -33,7 +35,8 @@ class SharedWorld(World):
         self.url = url
         self.taken_over = 0
         self.takeover = Takeover(
-            make_store=self.make_store,
+            open_schedule=lambda: opened(self.make_store(None)),
+            open_instance=lambda instance: opened(self.make_store(instance)),
             make_link=lambda _instance: MemoryLink(self.broker),
             make_engine=self.make_engine,
             every_s=1.0,
@@ -46,8 +49,10 @@ class SharedWorld(World):
             store.lock_for_service()
         return store
 
-    def make_engine(self, link: Link, store: Store) -> CycleEngine:
-        settings = JudgeSettings(encoding=ENCODING, final_suffix=".exhausted", parks_topics=True)
+    def make_engine(self, link: TakeSession, store: Store) -> CycleEngine:
+        settings = JudgeSettings(
+            final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False
+        )
         return CycleEngine(
             link=link,
             store=store,
@@ -61,9 +66,8 @@ class SharedWorld(World):
     def count_takeover(self) -> None:
         self.taken_over += 1
 
-    def start(self) -> CycleEngine:
-        self.store = self.make_store(None, is_service=True)
-        return self.connect()
+    def _new_store(self) -> PostgresStore:
+        return self.make_store(None, is_service=True)
 
     def end_at(self, place: str) -> None:
         """Let a message die, and the process when it gets to a place in the cycle that takes it."""
@@ -131,7 +135,7 @@ def test_while_the_token_is_held_nothing_is_decided(world: SharedWorld) -> None:
     assert (world.verdicts(), world.taken_over) == (["rolled_back"], 1)
 
 
-def test_who_is_alive_is_left_alone(world: SharedWorld) -> None:
+def test_a_live_instance_is_left_alone(world: SharedWorld) -> None:
     world.end_at("stored")
     world.takeover.look()
     assert (world.verdicts(), world.taken_over) == ([], 0)
@@ -142,13 +146,14 @@ def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
     world.end_connections()
     faults = iter([ZeroDivisionError()])
 
-    def make_store(instance: str | None) -> PostgresStore:
+    def open_schedule() -> PostgresStore:
         for fault in faults:
             raise fault
-        return world.make_store(instance)
+        return opened(world.make_store(None))
 
     takeover = Takeover(
-        make_store=make_store,
+        open_schedule=open_schedule,
+        open_instance=lambda instance: opened(world.make_store(instance)),
         make_link=lambda _instance: MemoryLink(world.broker),
         make_engine=world.make_engine,
         every_s=0.01,
@@ -190,7 +195,9 @@ def test_a_database_that_lost_commits_is_found_out_and_used_on(
         world.start()
         assert [type(event) for event in world.events].count(CycleInDoubt) == 1
         assert world.waiting() == 0
-        assert world.store.act(RowFilter(), row_changes.release(world.clock.now_ms(), "ann")) == 1
+        assert (
+            world.store.change(RowFilter(), row_changes.release(world.clock.now_ms(), "ann")) == 1
+        )
         world.die("after")
         world.run()
         assert sorted(world.bodies("orders")) == ["after", "before"]

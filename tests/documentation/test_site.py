@@ -1,4 +1,4 @@
-"""The documentation site: built without a warning, on a phone and a desk, without a network."""
+"""The documentation site: built without a warning, on a phone and a queries, without a network."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Browser, expect
 
-from support.chromium import opened_page, running_chromium
+from support.web.chromium import opened_page, running_chromium
 
 SITE = Path(__file__).parents[2] / "deploy" / "site"
 PAGES = (
@@ -65,7 +65,7 @@ def test_a_link_to_a_missing_heading_fails_the_build(site: Path, tmp_path: Path)
     settings = (place / "mkdocs.yml").read_text().partition("nav:")[0]
     (tmp_path / "mkdocs.yml").write_text(settings.replace(str(place), str(tmp_path)))
     render = "import build, pathlib, sys; sys.exit(build.render(pathlib.Path(sys.argv[1])))"
-    command = [sys.executable, "-c", render, tmp_path / "mkdocs.yml"]
+    command = [sys.executable, "-c", render, str(tmp_path / "mkdocs.yml")]
     built = subprocess.run(command, cwd=SITE, capture_output=True, text=True, check=False)
     assert built.returncode == 1
     assert "contains a link '#two'" in built.stderr

@@ -37,11 +37,13 @@ CASES = (
     *(
         Case(_ARTEMIS, url, is_short=True)
         for url in (
+            "artemis://admin:admin@localhost:61616",
             "amqp://admin:admin@localhost:5672",
             "stomp://admin:admin@localhost:61613",
         )
     ),
     Case(_ARTEMIS, "amqp://admin:admin@localhost:61616"),
+    Case(_OPEN, "artemis://localhost:61616"),
     Case(_OPEN, "amqp://localhost:5672"),
     Case(_OPEN, "stomp://localhost:61613"),
     *(Case(_CLASSIC_5, f"{wire}://{_NOBODY}", "wrong port") for wire in ("openwire", "amqp")),
@@ -64,10 +66,12 @@ CASES = (
     Case(_ARTEMIS, "openwire://admin:admin@localhost:61616", "not for Artemis", is_short=True),
     *(
         Case(_ARTEMIS, f"{wire}://admin:wrong@localhost:{port}", "wrong password", is_short=True)
-        for wire, port in (("amqp", 5672), ("stomp", 61613))
+        for wire, port in (("artemis", 61616), ("amqp", 5672), ("stomp", 61613))
     ),
+    Case(_ARTEMIS, "artemis://localhost:61616", "no user"),
     Case(_ARTEMIS, "amqp://localhost:5672", "no user"),
     Case(_ARTEMIS, "stomp://localhost:61613", "no user"),
+    Case(_ARTEMIS, "artemis://admin:admin@localhost:5672", "the port of AMQP"),
     Case(_ARTEMIS, "stomp://admin:admin@localhost:5672", "the port of AMQP"),
     Case(_ARTEMIS, "amqp://admin:admin@localhost:61613", "the port of STOMP"),
     Case(_ARTEMIS, "amqp://admin:admin@localhost:8161", "the port of the web console"),

@@ -1,6 +1,7 @@
 """A newcomer's way through the README on a stock broker: each command as it is printed.
 
-    PYTHONPATH=tests python -m support.sealed env python -m field.readme classic FOLDER
+    PYTHONPATH=tests python -m support.machine.sealed env \
+        python -m field.readme classic 6.3.1 FOLDER
 
 In a network of its own, where the brokers' usual ports are free. Prints what it does, with seconds.
 `FOLDER` holds `wheels` (all that pip may install) and gets everything else.
@@ -19,14 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from field.stock import ARTEMIS_PORTS, CLASSIC_PORTS, StockArtemis, StockClassic
-from support.brokers import Broker
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_5
-from support.typing_terminal import Hidden, Question, answered
+from support.brokers.real import Broker
+from support.jms.peer import JmsPeer
+from support.sidecar.terminal import Hidden, Question, answered
 from support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 BEGAN_S = time.monotonic()
+REDELIVERED = "the first redelivery has come to the consumer"
 HEADINGS = {"classic": "**Classic**", "artemis": "**Artemis**"}
 OWN = "## Your own broker"
 # What a newcomer types on a terminal: Enter takes the default.
@@ -49,13 +50,13 @@ def blocks() -> list[tuple[str, list[str]]]:
 
 
 def commands_of(kind: str) -> list[str]:
-    """Return what a newcomer with this broker runs, in order; the demo is for Classic."""
+    """Return what a newcomer with this broker runs, in order; the demo is on Artemis."""
     other = next(heading for name, heading in HEADINGS.items() if name != kind)
     own = False
     found = []
     for before, block in blocks():
         own = own or OWN in before
-        if (own or kind == "classic") and not before.rstrip().rpartition("\n")[2].startswith(other):
+        if (own or kind == "artemis") and not before.rstrip().rpartition("\n")[2].startswith(other):
             found += block
     return found
 
@@ -135,37 +136,40 @@ class Newcomer:
             process.wait()
 
 
-def stock(kind: str) -> Broker:
+def stock(kind: str, version: str) -> Broker:
     """Return a stock broker on its usual ports."""
-    broker: Broker = (
-        StockClassic(CLASSIC_5) if kind == "classic" else StockArtemis("--require-login")
-    )
-    broker._ports = dict(CLASSIC_PORTS if kind == "classic" else ARTEMIS_PORTS)
-    return broker
+    if kind == "classic":
+        classic = StockClassic(version)
+        assert classic.version == version
+        classic._ports = dict(CLASSIC_PORTS)
+        return classic
+    artemis = StockArtemis("--require-login")
+    assert artemis.version == version
+    artemis._ports = dict(ARTEMIS_PORTS)
+    return artemis
 
 
 def main(arguments: Sequence[str]) -> int:
-    kind, folder = arguments[0], Path(arguments[1])
+    kind, version, folder = arguments[0], arguments[1], Path(arguments[2])
     commands = commands_of(kind)
     watched = commands[commands.index("amqsidecar run") + 1 :]
     assert len(watched) == 8, watched
-    with stock(kind) as broker:
+    with stock(kind, version) as broker:
         say(f"a stock {broker.kind} {broker.version} runs")
         newcomer = Newcomer(folder)
         for command in commands[: commands.index("amqsidecar run")]:
             (newcomer.answer if " init " in command else newcomer.run)(command)
-        peer = JmsPeer.of(broker, "openwire" if kind == "classic" else "qpid")
-        how = "rollback" if kind == "classic" else "reject"
+        peer = JmsPeer.of(broker, "openwire" if kind == "classic" else "core")
         with newcomer.running("amqsidecar run"):
             eventually(is_ready, what="the sidecar is ready", every_s=0.5)
-            consumer = peer.start_flaky_consumer("orders", failures=-1, how=how)
+            consumer = peer.start_flaky_consumer("orders", failures=-1)
             peer.fill("orders", 1)
             say("a message was sent to orders, and its consumer fails")
             identity = eventually(lambda: waiting(newcomer), what="it waits", every_s=0.1)
             for command in watched:
                 newcomer.run(re.sub(r"\bID\b", identity, command))
             consumer.wait_for(lambda events: len({one.delivery for one in events}) > 1)
-            say("the first redelivery has come to the consumer")
+            say(REDELIVERED)
             consumer.stop()
     return 0
 

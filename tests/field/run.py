@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from field.stock import anonymised
-from support.brokers import Broker
-from support.jms_peer import ALL_TYPES, JmsPeer
-from support.ports import is_open
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from support.brokers.real import Broker
+from support.jms.peer import ALL_TYPES, JmsPeer
+from support.machine.ports import is_open
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.wires.stomp_peer import StompPeer
 
 PATIENCE_S = 25.0
 BACK_S = 8.0
@@ -62,7 +62,7 @@ class Newcomer(SidecarProcess):
 
 
 def try_url(broker: Broker, name: str, url: str, shown: str, folder: Path) -> Row:
-    """Run the service until it is ready, ends, or has told why it tries again."""
+    """Run the service until it is ready, ends, or has logged why it tries again."""
     folder.mkdir(parents=True, exist_ok=True)
     sidecar = Newcomer(folder, url)
     with sidecar:
@@ -100,7 +100,7 @@ def _sentences(broker: Broker, folder: Path, sidecar: Newcomer) -> list[str]:
     found: list[str] = []
     for line in sidecar.log().splitlines():
         if not line.startswith("{"):
-            # Why: a traceback is told by its last line.
+            # Why: the last line of a traceback names its cause.
             found += [line] if line.startswith("amqsidecar:") else []
             continue
         entry = json.loads(line)
@@ -128,7 +128,7 @@ def _use(broker: Broker, sidecar: Newcomer, row: Row) -> None:
             queue, failures=failures, how=how, max_redeliveries=limit
         ) as consumer:
             count = _send(broker, application, queue)
-            # Why no error: what does not come back is what the table tells.
+            # Why no error: the table shows what does not come back.
             with contextlib.suppress(TimeoutError):
                 consumer.wait_for_successes(count, within_s=BACK_S)
             back = len(set(consumer.succeeded()))
@@ -138,7 +138,9 @@ def _use(broker: Broker, sidecar: Newcomer, row: Row) -> None:
     reader = JmsPeer.of(broker, "openwire" if broker.kind == "classic" else "qpid")
     row.left = len(reader.browse(dlq))
     if row.left:
-        eventually(lambda: sidecar.metric("amqsidecar_left_behind") == row.left, what="it is told")
+        eventually(
+            lambda: sidecar.metric("amqsidecar_left_behind") == row.left, what="it is reported"
+        )
         reader.consume(dlq, row.left)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from support import maven
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.ports import free_port
+from support import maven, versions
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.machine.ports import free_port
+from support.versions import CLASSIC_5, CLASSIC_6
 
 CLASSIC_PORTS = {
     "OPENWIRE_PORT": 61616,
@@ -46,10 +46,12 @@ def _marked(text: str, ports: Mapping[str, int]) -> str:
 class StockClassic(ClassicBroker):
     """Classic with the `conf` folder of its distribution."""
 
+    is_launched_as_unpacked = True
+
     def __init__(self, version: str) -> None:
         conf = maven.classic_5_home() / "conf"
         text = (conf / "activemq.xml").read_text(encoding="utf-8")
-        if version == CLASSIC_6:
+        if versions.classic(version).libraries:
             for pattern in _NOT_IN_MODULES:
                 text = re.sub(pattern, "", text, flags=re.DOTALL)
             text = text.replace(
@@ -76,6 +78,8 @@ class StockClassic(ClassicBroker):
 
 class StockArtemis(ArtemisBroker):
     """Artemis as its own `create` makes it."""
+
+    is_launched_as_unpacked = True
 
     def __init__(self, *login: str) -> None:
         super().__init__(start_timeout_s=120)

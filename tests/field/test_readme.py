@@ -2,15 +2,13 @@
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from field.readme import ROOT, blocks
-from support.plain_install import amqp_wheels, plain_wheels
+from field.newcomer import PAGE, transcript_of
+from field.readme import REDELIVERED, ROOT, blocks, commands_of
+from support.versions import ARTEMIS, CLASSIC_5
 
 WORDS_MAX = 900
 
@@ -20,25 +18,20 @@ WORDS_MAX = 900
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
 @pytest.mark.parametrize("kind", ["classic", "artemis"])
 def test_a_newcomer_gets_to_a_first_redelivery(kind: str, tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    shutil.copytree(plain_wheels(), wheels)
-    if kind == "artemis":
-        shutil.copytree(amqp_wheels(), wheels, dirs_exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "support.sealed", "env", *way(kind, tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    print(done.stdout)
-    assert done.returncode == 0
-    assert "the first redelivery has come to the consumer" in done.stdout
+    version = {"classic": CLASSIC_5, "artemis": ARTEMIS}[kind]
+    transcript = transcript_of(kind, version, tmp_path)
+    print(transcript)
+    assert REDELIVERED in transcript
 
 
-def way(kind: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "field.readme", kind, str(folder)]
+def test_the_page_of_the_newcomers_hour_has_each_command_of_the_readme_in_order() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    sections = re.split(r"^## On ", text, flags=re.MULTILINE)[1:]
+    assert [one.split()[0] for one in sections] == ["Classic", "Artemis"]
+    for kind, section in zip(("classic", "artemis"), sections, strict=True):
+        named = re.findall(r"^\| `([^`]+)`(?:, which goes on)? \|", section, re.MULTILINE)
+        assert named == commands_of(kind)
+        assert REDELIVERED in section
 
 
 def test_the_readme_is_short_and_teaches_no_password_on_a_command_line() -> None:

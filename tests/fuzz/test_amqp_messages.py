@@ -12,8 +12,8 @@ from amqsidecar.formats import amqp_classic_message as classic
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_text import mended_section
 from amqsidecar.model.destination import queue
-from support.amqp_strategies import messages, values
-from support.fuzz import damaged, fuzz
+from support.wires.amqp_strategies import messages, values
+from support.wires.fuzz import damaged, fuzz
 
 OURS = {"amqsidecarRedeliveryId": "r-1", "amqsidecarRedeliveryCount": 3, "redeliveryDelay": 2**62}
 RESERVED = (

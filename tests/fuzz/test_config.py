@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amqsidecar.config.load import load_config
 from amqsidecar.config.schema import known_options
 from amqsidecar.errors import ConfigError
-from support.fuzz import damaged, fuzz
+from support.wires.fuzz import damaged, fuzz
 
 pytestmark = pytest.mark.timeout(120)
 

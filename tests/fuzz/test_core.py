@@ -19,8 +19,8 @@ from amqsidecar.formats.core.message import (
     read_core_properties,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError
-from support.core_strategies import any_packet, encoded_properties, messages
-from support.fuzz import damaged, fuzz, pieces
+from support.wires.core_strategies import any_packet, encoded_properties, messages
+from support.wires.fuzz import damaged, fuzz, pieces
 
 CODES = [format_.code for format_ in packets.FORMATS.values()]
 CHANGE = {"_AMQ_DUPL_ID": CoreProperty(CorePropertyType.STRING, "r-1"), "a": None}

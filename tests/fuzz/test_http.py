@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqsidecar.http.serving import HttpServer
-from support.fuzz import damaged, fuzz
-from support.web import app_of
+from support.web.in_process import app_of
+from support.wires.fuzz import damaged, fuzz
 
 Address = tuple[str, int]
 REQUESTS = tuple(

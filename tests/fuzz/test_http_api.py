@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.fuzz import fuzz
-from support.web_site import Site, running_site
+from support.web.site import Site, running_site
+from support.wires.fuzz import fuzz
 
 NAMES = (
     *("id", "destination", "state", "cause_group", "cause", "source", "attempt", "older_than"),
@@ -98,7 +98,7 @@ def check(answer: httpx2.Response) -> None:
 @example("/preview", [("action", "retry"), ("property", "=")])
 @example("/operations/1/members", [("after", "\0")])
 def test_any_query_is_answered(api: httpx2.Client, path: str, query: list[tuple[str, str]]) -> None:
-    check(api.get(f"/api/v1{path}", params=query))
+    check(api.get(f"/api/v1{path}", params=tuple(query)))
 
 
 @fuzz

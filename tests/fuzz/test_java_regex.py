@@ -14,7 +14,7 @@ from amqsidecar.policy.java_regex.java_regex import (
     JavaRegexTimeout,
     compile_java_regex,
 )
-from support.fuzz import fuzz
+from support.wires.fuzz import fuzz
 
 pytestmark = pytest.mark.timeout(120)
 

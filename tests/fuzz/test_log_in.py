@@ -21,8 +21,8 @@ from amqsidecar.errors import (
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.stomp_classic_message import read_cycle
 from amqsidecar.formats.stomp_frame import Frame, write_head
-from support.amqp_strategies import messages
-from support.fuzz import damaged, fuzz, pieces
+from support.wires.amqp_strategies import messages
+from support.wires.fuzz import damaged, fuzz, pieces
 
 DIGITS = "9" * 5000
 
@@ -77,7 +77,7 @@ def test_nobody_proves_a_password_that_he_does_not_know(
 
 
 def _token(number: int) -> bytes:
-    return amqp_token.encode_token("amqsidecar.token.a", number, 0)
+    return amqp_token.encode_token("amqsidecar.token.a", number, 0, "digest")
 
 
 @fuzz

@@ -14,8 +14,8 @@ from amqsidecar.formats import openwire_dead_letter as dead
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.openwire_properties import EditedProperties, decode_text, read_properties
 from amqsidecar.model.destination import queue
-from support import openwire_wire as wire
-from support.fuzz import damaged, fuzz, pieces
+from support.wires import openwire as wire
+from support.wires.fuzz import damaged, fuzz, pieces
 
 RESERVED = (
     *("amqsidecarRedeliveryId", "amqsidecarRedeliveryCount", "redeliveryDelay"),

@@ -14,7 +14,7 @@ from amqsidecar.model.destination import queue
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source import load
 from amqsidecar.policy_source.jms_uri import PREFIX, read_jms_uri
-from support.fuzz import damaged, fuzz
+from support.wires.fuzz import damaged, fuzz
 
 # Why: a hang has to end before a person gives up.
 pytestmark = pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from amqsidecar.formats.stomp_frame import (
     write_head,
 )
 from amqsidecar.model.destination import queue
-from support.fuzz import damaged, fuzz, pieces
+from support.wires.fuzz import damaged, fuzz, pieces
 
 RESERVED = (
     *(b"amqsidecarRedeliveryId", b"amqsidecarRedeliveryCount", b"redeliveryDelay", b"ack"),
@@ -167,7 +168,7 @@ def check_others(found: list[Header], sent: list[Header]) -> None:
 
 
 KEYS = ("messageID", "type", "userID", "_AMQ_ORIG_MESSAGE_ID", "x-opt-jms-msg-type", "x")
-listed = st.dictionaries(
+listed: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
     st.sampled_from(KEYS),
     st.none() | st.booleans() | st.integers() | st.text() | st.just([]) | st.just({}),
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-BROKER = {"url": "amqps://amqsidecar@broker:5671"}
+BROKER = {"url": "artemis+ssl://amqsidecar@broker:61617"}
 POSTGRES = {"url": "postgresql://amqsidecar@db1,db2:5433/redelivery?sslmode=verify-full"}
 
 RESTRICTED: dict[str, Any] = {

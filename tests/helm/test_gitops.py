@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from helm.cases import CASES
-from support.helm import CHART, KUBERNETES, Manifest, render, schema_errors
+from support.deployment.helm import CHART, KUBERNETES, Manifest, render, schema_errors
 
 pytestmark = pytest.mark.helm
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_xml import artemis_xml, classic_xml
-from support.helm import CHART, helm_program
+from support.brokers.broker_xml import artemis_xml, classic_xml
+from support.deployment.helm import CHART, helm_program
 
 ROOT = CHART.parents[1]
 PAGES = (ROOT / "deploy" / "guides" / "install.md", CHART / "README.md")

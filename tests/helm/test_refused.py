@@ -6,7 +6,7 @@ import pytest
 
 from amqsidecar.config.broker_url import DEFAULT_PORTS, parse_broker_url
 from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
-from support.helm import Refused, render
+from support.deployment.helm import Refused, render
 
 pytestmark = pytest.mark.helm
 
@@ -50,6 +50,13 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
     "a password without TLS": (
         {"config": {"broker": {"url": "openwire://a@broker"}}, "broker": {"passwordSecret": "s"}},
         "the password would cross the network unencrypted; use openwire+ssl://",
+    ),
+    "a password that Core sends": (
+        {
+            "config": {"broker": {"url": "artemis://a@broker", "sasl_mechanisms": ["EXTERNAL"]}},
+            "broker": {"passwordSecret": "s"},
+        },
+        "the password would cross the network unencrypted; use artemis+ssl://",
     ),
     "a password of nobody": (
         {"config": {"broker": {"url": "amqps://broker"}}, "broker": {"passwordSecret": "s"}},
@@ -243,9 +250,9 @@ def test_all_problems_are_said_at_once() -> None:
 
 
 URLS = {
-    "tcp://broker:61616": "tcp:// is written openwire:// here; for Artemis write amqp://",
+    "tcp://broker:61616": "tcp:// is written openwire:// here; for Artemis write artemis://",
     "nio://broker": "nio:// is written openwire:// here",
-    "ssl://broker:61617": "ssl:// is written openwire+ssl:// here; for Artemis write amqps://",
+    "ssl://broker:61617": "ssl:// is written openwire+ssl:// here; for Artemis write artemis+ssl://",
     "nio+ssl://broker": "nio+ssl:// is written openwire+ssl:// here",
     "amqp+ssl://broker": "amqp+ssl:// is written amqps:// here",
     "amqp+nio://broker": "amqp+nio:// is written amqp:// here",
@@ -254,7 +261,7 @@ URLS = {
     "failover://(tcp://a:61616)": "write a list of URLs instead",
     "broker:61616": "config.broker.url has no wire: write the wire before it",
     "broker": "config.broker.url has no wire",
-    "http://broker": "unknown wire http://; known: amqp, amqps, openwire",
+    "http://broker": "unknown wire http://; known: amqp, amqps, artemis",
     "openwire://broker:61616?wireFormat.maxInactivityDuration=0": "and nothing behind it",
     "amqp://broker:5672/orders": "and nothing behind it",
     "amqp://broker:port": "expected amqp://user@host:port",

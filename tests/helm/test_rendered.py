@@ -21,7 +21,7 @@ from amqsidecar.config.broker_url import DEFAULT_PORTS
 from amqsidecar.config.load import load_config
 from amqsidecar.wiring.gates import load_gates
 from helm.cases import BROKER, CASES, MINIMAL, POSTGRES, SHARED
-from support.helm import (
+from support.deployment.helm import (
     CHART,
     KUBERNETES,
     WITHOUT_CLUSTER,
@@ -31,7 +31,7 @@ from support.helm import (
     render,
     schema_errors,
 )
-from support.pod_security import violations
+from support.deployment.pod_security import violations
 
 pytestmark = pytest.mark.helm
 
@@ -276,7 +276,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
             thread.join()
 
 
-def test_only_who_is_named_and_the_test_come_in() -> None:
+def test_only_named_clients_and_the_test_come_in() -> None:
     values = CASES["beside, everything of Kubernetes"]
     found = rendered(values)
     [rule] = found["NetworkPolicy"]["spec"]["ingress"]
@@ -378,7 +378,7 @@ def test_browsers_come_by_the_ingress_and_its_name() -> None:
     assert "Ingress" not in rendered(MINIMAL)
 
 
-def test_alerts_point_to_your_runbooks_or_nowhere() -> None:
+def test_alerts_point_to_your_runbooks_or_those_of_the_console() -> None:
     def links(values: Mapping[str, Any]) -> list[str]:
         groups = rendered(values)["PrometheusRule"]["spec"]["groups"]
         alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
@@ -393,6 +393,17 @@ def test_alerts_point_to_your_runbooks_or_nowhere() -> None:
     assert found
     assert all(one.startswith("https://wiki.example.com/runbooks#amqsidecar") for one in found)
     assert links(MINIMAL | {"monitoring": {"rules": True}}) == []
+    console = {"consoleUrl": "https://mq.example.com/"}
+    found = links(MINIMAL | {"monitoring": {"rules": True, **console}})
+    assert found[0] == f"https://mq.example.com/static/runbooks.html#{RISING}"
+    browsers = {
+        "ingress": {"enabled": True, "host": "mq.example.com"},
+        "access": {"tokensSecret": "tokens"},
+    }
+    assert links(MINIMAL | browsers | {"monitoring": {"rules": True}}) == found
+
+
+RISING = "amqsidecardeadlettersrising"
 
 
 def alerts(**monitoring: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
-from support.helm import CHART, WITHOUT_CLUSTER, Manifest, Refused, helm, render
+from support.deployment.helm import CHART, WITHOUT_CLUSTER, Manifest, Refused, helm, render
 
 pytestmark = pytest.mark.helm
 

@@ -1,5 +1,6 @@
 """What the compose file starts, beside real brokers and without its engine: an order is done."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.container import SidecarContainer
-from support.image import sidecar_image, why_not
-from support.maven import CLASSIC_6
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.deployment.image import sidecar_image, why_not
+from support.machine.container import SidecarContainer
+from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = [
@@ -27,7 +28,10 @@ COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 def failing_application(url: str, log: Path) -> Iterator[None]:
     with log.open("wb") as written:
         process = subprocess.Popen(
-            [sys.executable, str(COMPOSE / "poison.py"), url], stdout=written, stderr=written
+            [sys.executable, str(COMPOSE / "poison.py")],
+            env={**os.environ, "BROKER_URL": url},
+            stdout=written,
+            stderr=written,
         )
         try:
             yield
@@ -47,7 +51,7 @@ def test_an_order_that_fails_comes_back_and_is_done(tmp_path: Path) -> None:
         artemis = stack.enter_context(ArtemisBroker())
         classic = stack.enter_context(ClassicBroker(CLASSIC_6))
         wires = {
-            "artemis": (artemis.amqp_url, artemis.jms_url("qpid"), artemis),
+            "artemis": (artemis.pair_url, artemis.jms_url("qpid"), artemis),
             "classic": (classic.openwire_url, classic.jms_url("qpid"), classic),
         }
         for name, (url, amqp_url, broker) in wires.items():

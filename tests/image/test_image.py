@@ -14,12 +14,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from amqsidecar import __version__
-from support.certificates import PemFiles, Pki
-from support.container import SidecarContainer, podman, run_container
-from support.image import ROOT, run, sidecar_image, storage, why_not
-from support.jms_peer import JmsPeer
-from support.registry import running_registry
-from support.tls_brokers import MUTUAL, SCRAM, TLS, TlsArtemis, Way
+from support.brokers.tls import MUTUAL, SCRAM, TLS, TlsArtemis, Way
+from support.deployment.image import ROOT, run, sidecar_image, storage, why_not
+from support.deployment.registry import running_registry
+from support.jms.peer import JmsPeer
+from support.machine.certificates import PemFiles, Pki
+from support.machine.container import SidecarContainer, podman, run_container
 from support.waiting import eventually
 
 pytestmark = [

@@ -55,7 +55,7 @@ import java.util.concurrent.locks.LockSupport;
  * <p>Command: {@code {"id": 1, "op": "consume", "provider": "openwire|core|qpid", "url": "...", ...}}.
  * Answer: {@code {"id": 1, "result": ...}} or {@code {"id": 1, "error": "...", "trace": "..."}}.
  * Consumers in the background report {@code {"consumer": "name", "event": {...}}} in between.
- * The Python side, support/jms_peer.py, documents each command. The process ends with its input.
+ * The Python side, support/jms/peer.py, documents each command. The process ends with its input.
  */
 public final class Peer {
   static final ObjectMapper JSON = new ObjectMapper();

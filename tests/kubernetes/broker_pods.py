@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from kubernetes.images import BROKERS
 from kubernetes.namespace import Namespace
-from support.broker_process import QUICK_START
-from support.broker_xml import (
+from support.brokers.broker_xml import (
     ARTEMIS_ACCEPTORS,
     ARTEMIS_LOGIN_CONFIG,
     ARTEMIS_MANAGEMENT_XML,
@@ -16,8 +15,9 @@ from support.broker_xml import (
     artemis_xml,
     classic_xml,
 )
-from support.cluster import Manifest
-from support.jms_peer import JmsPeer
+from support.brokers.process import QUICK_START
+from support.deployment.cluster import Manifest
+from support.jms.peer import JmsPeer
 
 NAME = "broker"
 POD = "broker-0"

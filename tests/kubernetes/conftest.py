@@ -9,8 +9,8 @@ from _pytest.terminal import TerminalReporter
 from kubernetes import images, progress
 from kubernetes.load import Account, Tally
 from kubernetes.namespace import Namespace
-from support.cluster import Cluster
-from support.sealed import sealed_folder
+from support.deployment.cluster import Cluster
+from support.machine.sealed import sealed_folder
 
 VOLUMES = 4
 COLUMNS = ("sent", "deaths", "recovered", "exhausted", "lost", "doubled", "altered", "seconds")
@@ -41,7 +41,7 @@ def pytest_runtest_makereport(
     if report.failed and _namespace in item.stash:
         report.sections.append(("the namespace", item.stash[_namespace].story()))
     if report.passed and call.when == "call" and _progress in item.config.stash:
-        tallies = [tally.cells() for _, tally in report.user_properties]
+        tallies = [one.cells() for _, one in report.user_properties if isinstance(one, Tally)]
         cells = [cell for each in tallies for cell in (*each, f"{report.duration:.0f}")]
         item.config.stash[_progress].add(item.nodeid, cells)
     return report

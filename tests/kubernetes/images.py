@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from support import image, maven
-from support.cluster import PAUSE_IMAGE
+from support import maven, versions
+from support.deployment import image
+from support.deployment.cluster import PAUSE_IMAGE
 
 BROKERS = "localhost/brokers:test"
 # Does nothing, but buries processes, as that of Kubernetes; it holds a pod's network.
@@ -69,12 +70,11 @@ def _pause_image() -> str:
 def _brokers_image() -> str:
     with tempfile.TemporaryDirectory() as context:
         place = Path(context)
-        jars = maven.classic_6_jars()
+        chosen = versions.TESTED["classic_6"]
+        jars = maven.broker_jars(chosen)
         shutil.copytree(maven.artemis_home(), place / "artemis")
         shutil.copytree(jars, place / "classic")
-        shutil.copytree(
-            maven.compiled("ClassicLauncher.java", jars), place / "classic", dirs_exist_ok=True
-        )
+        shutil.copy(maven.launcher(chosen), place / "classic")
         # Why: only we may look into the cache.
         (place / "classic").chmod(0o755)
         return image.build(BROKERS, BROKERS_FILE.format(java=image.java_image()), place)

@@ -7,9 +7,9 @@ from typing import Any, Self
 from kubernetes.broker_pods import Kind
 from kubernetes.namespace import Namespace
 from kubernetes.values import DELAY
-from support.jms_message import Delivery, JmsMessage
-from support.jms_peer import ALL_TYPES, JmsPeer
-from support.ledger import altered, count
+from support.jms.ledger import altered, count
+from support.jms.message import Delivery, JmsMessage
+from support.jms.peer import ALL_TYPES, JmsPeer
 from support.waiting import eventually
 
 # Why: applications on a busy machine must keep up, or what is new waits behind what is old.
@@ -53,8 +53,16 @@ Account = Callable[[Tally], None]
 class Load:
     """A producer and a consumer that lets each message die once; a context manager."""
 
-    def __init__(self, peer: JmsPeer, kind: Kind, queue: str = "orders") -> None:
+    def __init__(
+        self,
+        peer: JmsPeer,
+        kind: Kind,
+        queue: str = "orders",
+        *,
+        group: str | None = "group-1",
+    ) -> None:
         self.peer = peer
+        self._group = group
         self.kind = kind
         self.queue = queue
         self._always: list[JmsMessage] = []
@@ -64,7 +72,7 @@ class Load:
         self._consumer = self.peer.start_flaky_consumer(
             self.queue, failures=1, failures_property="failures", full=True
         )
-        self._producer = self.peer.start_producer(self.queue, pause_ms=PAUSE_MS)
+        self._producer = self.peer.start_producer(self.queue, pause_ms=PAUSE_MS, group=self._group)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,7 +82,9 @@ class Load:
 
     def send_hopeless(self) -> None:
         """Send some that die for ever."""
-        self._always += self.peer.produce(self.queue, properties={"failures": ALWAYS})
+        self._always += self.peer.produce(
+            self.queue, properties={"failures": ALWAYS}, group=self._group
+        )
 
     def go_on(self) -> None:
         """Wait until messages that are sent from now on have died and come back."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from support.cluster import Cluster, KubectlError, Manifest
-from support.helm import CHART, helm
+from support.deployment.cluster import Cluster, KubectlError, Manifest
+from support.deployment.helm import CHART, helm
 from support.waiting import eventually
 
 RELEASE = "redelivery"
@@ -82,7 +82,7 @@ class Namespace:
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
     def ready_pods(self, count: int = 1) -> list[str]:
-        """Wait until so many sidecars, and no more, are there and ready; return their names."""
+        """Wait until exactly this many sidecars are there and ready; return their names."""
 
         def ready() -> list[str]:
             pods = self.pods()
@@ -110,7 +110,7 @@ class Namespace:
     def unsent(self, pod: str) -> int:
         """Return how many messages of a pod's schedule are not exhausted."""
         status = self.status(pod)
-        return int(status["total"]) - sum(one["count"] for one in status["exhausted"])
+        return int(status["total"]) - sum(int(one["count"]) for one in status["exhausted"])
 
     def readyz(self, pod: str) -> tuple[int, str]:
         """Return status and text of a pod's /readyz; 0: nothing answers."""

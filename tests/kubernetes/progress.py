@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from support.image import ROOT
+from support.deployment.image import ROOT
 from support.maven import cache_root
 
 Rows = dict[str, list[str]]

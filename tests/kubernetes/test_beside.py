@@ -10,7 +10,7 @@ from kubernetes.disruptions import DISRUPTIONS
 from kubernetes.load import Account, Load
 from kubernetes.namespace import RELEASE, Namespace, restarts
 from kubernetes.values import values
-from support.cluster import KubectlError
+from support.deployment.cluster import KubectlError
 
 ROUNDS = 2
 

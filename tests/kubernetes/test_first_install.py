@@ -7,8 +7,8 @@ from kubernetes.broker_pods import ARTEMIS, LOGIN
 from kubernetes.load import Account, Load
 from kubernetes.namespace import NAME, RELEASE, Namespace
 from kubernetes.values import values, with_rules
-from support.broker_xml import PASSWORD
-from support.helm import CHART, Refused
+from support.brokers.broker_xml import PASSWORD
+from support.deployment.helm import CHART, Refused
 from support.waiting import eventually
 
 KIND = ARTEMIS

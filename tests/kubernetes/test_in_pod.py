@@ -12,7 +12,7 @@ from kubernetes.disruptions import kill_container
 from kubernetes.load import Account, Load
 from kubernetes.namespace import Namespace
 from kubernetes.values import values
-from support.helm import CHART, Manifest
+from support.deployment.helm import CHART, Manifest
 
 KIND = ARTEMIS
 BROKER_CHART = Path(__file__).parents[1] / "helm" / "broker"

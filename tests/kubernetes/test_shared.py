@@ -12,8 +12,8 @@ from kubernetes.disruptions import delete_by_force, kill_container
 from kubernetes.load import Account, Load
 from kubernetes.namespace import NAME, Namespace
 from kubernetes.values import shared
-from support.cluster import ADDRESS, PODS, KubectlError
-from support.postgres_server import ACCESS, PostgresServer
+from support.deployment.cluster import ADDRESS, PODS, KubectlError
+from support.stores.postgres_server import ACCESS, PostgresServer
 
 REPLICAS = 3
 SECRET = "database-login"

@@ -18,8 +18,8 @@ from kubernetes.values import (
     with_rules_as_a_file,
     with_rules_of,
 )
-from support.helm import Refused
-from support.jms_peer import JmsPeer
+from support.deployment.helm import Refused
+from support.jms.peer import JmsPeer
 
 KIND = ARTEMIS
 SECOND_DELAY_MS, THIRD_DELAY_MS = 500, 700

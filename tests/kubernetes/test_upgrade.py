@@ -18,8 +18,8 @@ from kubernetes.values import (
     with_a_slow_queue,
     with_rules,
 )
-from support.helm import Refused
-from support.jms_peer import ALL_TYPES, JmsPeer
+from support.deployment.helm import Refused
+from support.jms.peer import ALL_TYPES, JmsPeer
 from support.waiting import eventually
 
 KIND = ARTEMIS
@@ -90,7 +90,7 @@ def test_a_wrong_value_is_refused_or_rolled_back(
     pod = namespace.get("pod", namespace.pod())["metadata"]["uid"]
     with pytest.raises(Refused, match="/config/cycle/max_wait_ms"):
         namespace.install(values(KIND, cycle={"max_wait_ms": "soon"}))
-    with pytest.raises(Refused, match=r"config.broker.url holds a password"):
+    with pytest.raises(Refused, match=r"config.broker.url contains a password"):
         namespace.install(values(KIND, broker={"url": "amqp://admin:admin@broker:5672"}))
     assert revision(namespace) == ["1"]
     assert namespace.get("pod", namespace.pod())["metadata"]["uid"] == pod

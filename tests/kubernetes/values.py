@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubernetes.broker_pods import ARTEMIS, LOGIN, Kind
-from support.cluster import Manifest
+from support.deployment.cluster import Manifest
 
 RULES = "rules.yaml"
 """The file with rules, where they are in one."""

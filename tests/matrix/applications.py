@@ -4,13 +4,14 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from matrix.specimens import STOMP, Specimen
-from support.brokers import Broker
-from support.jms_message import Delivery, JmsMessage
-from support.jms_peer import JmsPeer
-from support.stomp_peer import Frame, StompError, StompPeer
+from support.brokers.real import Broker
+from support.jms.message import Delivery, JmsMessage
+from support.jms.peer import JmsPeer
+from support.wires.stomp_peer import Frame, StompError, StompPeer
 
 Observation = Mapping[str, Any]
 """What a consumer reports of one message, by field."""
@@ -22,6 +23,10 @@ Settle = Callable[[StompPeer, Frame], None]
 """Accepts or refuses a frame."""
 
 
+def has_more(count: Callable[[], int], seen: int, _events: object) -> bool:
+    return count() > seen
+
+
 class Application(Protocol):
     """A client of a broker; the same messages twice, before and after a death."""
 
@@ -30,7 +35,7 @@ class Application(Protocol):
         ...
 
     def fail(self, queue: str, count: int) -> dict[str, Observation]:
-        """Receive so many messages, fail each so that the broker gives it up; by test id."""
+        """Receive this many messages, fail each so that the broker gives it up; by test id."""
         ...
 
     def take(self, queue: str, count: int) -> dict[str, Observation]:
@@ -83,8 +88,9 @@ class JmsApplication:
             seen = -1
             while seen < settled() < count:
                 seen = settled()
+                more = partial(has_more, settled, seen)
                 with contextlib.suppress(TimeoutError):
-                    flaky.wait_for(lambda _, seen=seen: settled() > seen, within_s=quiet_s)
+                    flaky.wait_for(more, within_s=quiet_s)
         return _by_test_id(flaky.events("failing" if failures else "succeeding"))
 
 

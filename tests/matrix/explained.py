@@ -47,6 +47,11 @@ RULES = (
         r"|JMSMessageID: changed",
         lambda cell: _artemis_over("amqp")(cell) and cell.consumer != "qpid",
     ),
+    Rule(
+        "foreign-id",
+        r"JMSMessageID: changed",
+        lambda cell: _artemis_over("artemis")(cell) and cell.consumer != cell.producer,
+    ),
     Rule("no-id", r"JMSMessageID: (gone|changed)", _artemis_over("stomp")),
     Rule("new-timestamp", r"JMSTimestamp: changed", _artemis_over("stomp")),
     Rule("client-marks", r"property (__AMQ_CID|__HDR_[A-Z_]+): removed", _artemis_over("stomp")),

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from support.brokers import Broker
-from support.stomp_peer import StompPeer
+from support.brokers.real import Broker
+from support.wires.stomp_peer import StompPeer
 
 _ANYCAST = {"subscription-type": "ANYCAST"}
 

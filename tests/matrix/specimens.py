@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.jms_message import Typed, typed
+from support.jms.message import Typed, typed
 
 STOMP = "stomp"
 ASTRAL = "astral \U0001f600, two bytes \xe9, three \u20ac, zero \0, <&>\r\n"

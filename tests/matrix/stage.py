@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matrix.applications import USER
-from support.broker_xml import STOCK_ADDRESSES, STOCK_MANAGEMENT_ADDRESS_SETTING
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.broker_xml import STOCK_ADDRESSES, STOCK_MANAGEMENT_ADDRESS_SETTING
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.versions import CLASSIC_5, CLASSIC_6
 
 SIDECAR = "sidecar"
 KINDS = {"classic_5": CLASSIC_5, "classic_6": CLASSIC_6, "artemis": "artemis"}
@@ -52,7 +52,11 @@ CLASSIC_WIRES = (
     Wire("stomp", "stomp_url"),
     Wire("stomp-lossy", "stomp_url", (_ALL_LOSSES,), after="stomp", counts_all=False),
 )
-ARTEMIS_WIRES = (Wire("amqp", "amqp_url"), Wire("stomp", "stomp_url"))
+ARTEMIS_WIRES = (
+    Wire("artemis", "pair_url"),
+    Wire("amqp", "amqp_url"),
+    Wire("stomp", "stomp_url"),
+)
 CLASSIC_CLIENTS = ("openwire", "qpid", "qpid-jms", "stomp")
 ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
 

@@ -14,8 +14,8 @@ import pytest
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import RowState, Tally
 from amqsidecar.telemetry.metrics import Metrics
-from support.dashboard import queries
-from support.prometheus import Prometheus
+from support.deployment.dashboard import queries
+from support.deployment.prometheus import Prometheus
 from support.waiting import eventually
 
 pytestmark = pytest.mark.prometheus

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from amqsidecar.telemetry.metrics_table import METRICS, MetricKind
-from support.brokers import ArtemisBroker
-from support.dashboard import queries
-from support.jms_peer import JmsPeer
-from support.ports import free_port
-from support.prometheus import Prometheus
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker
+from support.deployment.dashboard import queries
+from support.deployment.prometheus import Prometheus
+from support.jms.peer import JmsPeer
+from support.machine.ports import free_port
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.prometheus
@@ -101,7 +101,7 @@ def test_what_is_scraped_is_what_the_table_says(without_broker: Prometheus) -> N
     assert ("amqsidecar_store_available_bytes", frozenset()) in labels
 
 
-def test_the_rules_are_evaluated_and_a_broker_that_is_away_is_told(
+def test_the_rules_are_evaluated_and_a_broker_that_is_away_is_reported(
     without_broker: Prometheus,
 ) -> None:
     eventually(
@@ -139,7 +139,7 @@ def test_a_real_run_fills_the_dashboard_and_fires_what_it_should(tmp_path: Path)
         )
         eventually(
             lambda: alerts(prometheus, "firing") == {"AmqsidecarExhausted"},
-            what="what was given up is told, and nothing else",
+            what="what was given up is reported, and nothing else",
             last=lambda _: alerts(prometheus, "firing"),
         )
         shown = queries()

@@ -1,18 +1,19 @@
 """The rules are what Prometheus takes, and each alert fires when it should and only then."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.prometheus import program
+from support.deployment.prometheus import program
 
 pytestmark = pytest.mark.prometheus
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "monitoring" / "rules.yaml"
 COMPOSE = ROOT / "deploy" / "compose" / "prometheus.yml"
-CASES = Path(__file__).parent / "alerts.yaml"
+CASES = ("alerts.yaml", "week.yaml")
 
 
 def promtool(*arguments: str) -> str:
@@ -36,5 +37,13 @@ def test_prometheus_takes_the_configuration_of_the_compose_file(tmp_path: Path) 
     promtool("check", "config", "--lint-fatal", str(tmp_path / "prometheus.yml"))
 
 
-def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", str(CASES))
+def test_no_rule_reads_more_than_a_day() -> None:
+    """A longer range is in dozens of blocks, each of which costs time for each series."""
+    ranges = re.findall(r"\[(\d+)([smhdwy])\]", RULES.read_text(encoding="utf-8"))
+    assert ranges
+    assert all(unit in "smh" or (count, unit) == ("1", "d") for count, unit in ranges)
+
+
+@pytest.mark.parametrize("cases", CASES)
+def test_alerts_fire_when_they_should_and_only_then(cases: str) -> None:
+    promtool("test", "rules", str(Path(__file__).parent / cases))

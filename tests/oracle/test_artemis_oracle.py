@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -23,25 +23,65 @@ from amqsidecar.cli.main import run_command_line
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_decider import ArtemisDecider, redelivery_delay_ms
 from amqsidecar.policy_source.load import compile_policy, load_policy
-from support import maven
+from support import maven, versions
+from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-CONFIGURATIONS = 260
+CONFIGURATIONS = at_length(260, otherwise=130)
 CASES = 300
 PROCESSES = 3
 ENVIRONMENT = {"ORACLE_DLA": "DLA.env", "ORACLE_DELAY": "750"}
 
 DEFAULT_SYNTAX = (".", "*", "#")
-SYNTAXES = (("/", "+", ">"), ("_", "*", "#"), (".", "+", ">"), ("-", "?", "!"), ("/", "*", "#"))
-SYNTAXES += (("/", ".", "#"), (".", "*", "+"), ("/", "*", "."), ("$", "*", "#"), ("|", "*", "#"))
+SYNTAXES = (
+    ("/", "+", ">"),
+    ("_", "*", "#"),
+    (".", "+", ">"),
+    ("-", "?", "!"),
+    ("/", "*", "#"),
+    ("/", ".", "#"),
+    (".", "*", "+"),
+    ("/", "*", "."),
+    ("$", "*", "#"),
+    ("|", "*", "#"),
+)
 MARKERS = ("()", "[]", "||")
 WORDS = ("a", "b", "c", "orders", "eu", "qu", "queue", "A", "a$", "ab", "1", "x y", "ü", "😀")
-DELAYS = ("0", "1", "7", "100", "333", "500", "1000", "-5", "+30000", "9223372036854775807")
-DELAYS += ("4611686018427387904", "-9223372036854775808", "${ORACLE_DELAY}", "${nobody:250}")
-MULTIPLIERS = ("1.0", "2", "1.5", "1.1", "0.5", "0", "-2", "3.3333333", "1e300", "2f", ".5d")
-MULTIPLIERS += ("NaN", "Infinity", "0x1.8p1", "1.000001")
+DELAYS = (
+    "0",
+    "1",
+    "7",
+    "100",
+    "333",
+    "500",
+    "1000",
+    "-5",
+    "+30000",
+    "9223372036854775807",
+    "4611686018427387904",
+    "-9223372036854775808",
+    "${ORACLE_DELAY}",
+    "${nobody:250}",
+)
+MULTIPLIERS = (
+    "1.0",
+    "2",
+    "1.5",
+    "1.1",
+    "0.5",
+    "0",
+    "-2",
+    "3.3333333",
+    "1e300",
+    "2f",
+    ".5d",
+    "NaN",
+    "Infinity",
+    "0x1.8p1",
+    "1.000001",
+)
 ATTEMPTS = ("-7", "-1", "0", "1", "2", "3", "5", "10", "+12", "2147483647")
 ADDRESSES = ("DLA", "D.L.A", "", " DLA ", "${ORACLE_DLA}", "${nobody:D}", "${nobody}", "DLA::q")
 BOOLEANS = ("true", "TRUE", "false", "yes", "1", " true ")
@@ -212,7 +252,7 @@ def _generate(seed: int, folder: Path) -> Generated:
 def _ask_artemis(generated: Iterable[Generated]) -> list[list[str] | None]:
     """Return the lines of each configuration; None = the broker refuses it."""
     generated = list(generated)
-    jars = maven.artemis_home() / "lib"
+    jars = maven.broker_jars(versions.TESTED["artemis"])
     classes = maven.compiled(str(HERE / "ArtemisOracle.java"), jars)
     command = [maven.tool("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dfile.encoding=UTF-8", "-cp", f"{classes}:{jars}/*", "ArtemisOracle"]
@@ -254,7 +294,7 @@ def _explain_here(path: Path, cases: Iterable[tuple[str, int]]) -> tuple[int, li
         patch.setattr("sys.stdout", out)
         patch.setattr("sys.stderr", TextIOWrapper(BytesIO(), "utf-8"))
         code = run_command_line(_arguments(path))
-        written = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        written = out.buffer.getvalue().decode()
     return code, written.splitlines()
 
 
@@ -267,17 +307,17 @@ def _as_oracle(line: str) -> list[str]:
     answer = json.loads(line)
     address = answer["dead_letter_address"]
     action = answer["action"]
-    argument = {
+    arguments: dict[str, Callable[[], str]] = {
         "redeliver": lambda: str(answer["delay_ms"]),
         "dead_letter": lambda: answer["destination"].removeprefix("queue://"),
         "discard": lambda: "",
-    }[action]()
+    }
     return [
         str(answer["max_delivery_attempts"]),
         "~" if address is None else f"={address}",
         str(answer["redelivery_delay_ms"]),
         action,
-        argument,
+        arguments[action](),
     ]
 
 
@@ -294,6 +334,16 @@ def broker_answers(configurations: list[Generated]) -> list[list[str] | None]:
     return _ask_artemis(configurations)
 
 
+def _is_read_otherwise(one: Generated) -> bool:
+    """Whether the tested release reads a configuration in another way than the oldest one.
+
+    Artemis 2.44 builds a regular expression of the delimiter `$` without quoting it, so that it
+    matches next to nothing; later releases quote it.
+    """
+    is_oldest = versions.oldest("artemis").version == versions.ARTEMIS
+    return not is_oldest and "<delimiter>$" in one.path.read_text(encoding="utf-8")
+
+
 def test_explain_equals_the_broker_line_by_line(
     configurations: list[Generated], broker_answers: list[list[str] | None]
 ) -> None:
@@ -302,6 +352,8 @@ def test_explain_equals_the_broker_line_by_line(
     compared = refused = 0
     actions: dict[str, int] = {}
     for one, theirs in zip(configurations, broker_answers, strict=True):
+        if _is_read_otherwise(one):
+            continue
         code, ours = _explain_here(one.path, one.cases)
         if theirs is None:
             assert code == 78, f"{one.path.read_text()}\nthe broker refuses this, we don't"
@@ -317,7 +369,7 @@ def test_explain_equals_the_broker_line_by_line(
         f"{compared} cases equal, {refused} configurations refused by both, {actions}, "
         f"{time.perf_counter() - began:.1f} s"
     )
-    assert compared >= 200 * CASES
+    assert compared >= 0.75 * CONFIGURATIONS * CASES
     assert 5 <= refused <= 50
     assert min(actions.values()) >= 1000
     assert len(actions) == 3
@@ -330,7 +382,7 @@ def test_collision_avoidance_and_auto_created_queues_equal_the_broker(
     plugins = load_plugins()
     varied = created = 0
     for one, theirs in zip(configurations, broker_answers, strict=True):
-        if theirs is None:
+        if theirs is None or _is_read_otherwise(one):
             continue
         decider = compile_policy(load_policy(one.path, plugins, ENVIRONMENT), plugins)
         assert isinstance(decider, ArtemisDecider)

@@ -44,12 +44,13 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.destination_map import DestinationMap, list_ambiguities
 from amqsidecar.policy_source.load import load_policy
-from support import maven
+from support import maven, versions
+from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-CONFIGURATIONS = 240
+CONFIGURATIONS = at_length(240, otherwise=120)
 CASES = 300
 PROCESSES = 8
 """Configurations that also go through the command as a process of its own."""
@@ -425,12 +426,9 @@ def _case_line(case: Case) -> str:
 
 
 def _class_path(version: str) -> str:
-    jars = maven.classic_6_jars()
+    jars = maven.broker_jars(versions.TESTED["classic_6"])
     classes = maven.compiled(str(HERE / "ClassicOracle.java"), jars)
-    if version == maven.CLASSIC_6:
-        return f"{classes}:{jars}/*"
-    library = maven.classic_5_home() / "lib"
-    return f"{classes}:{library}/*:{library}/optional/*"
+    return f"{classes}:{maven.broker_class_path(versions.classic(version))}"
 
 
 def ask_broker(version: str, lines: Sequence[str]) -> list[str]:
@@ -566,7 +564,7 @@ def _without_sources(value: object) -> object:
     return value
 
 
-@pytest.mark.parametrize("version", [maven.CLASSIC_6, maven.CLASSIC_5])
+@pytest.mark.parametrize("version", [versions.CLASSIC_6, versions.CLASSIC_5])
 @pytest.mark.parametrize("with_chance", [False, True], ids=["fixed", "varied"])
 def test_decisions_equal_the_real_brokers(version: str, with_chance: bool, tmp_path: Path) -> None:
     """Action, delay, count, destination and expiration are the broker's, case by case."""
@@ -623,7 +621,7 @@ def _explain_here(configuration: Configuration) -> bytes:
         patch.setattr("sys.stdin", TextIOWrapper(BytesIO(_batch(configuration.cases)), "utf-8"))
         patch.setattr("sys.stdout", out)
         assert run_command_line(_arguments(configuration.path)) == 0
-        return out.buffer.getvalue()  # type: ignore[attr-defined,no-any-return]
+        return out.buffer.getvalue()
 
 
 def _explain_outside(configuration: Configuration) -> bytes:
@@ -655,7 +653,7 @@ def test_explain_batch_equals_the_real_broker(tmp_path: Path) -> None:
         replace(configuration, cases=[_as_batch(case) for case in configuration.cases])
         for configuration in generate(tmp_path, with_chance=False)
     ]
-    answers = ask_about(maven.CLASSIC_6, configurations)
+    answers = ask_about(versions.CLASSIC_6, configurations)
     began = time.monotonic()
     tally = Tally()
     for index, (configuration, lines) in enumerate(zip(configurations, answers, strict=True)):

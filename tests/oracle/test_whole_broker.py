@@ -13,8 +13,8 @@ import pytest
 from oracle.whole_compare import Report, compare
 from oracle.whole_configuration import Configuration, Consumer, generate
 from oracle.whole_run import play
-from support.jms_message import typed
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.jms.message import typed
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 
 FIRST = int(os.environ.get("SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("CONFIGURATIONS", "2")))
@@ -113,7 +113,7 @@ def _small(plugins: str) -> Configuration:
 @pytest.mark.broker
 @pytest.mark.oracle
 def test_a_sidecar_with_another_multiplier_is_found(tmp_path: Path) -> None:
-    """The plugins wait 1000 and 1100 ms; the sidecar is told 1000 and 1200."""
+    """The plugins wait 1000 and 1100 ms; the sidecar is configured with 1000 and 1200."""
     configuration = _small(PLUGIN)
     other = _small(PLUGIN.replace('"1.1"', '"1.2"'))
     report = compare(configuration, *play(configuration, tmp_path, other.xml(has_plugins=True)))

@@ -20,7 +20,7 @@ from amqsidecar.policy.classic_rules import (
 from oracle.whole_compare import compare
 from oracle.whole_configuration import COPIED, Configuration, copy_of, generate
 from oracle.whole_run import CONSUMED, PARKED, Side, Story
-from support.jms_message import Delivery, JmsMessage
+from support.jms.message import Delivery, JmsMessage
 
 QUEUE, DEAD = "bills.eu", "ActiveMQ.DLQ"
 SENT_AT_MS = 1_000_000

@@ -17,7 +17,7 @@ from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
 from amqsidecar.policy.redelivery_policy import DelayTable
 from oracle.whole_configuration import COPIED, FILTERED, PERSISTED, Configuration, copy_of
 from oracle.whole_run import CONSUMED, PARKED, Side, Story
-from support.jms_message import Delivery, JmsMessage
+from support.jms.message import Delivery, JmsMessage
 
 FINAL_SUFFIX = ".exhausted"
 JOB = "scheduledJobId"
@@ -101,9 +101,10 @@ def compare(configuration: Configuration, plugin: Side, sidecar: Side) -> Report
 
 def _forwarded_jobs(plugin: Side, name: str, test_id: str) -> Set[str]:
     """Return the ids of the redeliveries to a composite that also forwards to this queue."""
-    [origin] = [one for one in (COPIED, FILTERED) if copy_of(one) == name] or [None]
-    if origin is None:
+    origins = [one for one in (COPIED, FILTERED) if copy_of(one) == name]
+    if not origins:
         return frozenset()
+    [origin] = origins
     story = plugin.stories[origin, test_id]
     again = story.deliveries[len(first_round(story)) :]
     return {_mark(one)[1] for one in again}

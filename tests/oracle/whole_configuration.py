@@ -18,10 +18,10 @@ from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
 from amqsidecar.policy.destination_map import DestinationMap, list_ambiguities
 from amqsidecar.policy.redelivery_policy import DelayTable
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
-from support.broker_xml import classic_xml
-from support.jms_message import Typed, typed
-from support.jms_peer import ALL_TYPES
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.broker_xml import classic_xml
+from support.jms.message import Typed, typed
+from support.jms.peer import ALL_TYPES
+from support.versions import CLASSIC_5, CLASSIC_6
 
 QUEUES = (
     "orders.eu",

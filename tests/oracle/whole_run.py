@@ -14,11 +14,11 @@ from oracle.whole_configuration import (
     Consumer,
     places_of,
 )
-from support.brokers import ClassicBroker
-from support.jms_message import Delivery, JmsMessage, typed
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.redelivered import RECEIPTS
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ClassicBroker
+from support.jms.message import Delivery, JmsMessage, typed
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.jms.redelivered import RECEIPTS
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 CONSUMED = "consumed"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import Plan, plan_for
 from pipeline.generated import Generated
-from support.spark_cluster import FAST_START
+from support.histories.spark_cluster import FAST_START
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
-from support.spark_cluster import FAST_START, SparkCluster
+from support.histories.spark_cluster import FAST_START, SparkCluster
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
 BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")

@@ -24,9 +24,8 @@ from amqsidecar.pipeline.redrive.redrive import (
 )
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.tables import REDRIVE_PLAN, REDRIVE_SUMMARY
-from support.redrive import write_plan
-
-from .journals import START_MS, event, write_rows
+from pipeline.journals import START_MS, event, write_rows
+from support.sidecar.redrive import write_plan
 
 A, B, FINAL = "queue://A", "queue://B", "queue://DLQ.exhausted"
 DAY_MS = 86_400_000
@@ -184,8 +183,8 @@ def many_partitions(spark: SparkSession) -> Iterator[None]:
     for key, value in settings.items():
         spark.conf.set(key, value)
     yield
-    for key, value in before.items():
-        spark.conf.set(key, str(value))
+    for key, known in before.items():
+        spark.conf.set(key, str(known))
 
 
 def skewed(spark: SparkSession, count: int) -> DataFrame:

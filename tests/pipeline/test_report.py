@@ -16,6 +16,7 @@ from lxml import etree
 from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.report import Report
+from support.web.page import elements, strings, text_of
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -45,13 +46,14 @@ def written(report: Report, folder: Path) -> str:
 
 def bars(names: list[str]) -> alt.Chart:
     data = pd.DataFrame({"name": names, "count": range(1, len(names) + 1)})
-    return (
+    chart: alt.Chart = (
         alt.Chart(data, title=names[0])
         .mark_bar(clip=True)
         .encode(
             x=alt.X("count:Q", title=names[-1]), y=alt.Y("name:N"), href="name:N", color="name:N"
         )
     )
+    return chart
 
 
 def whole(texts: list[str]) -> Report:
@@ -82,26 +84,26 @@ def test_what_it_is_given_is_text_and_never_markup(page: str) -> None:
     assert not {one for one in attributes if one.startswith("on")}
     assert not attributes & {"style", "href", "{http://www.w3.org/1999/xlink}href", "src"}
     for text in HOSTILE[:7]:
-        assert text in tree.xpath("//h2/text()")
-        assert text in tree.xpath("//td/text() | //th/text()")
+        assert text in strings(tree, "//h2/text()")
+        assert text in strings(tree, "//td/text() | //th/text()")
 
 
 def test_what_markup_cannot_hold_is_shown_by_a_sign(page: str) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]", page)
-    heads = parsed(page).xpath("//h2/text()")
+    heads = strings(parsed(page), "//h2/text()")
     assert "nul␀ bell␇ escape␛[31m del\ufffd c1\ufffd \ufffd\ufffd" in heads
     assert "lone \ufffd surrogates \ufffd" in heads
 
 
 def test_labels_of_plots_are_text_too(page: str) -> None:
-    labels = parsed(page).xpath("//svg//text/text()")
+    labels = strings(parsed(page), "//svg//text/text()")
     assert HOSTILE[0] in labels
     assert any(one.startswith("nul␀ bell␇") for one in labels)
 
 
 def test_it_asks_nobody_for_anything_and_its_policy_lets_it_do_nothing(page: str) -> None:
     tree = parsed(page)
-    (policy,) = tree.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    (policy,) = strings(tree, "//meta[@http-equiv='Content-Security-Policy']/@content")
     style = tree.findtext("head/style") or ""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert policy == (
@@ -109,17 +111,17 @@ def test_it_asks_nobody_for_anything_and_its_policy_lets_it_do_nothing(page: str
     )
     assert "url(" not in style
     assert "@import" not in style
-    targets = re.findall(r"url\(([^)]*)\)", " ".join(tree.xpath("//svg//@*")))
+    targets = re.findall(r"url\(([^)]*)\)", " ".join(strings(tree, "//svg//@*")))
     assert targets
     assert all(one.startswith("#chart-") for one in targets)
 
 
 def test_ids_are_unique_and_what_refers_to_one_finds_it(page: str) -> None:
     tree = parsed(page)
-    ids = tree.xpath("//@id")
+    ids = strings(tree, "//@id")
     assert len(ids) == len(set(ids))
-    named = " ".join(tree.xpath("//@aria-labelledby")).split()
-    inner = re.findall(r"url\(#([^)]*)\)", " ".join(tree.xpath("//svg//@*")))
+    named = " ".join(strings(tree, "//@aria-labelledby")).split()
+    inner = re.findall(r"url\(#([^)]*)\)", " ".join(strings(tree, "//svg//@*")))
     assert {*named, *inner} <= set(ids)
 
 
@@ -133,7 +135,7 @@ def test_plots_and_tables_say_what_they_are(page: str) -> None:
     assert first.findtext("title") == HOSTILE[1]
     assert (first.findtext("desc") or "").startswith("Axes: right")
     assert second.findtext("desc") == HOSTILE[0]
-    assert all(one.get("tabindex") == "0" for one in tree.xpath("//div[@role='region']"))
+    assert all(one.get("tabindex") == "0" for one in elements(tree, "//div[@role='region']"))
 
 
 def test_the_same_input_gives_the_same_bytes(page: str, tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_values_of_a_table(tmp_path: Path) -> None:
         "values",
     )
     tree = parsed(written(report, tmp_path))
-    rows = [["".join(cell.itertext()) for cell in row] for row in tree.iter("tr")]
+    rows = [[text_of(cell) for cell in row] for row in tree.iter("tr")]
     assert rows[1:] == [
         ["queue://a", "1,234,567", "0.9877", "2026-07-01 12:00:00 UTC", "yes"],
         ["queue://b", "–", "–", "2026-01-01 00:00:00.005 UTC", "no"],
@@ -161,7 +163,7 @@ def test_values_of_a_table(tmp_path: Path) -> None:
     ]
     numbers = [cell.get("class") for cell in next(iter(tree.iter("tr")))]
     assert numbers == [None, "number", "number", None, None]
-    assert tree.xpath("//time/@datetime")[0] == "2026-07-01T12:00:00Z"
+    assert strings(tree, "//time/@datetime")[0] == "2026-07-01T12:00:00Z"
 
 
 def test_a_table_without_rows_says_so_and_a_short_row_is_an_error(tmp_path: Path) -> None:

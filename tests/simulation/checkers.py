@@ -24,7 +24,7 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.schedule import RowState, RowView
 from amqsidecar.runtime.steady_clock import SLEW
-from support.memory_broker import StoredMessage, Watcher
+from support.brokers.memory import StoredMessage, Watcher
 from support.virtual_clock import VirtualClock
 
 FINAL_QUEUE = "DLQ.exhausted"
@@ -59,7 +59,7 @@ class End:
 
 
 class Told(Watcher):
-    """Is told what happens to broker, clock, sidecars and messages; does nothing."""
+    """Called with what happens to broker, clock, sidecars and messages; does nothing."""
 
     def jumped(self, before_ms: int, after_ms: int) -> None:
         """The wall clock was set."""
@@ -83,7 +83,7 @@ class Told(Watcher):
         """A process began: its clock, and gates where it has some, know nothing yet."""
 
     def told(self, events: Sequence[AnyEvent]) -> None:
-        """A sidecar told what happened."""
+        """A sidecar reported what happened."""
 
     def stood(self, full: str, waiting: Sequence[str]) -> None:
         """After the faults one queue was full for long, and these still waited for another one."""
@@ -93,7 +93,7 @@ class Told(Watcher):
 
 
 class Checker(Told):
-    """One claim about a history, of which it is told step by step."""
+    """One claim about a history, checked step by step."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -302,7 +302,7 @@ class JournalEqualsState(Checker):
 
 
 class ToldIsTrue(Checker):
-    """What log and metrics were told is in the journal."""
+    """What log and metrics reported is in the journal."""
 
     def ended(self, end: End) -> None:
         journals: dict[str, list[AnyEvent]] = {}
@@ -425,7 +425,7 @@ class History(Told):
         sidecar_now_ms: returns the time of the first sidecar's process.
         delay_ms: what the rules give each redelivery.
         backlog: how many dead letters were there before the first start, where that is a backlog.
-        pace: so many messages in so many milliseconds, where sidecars have gates.
+        pace: maximum messages, and the milliseconds for them, where sidecars have gates.
         verdict_ms: how long nothing else of a message group goes; 0 = sidecars keep no order.
     """
 

@@ -11,7 +11,7 @@ from typing import Any
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store, StoreTransaction
-from support.memory_store import MemoryStore
+from support.stores.memory import MemoryStore
 from support.virtual_clock import VirtualClock
 
 KINDS = (
@@ -133,7 +133,7 @@ class FaultyStore:
                 doubted.update(cycle_in_flight(self.inner))
                 settle(cycle)
 
-            tx.settle_in_doubt = settle_in_doubt
+            tx.settle_in_doubt = settle_in_doubt  # type: ignore[method-assign]
             yield tx
             self._step("written, not durable")
             self._faults.fail_store("store_fails")

@@ -1,6 +1,6 @@
 """Gates for simulated sidecars, and what must hold of them; each class is one claim.
 
-Only what sidecars told counts: a send whose commit was never answered is left out. So is what a
+Only what sidecars reported counts: a send whose commit was never answered is left out. So is what a
 person retries, but for its own claim.
 """
 
@@ -228,7 +228,7 @@ class OneOfAGroup(PersonAware):
 class InOrder(PersonAware):
     """Nothing goes while the schedule has one of its group that died before it.
 
-    Only what was told counts; who a message is, is known when it is sent.
+    Only what was reported counts; the identity of a message is known when it is sent.
     """
 
     def __init__(self, history: History) -> None:

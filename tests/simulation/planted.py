@@ -13,17 +13,17 @@ import msgspec
 import pytest
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.backlog import AskStore, BacklogGate
 from amqsidecar.engine.blockage import Blockage
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.dispatch import Dispatch
-from amqsidecar.engine.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.loss import GUILT_BEFORE_PARKING
 from amqsidecar.engine.recovery import Recovery
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.schedule import TakenRow
-from support.memory_broker import AckLaterLink, MemoryBroker, MemoryLink, Session, Token
-from support.memory_store import MemoryStore, MemoryTransaction
+from support.brokers.memory import AckLaterLink, MemoryBroker, MemoryLink, Session, Token
+from support.stores.memory import MemoryStore, MemoryTransaction
 
 Patch = pytest.MonkeyPatch
 
@@ -74,6 +74,7 @@ def accepted_before_it_is_stored(patch: Patch) -> None:
 
 def token_exchanged_after_the_transaction(patch: Patch) -> None:
     """Sends and accepts are committed; a moment later the token, in a transaction of its own."""
+    next_tokens: dict[MemoryLink, int] = {}
 
     def commit(
         link: MemoryLink,
@@ -85,11 +86,11 @@ def token_exchanged_after_the_transaction(patch: Patch) -> None:
         for delivery in accepts:
             link.broker.accept(session, delivery.handle)
         link.broker.put(sends)
-        link._next_token = token
+        next_tokens[link] = token
 
     def settle(link: MemoryLink, session: Session, _accepts: Sequence[Delivery]) -> None:
-        session.token = Token(link._next_token)
-        link.broker.watcher.committed(link._next_token)
+        session.token = Token(next_tokens[link])
+        link.broker.watcher.committed(next_tokens[link])
 
     patch.setattr(MemoryLink, "_commit", commit)
     patch.setattr(MemoryLink, "_settle", settle)
@@ -238,18 +239,19 @@ def parked_rows_are_dropped(patch: Patch) -> None:
 def events_are_written_after_the_cycle(patch: Patch) -> None:
     """In a transaction of their own, so that a crash in between loses them."""
     record, succeed = MemoryTransaction.record_cycle, CycleEngine._succeed
+    left_out: list[Any] = []
 
     def record_without(
         tx: MemoryTransaction, cycle: int, taken: Any, sent: Any, events: Any, *others: Any
     ) -> None:
         record(tx, cycle, taken, sent, [], *others)
-        tx._medium.left_out = list(events)
+        left_out[:] = events
 
     def succeed_and_record(engine: CycleEngine, *values: Any) -> None:
         succeed(engine, *values)
         engine._give_up_ahead()
         with engine._store.transaction() as tx:
-            tx.record(engine._store.inner.medium.left_out)
+            tx.record(left_out)
 
     patch.setattr(MemoryTransaction, "record_cycle", record_without)
     patch.setattr(CycleEngine, "_succeed", succeed_and_record)
@@ -268,14 +270,15 @@ def told_before_it_is_true(patch: Patch) -> None:
 
 def refused_commit_counts_as_done(patch: Patch) -> None:
     fail = CycleEngine._fail
+    failed: dict[CycleEngine, Any] = {}
 
     def remember(engine: CycleEngine, cycle: Any) -> None:
         fail(engine, cycle)
-        engine.failed = cycle
+        failed[engine] = cycle
 
     def go_on(engine: CycleEngine, deliveries: Any, _sent: Any, _refused: Any, _now: int) -> None:
-        del engine._in_hand[: len(deliveries)]
-        engine._succeed(engine.failed)
+        engine._in_hand.remove(deliveries)
+        engine._succeed(failed[engine])
 
     patch.setattr(CycleEngine, "_fail", remember)
     patch.setattr(CycleEngine, "_narrow", go_on)
@@ -349,9 +352,13 @@ def transaction_is_torn(patch: Patch) -> None:
 def backlog_is_not_stored(patch: Patch) -> None:
     """After a restart it is counted again."""
     record = MemoryTransaction.record_cycle
-    patch.setattr(
-        MemoryTransaction, "record_cycle", lambda tx, *values: record(tx, *values[:4], None)
-    )
+
+    def without_holds(
+        tx: MemoryTransaction, cycle: int, taken: Any, sent: Any, events: Any, *_: Any
+    ) -> None:
+        record(tx, cycle, taken, sent, events, None)
+
+    patch.setattr(MemoryTransaction, "record_cycle", without_holds)
 
 
 def backlog_is_asked_before_it_is_settled(patch: Patch) -> None:
@@ -365,24 +372,29 @@ def backlog_is_asked_before_it_is_settled(patch: Patch) -> None:
         return is_owner
 
     begin = BacklogGate.begin
+
+    def begin_without_asking(gate: BacklogGate, ask: AskStore) -> None:
+        begin(gate, ask)
+        gate._ask = None
+
     patch.setattr(CycleEngine, "recover", early)
-    patch.setattr(BacklogGate, "begin", lambda gate, _ask: begin(gate, None))
+    patch.setattr(BacklogGate, "begin", begin_without_asking)
 
 
 def operators_change_what_is_in_flight(patch: Patch) -> None:
-    act = MemoryStore.act
+    change = MemoryStore.change
 
-    def act_on_all(store: MemoryStore, *arguments: Any) -> int:
+    def change_all(store: MemoryStore, *arguments: Any) -> int:
         contents = store._contents
         begun = contents.begun
         if begun is not None and store.medium.writer is None:
             contents.begun = None
-            changed = act(store, *arguments)
+            changed = change(store, *arguments)
             store._contents.begun = begun
             return changed
-        return act(store, *arguments)
+        return change(store, *arguments)
 
-    patch.setattr(MemoryStore, "act", act_on_all)
+    patch.setattr(MemoryStore, "change", change_all)
 
 
 def final_ones_are_forgotten(patch: Patch) -> None:
@@ -421,7 +433,8 @@ def suspects_are_parked_at_once(patch: Patch) -> None:
 
 def final_ones_go_home(patch: Patch) -> None:
     patch.setattr(
-        "amqsidecar.engine.judge.final_destination", lambda decision, *_: decision.destination
+        "amqsidecar.engine.judging.judge.final_destination",
+        lambda decision, *_: decision.destination,
     )
 
 

@@ -13,7 +13,8 @@ from unittest import mock
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle_size import CycleLimits
-from amqsidecar.engine.judge import no_group
+from amqsidecar.engine.gates import NO_GATES
+from amqsidecar.engine.judging.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
@@ -27,7 +28,8 @@ from simulation.faults import Faults, cycle_in_flight
 from simulation.gated import GATE_CHECKERS, GateMaker, group_of
 from simulation.rules import DLQ, CountingRules
 from simulation.sidecar import Sidecar, Surroundings
-from support.memory_broker import (
+from support.brokers.memory import (
+    ENCODING,
     AckLaterLink,
     Killed,
     MemoryBroker,
@@ -35,14 +37,15 @@ from support.memory_broker import (
     Session,
     StoredMessage,
 )
-from support.memory_store import Medium, MemoryStore
-from support.unsynced_store import UnsyncedStore
+from support.brokers.memory_pair import OTHER_ENCODING, MemoryPair
+from support.stores.memory import Medium, MemoryStore
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
 ORIGINS = ("orders", "invoices", "discard.me")
 SQLITE_EVERY = 250
-"""One seed of so many runs on the real store."""
+"""One seed in this many runs on the real store."""
 
 IDLE_TIMEOUT_MS = 30_000
 _TICKS = 30
@@ -62,6 +65,7 @@ class Run:
         traces: bool = False,
         on_sqlite: bool | None = None,
         has_gates: bool = False,
+        has_two_wires: bool = False,
     ) -> None:
         self.seed = seed
         self.trace: list[str] = []
@@ -70,7 +74,9 @@ class Run:
         chance = self._chance = random.Random(seed)
         is_chosen = seed % SQLITE_EVERY == SQLITE_EVERY - 1
         self.is_sqlite = is_chosen if on_sqlite is None else on_sqlite
-        self.acks_later = chance.random() < 0.4
+        self.acks_later = chance.random() < 0.4 and not has_two_wires
+        self._wires = (ENCODING, OTHER_ENCODING) if has_two_wires else (ENCODING,)
+        self._wire_chance = random.Random(f"wires {seed}")
         # Why no heir of gates: each process has a pace of its own.
         self.has_heir = chance.random() < 0.25 and not self.is_sqlite and not has_gates
         backlog = 0 if self.has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
@@ -88,7 +94,7 @@ class Run:
         self._poison: set[bytes] = set()
         checkers = (*CHECKERS, *GATE_CHECKERS) if has_gates else CHECKERS
         self.history = History(self._clock, rules.delay_ms, backlog, checkers)
-        make_gates = GateMaker(seed, self.history).make if has_gates else lambda: None
+        make_gates = GateMaker(seed, self.history).make if has_gates else lambda: NO_GATES
         self.broker = MemoryBroker(
             refuse_send=self._refuse_send,
             refuse_commit=self._refuse_commit,
@@ -105,7 +111,7 @@ class Run:
         self._media = [Medium(chance), *([Medium(chance)] if self.has_heir else [])]
         around = [
             Surroundings(
-                make_link=lambda: (AckLaterLink if self.acks_later else MemoryLink)(self.broker),
+                make_link=self._make_link,
                 make_store=self._store_maker(medium),
                 rules=rules,
                 clock=self._clock,
@@ -129,6 +135,11 @@ class Run:
             self._bear()
         self._sidecars = [Sidecar(name, one) for name, one in zip("AB", around, strict=False)]
         self.history.sidecar_now_ms = self._sidecar_now_ms
+
+    def _make_link(self) -> MemoryLink | MemoryPair:
+        if len(self._wires) > 1:
+            return MemoryPair(self.broker, self._clock)
+        return (AckLaterLink if self.acks_later else MemoryLink)(self.broker)
 
     def _sidecar_now_ms(self) -> int:
         """Return what the clock of the first sidecar's process says; each process has its own."""
@@ -228,7 +239,8 @@ class Run:
         self._born += 1
         self.history.origins[one] = origin
         self._say("died", one, origin)
-        self.broker.die(DLQ, StoredMessage(one.encode()), queue(origin))
+        encoding = self._wire_chance.choice(self._wires)
+        self.broker.die(DLQ, StoredMessage(one.encode(), encoding=encoding), queue(origin))
 
     def _consume(self, name: str) -> None:
         waiting = self.broker.queue(name)
@@ -278,10 +290,12 @@ class Run:
             ]
         )
         with suppress(StoreUnavailable):
-            store.open()
+            store.reopen()
             rows = [row for row in store.list_rows(row_filter, 1_000) if not row.in_flight]
             ids = [(store.message(row.id) or b"").decode() for row in rows]
-            store.act(row_filter, act_of(action, self._clock.now_ms(), "ann", ".exhausted", None))
+            store.change(
+                row_filter, act_of(action, self._clock.now_ms(), "ann", ".exhausted", None)
+            )
             self.history.operated(action, ids, [row.id for row in rows])
         store.close()
 
@@ -326,9 +340,10 @@ class Run:
         if sidecar.link is not None:
             self._orphan(sidecar.link.cut_off())
 
-    def _orphan(self, session: Session | None) -> None:
-        if session is not None and not session.is_over:
-            self._orphans.append((self._clock.current_ms, session))
+    def _orphan(self, sessions: Sequence[Session]) -> None:
+        for session in sessions:
+            if not session.is_over:
+                self._orphans.append((self._clock.current_ms, session))
 
     def _restart(self, _sidecar: Sidecar, _name: str) -> None:
         self._orphans.clear()
@@ -354,7 +369,7 @@ class Run:
             return
         self._depth, self._stopped = 1, (sidecar,)
         if sidecar.link is not None and self._chance.random() < 0.6:
-            self._orphan(sidecar.link.session)
+            self._orphan(sidecar.link.sessions)
         for _ in range(self._chance.randrange(2, 12)):
             self._clock.advance(self._chance.choice([1, 500, 10_000]))
             self._tick()
@@ -365,7 +380,7 @@ class Run:
         if took_ms > IDLE_TIMEOUT_MS and sidecar.link is not None:
             sidecar.link.close()
 
-    # What is told.
+    # The report.
 
     def _observe(self, sidecar: Sidecar, events: Sequence[AnyEvent]) -> None:
         self._told += events
@@ -392,7 +407,7 @@ class Run:
     # How it ends.
 
     def _end(self) -> None:
-        """Stop all faults, let everything drain, and check what is left."""
+        """Stop all faults, wait until all is drained, and check what is left."""
         self.faults.is_on = False
         self._say("all faults are over")
         self.broker.is_down = False
@@ -408,7 +423,7 @@ class Run:
         places = self._places()
         rows, lying = [], list[str]()
         for store in stores:
-            store.open()
+            store.reopen()
             views = store.list_rows(ALL, 10_000)
             lying += [row.redelivery_id for row in views if row.is_in_final_queue]
             views = [row for row in views if not row.is_in_final_queue]
@@ -429,10 +444,10 @@ class Run:
         self.broker.room[full] = 0
         for sidecar in self._sidecars:
             store = sidecar.around.make_store()
-            store.open()
+            store.reopen()
             turns = 0
             while turns < self._drain_turns and self._waiting_beside(full, store):
-                store.act(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
+                store.change(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
                 sidecar.turn(3600.0)
                 turns += 1
                 for name in ORIGINS:
@@ -457,11 +472,11 @@ class Run:
     def _drain(self, sidecar: Sidecar) -> bool:
         """Let one sidecar run alone until nothing is left to do; return whether it got there."""
         store = sidecar.around.make_store()
-        store.open()
+        store.reopen()
         turns = 0
         while turns < self._drain_turns and not self._is_quiet(sidecar, store):
             # Why each time: a sidecar that finds its token of another time holds what waits.
-            store.act(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
+            store.change(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
             self._decide(sidecar, store)
             sidecar.turn(3600.0)
             turns += 1
@@ -477,7 +492,7 @@ class Run:
         if any("is parked: a person has to decide" in (row.reason or "") for row in waiting):
             parked = RowFilter(state=RowState.PARKED)
             rows = store.list_rows(parked, 10_000)
-            store.act(parked, row_changes.retry(sidecar.clock.now_ms(), "ann"))
+            store.change(parked, row_changes.retry(sidecar.clock.now_ms(), "ann"))
             ids = [(store.message(row.id) or b"").decode() for row in rows]
             self.history.operated(Action.RETRY, ids, [row.id for row in rows])
 
@@ -486,7 +501,7 @@ class Run:
             return False
         if store.count_rows(RowFilter(state=RowState.HELD)):
             return False
-        return store.open().unfinished is None
+        return store.reopen().unfinished is None
 
     def _places(self) -> dict[str, list[str]]:
         places: dict[str, list[str]] = {}

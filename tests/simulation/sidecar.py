@@ -11,8 +11,8 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
-from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model.destination import Destination, queue
@@ -23,18 +23,19 @@ from amqsidecar.runtime.steady_clock import SteadyClock
 from amqsidecar.store import Store
 from simulation.faults import Faults, FaultyStore
 from simulation.rules import DLQ
-from support.memory_broker import ENCODING, Killed, MemoryLink, Session
+from support.brokers.memory import Killed, MemoryLink, Session
+from support.brokers.memory_pair import MemoryPair
 from support.virtual_clock import VirtualClock
 
 TOKEN_WAIT_MS = 2_000
-_SETTINGS = JudgeSettings(encoding=ENCODING, final_suffix=".exhausted", parks_topics=True)
+_SETTINGS = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
 
 
 @dataclass
 class Surroundings:
-    """What a process finds around it, and whom it tells what happens to it."""
+    """The surroundings of a process, and what observes it."""
 
-    make_link: Callable[[], MemoryLink]
+    make_link: Callable[[], MemoryLink | MemoryPair]
     make_store: Callable[[], Store]
     rules: Decider
     clock: VirtualClock
@@ -47,7 +48,7 @@ class Surroundings:
     doubt: Callable[[set[str]], None]
     fell: Callable[[Exception], None]
     began: Callable[[], None]
-    make_gates: Callable[[], Gates | None] = lambda: None
+    make_gates: Callable[[], Gates] = lambda: NO_GATES
     group_of: GroupOf = no_group
 
 
@@ -58,7 +59,7 @@ class Sidecar:
         self.name = name
         self.around = around
         self.is_dead = False
-        self.link: MemoryLink | None = None
+        self.link: MemoryLink | MemoryPair | None = None
         self._begin_process()
 
     def _begin_process(self) -> None:
@@ -81,6 +82,7 @@ class Sidecar:
             if self.engine is None:
                 self._connect()
             if self.is_owner or self._become_owner():
+                assert self.engine is not None
                 self.engine.turn(max_wait_s)
             self.clock.look()
         except LinkLost as lost:
@@ -96,7 +98,7 @@ class Sidecar:
             self.disconnect()
 
     def stop(self) -> None:
-        """End as the service does when it is told to."""
+        """End as the service does when it is stopped."""
         try:
             if self.is_owner and self.engine is not None:
                 self.engine.settle_up()
@@ -110,14 +112,14 @@ class Sidecar:
             self.link.close()
         self._forget_link()
 
-    def die(self, *, is_noticed: bool) -> Session | None:
+    def die(self, *, is_noticed: bool) -> Sequence[Session]:
         """The process is dead; return what the broker still keeps of it."""
         self.is_dead = True
         if self.link is None:
-            return None
+            return ()
         if is_noticed:
             self.link.close()
-            return None
+            return ()
         return self.link.cut_off()
 
     def _forget_link(self) -> None:
@@ -125,8 +127,7 @@ class Sidecar:
 
     def _connect(self) -> None:
         around = self.around
-        self.store.close()
-        self._state: StoreState = self.store.open()
+        self._state: StoreState = self.store.reopen()
         if not self._has_read_store:
             self.clock.start_at_least(self._state.taken_until_ms)
             self._has_read_store = True
@@ -158,7 +159,7 @@ class Sidecar:
         assert self.engine is not None
         assert self.link is not None
         if not self.engine.recover(self._state, TOKEN_WAIT_MS / 1000):
-            self._state = self.store.open()
+            self._state = self.store.state()
             self.around.clock.advance(TOKEN_WAIT_MS)
             return False
         self.link.attach([IntakeQueue(queue(DLQ))], 2 * self.around.limits.max_taken)

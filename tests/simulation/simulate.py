@@ -1,4 +1,4 @@
-"""Many simulated histories, on all cores; or one of them, told whole.
+"""Many simulated histories, on all cores; or one of them, printed whole.
 
 python -m simulation.simulate --seeds 10000 --seed 0
 python -m simulation.simulate --seeds 1 --seed 1234 --trace

@@ -18,13 +18,16 @@ import pytest
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
-from amqsidecar.model.decision import DeadLetterTo, Redeliver
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.plugin import Chance
+from support.links.engine_only import EngineOnlySession
 from support.virtual_clock import VirtualClock
 
 SEEDS = 200
@@ -92,7 +95,7 @@ class Broker:
                 self.succeeded[one.name] += 1
 
 
-class Link:
+class Link(EngineOnlySession):
     """One connection; what it has in hand goes back when it is dropped."""
 
     def __init__(self, broker: Broker) -> None:
@@ -110,7 +113,7 @@ class Link:
     def receive(self, limit: int) -> list[Delivery]:
         if self.is_dropped:
             raise LinkLost("dropped")
-        found = []
+        found: list[Delivery] = []
         for source in SOURCES:
             due = self.broker.ready(source)
             self.broker.queues.setdefault(source, []).extend(due[limit - len(found) :])
@@ -123,7 +126,9 @@ class Link:
                     redelivery_id=message.redelivery_id,
                     redelivery_count=message.count,
                 )
-                found.append(Delivery(self._numbers, source, message.name.encode(), provenance))
+                found.append(
+                    Delivery(self._numbers, source, message.name.encode(), provenance, "e/1")
+                )
         return found
 
     def wait(self, timeout_s: float) -> None:
@@ -162,6 +167,7 @@ class Link:
     def _commit(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
         taken = {}
         for delivery in accepts:
+            assert isinstance(delivery.handle, int)
             _, message = self.in_hand.pop(delivery.handle)
             taken[message.name] = message
         for one in sends:
@@ -197,7 +203,7 @@ class Link:
 
 
 class Rules:
-    def decide(self, dead_letter: object, chance: object) -> object:
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
         count = dead_letter.redelivery_count + 1
         return DeadLetterTo(DLQ, 0, "r") if count > MOST else Redeliver(200 * count, count, "r")
 
@@ -218,7 +224,9 @@ class Sidecar:
     def connect(self) -> None:
         self.lives += 1
         self.link = Link(self.broker)
-        settings = JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=False)
+        settings = JudgeSettings(
+            final_suffix=".exhausted", parks_topics=False, keeps_exhausted=False
+        )
         self.engine = MoveEngine(
             link=self.link,
             judge=Judge(Rules(), lambda one: one in SOURCES, settings, lambda: 0.5),

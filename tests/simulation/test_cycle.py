@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -19,6 +20,7 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
     DestinationBlocked,
+    Discarded,
     Held,
     Parked,
     Returned,
@@ -26,21 +28,24 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.store import ENOUGH_ROOM, Room
-from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import Killed, StoredMessage
+from simulation.rules import DLQ, CountingRules
+from simulation.world import World
+from support.brokers.memory import Killed, StoredMessage
+
+E = TypeVar("E")
 
 ALL = RowFilter()
 
 
 @pytest.fixture
-def world(tmp_path: Path):
+def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     made.start()
     yield made
     made.kill()
 
 
-def kinds(world: World, kind: type) -> list:
+def kinds(world: World, kind: type[E]) -> list[E]:
     return [event for event in world.events if type(event) is kind]
 
 
@@ -75,7 +80,9 @@ def test_what_the_rules_discard_is_accepted_and_gone(world: World) -> None:
     world.run(5)
     assert world.bodies(DLQ) == []
     assert world.store.count_rows(ALL) == 0
-    assert world.events[-1].rule == "discard rule"
+    discarded = world.events[-1]
+    assert isinstance(discarded, Discarded)
+    assert discarded.rule == "discard rule"
 
 
 def test_a_message_without_origin_is_parked_whole(world: World) -> None:
@@ -205,7 +212,7 @@ def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
 
 
 def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mended(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry is looked at again, and the question is asked once for all due at a time."""
     asked: list[str] = []
@@ -215,7 +222,7 @@ def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mend
         asked.append(destination.name)
         return effects.get(destination.name)
 
-    world.link.resend_problem = resend_problem
+    monkeypatch.setattr(world.link, "resend_problem", resend_problem)
     for name in ("a", "b", "c"):
         world.die(name)
     world.die("d", origin="invoices")
@@ -226,18 +233,18 @@ def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mend
     assert asked.count("orders") == 1
 
     parked = RowFilter(state=RowState.PARKED)
-    assert world.store.act(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
+    assert world.store.change(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
     world.run(20)
     assert world.bodies("orders") == []
     assert asked.count("orders") == 2
 
     effects.clear()
-    assert world.store.act(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
+    assert world.store.change(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
     world.run(20)
     assert world.bodies("orders") == ["a", "b", "c"]
 
 
-def test_what_takes_nothing_for_long_is_told_each_minute(world: World) -> None:
+def test_what_takes_nothing_for_long_is_reported_each_minute(world: World) -> None:
     """So that its alert fires: what waits there is due again at the next try, so never overdue."""
     world.broker.unroutable.add("orders")
     world.die("a")
@@ -278,7 +285,9 @@ def test_many_blocked_destinations_are_tried_in_turns(
     assert [world.bodies(name) for name in names] == [[name] for name in names]
 
 
-def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(world: World) -> None:
+def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Classic ends a link that says nothing for 30 s."""
     tried: Counter[str] = Counter()
     in_a_turn: list[int] = []
@@ -296,7 +305,7 @@ def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(world: 
     for name in names:
         world.die(name, origin=name)
     world.run(20)
-    world.link.route_problem = try_slowly
+    monkeypatch.setattr(world.link, "route_problem", try_slowly)
     world.clock.advance(60_000)
     for _ in range(100):
         in_a_turn.append(0)
@@ -385,7 +394,7 @@ def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
     world.die("newer")
     world.run(10)
     assert world.bodies("orders") == ["new", "newer"]
-    assert world.store.act(ALL, row_changes.release(world.clock.now_ms(), "test")) == 12
+    assert world.store.change(ALL, row_changes.release(world.clock.now_ms(), "test")) == 12
     world.run(10)
     assert len(world.bodies("orders")) == 14
     world.kill()
@@ -431,9 +440,13 @@ def test_the_delay_counts_from_the_intake_where_a_cycle_began_before_it(tmp_path
     world.die("a")
     world.run(2)
     world.clock.advance(1_000)
-    world.link.step = lambda name: (
-        (world.clock.advance(900), world.die("b")) if name == "sends begun" else None
-    )
+
+    def step(name: str) -> None:
+        if name == "sends begun":
+            world.clock.advance(900)
+            world.die("b")
+
+    world.link.step = step
     world.run(1)
     arrived_ms = world.clock.now_ms()
     world.link.step = lambda _name: None

@@ -19,7 +19,7 @@ from amqsidecar_pace import PaceGate
 from simulation.gated import GATE_CHECKERS
 from simulation.planted import seeds_for
 from simulation.run import Run
-from support.memory_store import MemoryStore, MemoryTransaction
+from support.stores.memory import MemoryStore, MemoryTransaction
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500")) // 2
 FIRST_SEED = int(os.environ.get("SEED", "0"))
@@ -42,9 +42,7 @@ def one_answer_serves_a_whole_destination(patch: Patch) -> None:
     stop = Gates._stop
     answers: dict[tuple[str, int], tuple[str, Wait] | None] = {}
 
-    def stop_once(
-        gates: Gates, row: DueMessage, now_ms: int, *place: Any
-    ) -> tuple[str, Wait] | None:
+    def stop_once(gates: Gates, row: DueRow, now_ms: int, *place: Any) -> tuple[str, Wait] | None:
         key = (str(row.destination), now_ms)
         if key not in answers:
             answers[key] = stop(gates, row, now_ms, *place)
@@ -90,15 +88,15 @@ def a_person_has_to_wait_like_everybody(patch: Patch) -> None:
 
 
 def what_a_person_releases_goes_past_too(patch: Patch) -> None:
-    act = MemoryStore.act
+    change = MemoryStore.change
 
-    def act_and_let_go(store: MemoryStore, *about: Any) -> int:
+    def change_and_release(store: MemoryStore, *about: Any) -> int:
         held = {row.id for row in store._contents.rows.values() if row.state is RowState.HELD}
-        changed = act(store, *about)
+        changed = change(store, *about)
         store._contents.passing.update(held)
         return changed
 
-    patch.setattr(MemoryStore, "act", act_and_let_go)
+    patch.setattr(MemoryStore, "change", change_and_release)
 
 
 def after_a_start_nothing_is_out(patch: Patch) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Resend
+from amqsidecar.broker import Delivery, Resend
 from amqsidecar.engine.recovery import HOLDER, NOT_OF_ONE_TIME
 from amqsidecar.errors import LinkLost, SendsRefused
 from amqsidecar.model import row_changes
@@ -18,8 +18,9 @@ from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.runtime.steady_clock import SLEW
-from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import MemoryLink, StoredMessage, Token
+from simulation.rules import DLQ, CountingRules
+from simulation.world import World
+from support.brokers.memory import MemoryLink, StoredMessage, Token
 
 ALL = RowFilter()
 PARKED = RowFilter(state=RowState.PARKED)
@@ -70,7 +71,9 @@ def test_rows_that_can_not_go_do_not_hide_those_that_can(tmp_path: Path) -> None
     world.kill()
 
 
-def test_a_destination_that_is_full_now_and_then_parks_nothing(tmp_path: Path) -> None:
+def test_a_destination_that_is_full_now_and_then_parks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = started(tmp_path, max_taken=100, max_sent=100)
     commit = world.link.commit_cycle
 
@@ -80,7 +83,7 @@ def test_a_destination_that_is_full_now_and_then_parks_nothing(tmp_path: Path) -
             raise SendsRefused(dict.fromkeys(range(room, len(sends)), "full"))
         commit(accepts, sends, token)
 
-    world.link.commit_cycle = commit_what_fits
+    monkeypatch.setattr(world.link, "commit_cycle", commit_what_fits)
     for number in range(300):
         world.die(f"m{number}")
     for step in range(3_000):
@@ -91,7 +94,9 @@ def test_a_destination_that_is_full_now_and_then_parks_nothing(tmp_path: Path) -
     world.kill()
 
 
-def connect_with_poison(world: World, is_poison: Callable[[Resend], bool]) -> None:
+def connect_with_poison(
+    world: World, patch: pytest.MonkeyPatch, is_poison: Callable[[Resend], bool]
+) -> None:
     """Connect to a broker that ends the connection when it gets a certain message."""
     world.connect()
     link = world.link
@@ -103,42 +108,48 @@ def connect_with_poison(world: World, is_poison: Callable[[Resend], bool]) -> No
             raise LinkLost("the broker closed the connection")
         commit(accepts, sends, token)
 
-    link.commit_cycle = commit_or_end
+    patch.setattr(link, "commit_cycle", commit_or_end)
 
 
-def test_a_message_that_ends_the_connection_is_found_and_parked(tmp_path: Path) -> None:
+def test_a_message_that_ends_the_connection_is_found_and_parked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = started(tmp_path)
     for number in range(30):
         world.die(f"m{number}")
     losses = 0
-    connect_with_poison(world, lambda send: send.message == b"m7")
+    connect_with_poison(world, monkeypatch, lambda send: send.message == b"m7")
     while len(world.bodies("orders")) < 29 or not world.store.count_rows(PARKED):
         try:
             world.run(1)
         except LinkLost:
             losses += 1
             assert losses < 15
-            connect_with_poison(world, lambda send: send.message == b"m7")
+            connect_with_poison(world, monkeypatch, lambda send: send.message == b"m7")
     world.engine.settle_up()
     (row,) = world.store.list_rows(ALL, 10)
     assert (row.state, world.store.message(row.id)) == (RowState.PARKED, b"m7")
     world.kill()
 
 
-def test_a_destination_that_ends_the_connection_holds_only_its_own_back(tmp_path: Path) -> None:
+def test_a_destination_that_ends_the_connection_holds_only_its_own_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full queue on Classic blocks the whole connection until it is given up."""
     world = started(tmp_path)
     for number in range(20):
         world.die(f"m{number}", origin="full" if number % 2 else "open")
     is_full = True
-    connect_with_poison(world, lambda send: send.destination.name == "full")
+    connect_with_poison(world, monkeypatch, lambda send: send.destination.name == "full")
     losses = 0
     for _ in range(60):
         try:
             world.run(1)
         except LinkLost:
             losses += 1
-            connect_with_poison(world, lambda send: is_full and send.destination.name == "full")
+            connect_with_poison(
+                world, monkeypatch, lambda send: is_full and send.destination.name == "full"
+            )
     assert len(world.bodies("open")) == 10
     assert losses < 20
     is_full = False
@@ -151,15 +162,17 @@ def test_rows_of_another_encoding_do_not_block_a_destination(tmp_path: Path) -> 
     for number in range(5):
         world.die(f"old{number}")
     run_until(world, lambda: world.store.count_rows(ALL))
-    judge = world.engine._judge._judge
-    settings = judge._settings
-    judge._settings = msgspec.structs.replace(settings, encoding="other/1")
-    world.link.description = BrokerDescription(BrokerKind.CLASSIC, "", "other/1")
+    world.link_type = partial(MemoryLink, encoding="other/1")
+    world.connect()
+
+    def has_got(body: str) -> bool:
+        return body in world.bodies("orders")
+
     for number in range(5):
-        world.die(f"new{number}")
-        run_until(world, lambda body=f"new{number}": body in world.bodies("orders"), turns=10)
+        world.die(f"new{number}", encoding="other/1")
+        run_until(world, partial(has_got, f"new{number}"), turns=10)
     world.engine.settle_up()
-    assert all("memory/1" in row.reason for row in world.store.list_rows(ALL, 10))
+    assert all("memory/1" in (row.reason or "") for row in world.store.list_rows(ALL, 10))
     world.kill()
 
 
@@ -168,13 +181,15 @@ def test_a_row_for_a_queue_that_is_read_is_parked_and_does_not_circle(tmp_path: 
     world = started(tmp_path)
     world.broker.queue(DLQ).append(StoredMessage(b"a"))
     run_until(world, lambda: world.store.count_rows(PARKED))
-    assert world.store.act(ALL, row_changes.retry(world.clock.now_ms(), "someone")) == 1
+    assert world.store.change(ALL, row_changes.retry(world.clock.now_ms(), "someone")) == 1
     run_until(world, lambda: world.store.count_rows(PARKED), turns=5)
     assert world.bodies(DLQ) == []
     (row,) = world.store.list_rows(ALL, 10)
+    assert row.reason is not None
     assert "it would come back" in row.reason
     assert (
-        world.store.act(ALL, row_changes.cancel(world.clock.now_ms(), "someone", ".exhausted")) == 1
+        world.store.change(ALL, row_changes.cancel(world.clock.now_ms(), "someone", ".exhausted"))
+        == 1
     )
     run_until(world, lambda: world.bodies("DLQ.exhausted") == ["a"])
     world.kill()
@@ -250,7 +265,7 @@ def test_what_a_restored_store_may_have_sent_is_held_for_a_person(tmp_path: Path
     world.kill()
     world.start()
     assert [type(event) for event in world.events].count(CycleInDoubt) == 1
-    assert world.store.act(ALL, row_changes.release(world.clock.now_ms(), "ann")) == 10
+    assert world.store.change(ALL, row_changes.release(world.clock.now_ms(), "ann")) == 10
     run_until(world, lambda: len(world.bodies("orders")) == 21)
     world.kill()
 
@@ -319,7 +334,7 @@ def test_two_stores_of_one_name_do_not_take_each_others_token_for_a_proof(tmp_pa
         second.run(1)
     second.kill()
     first.connect()
-    assert first.store.act(ALL, row_changes.release(first.clock.now_ms(), "ann")) == 1
+    assert first.store.change(ALL, row_changes.release(first.clock.now_ms(), "ann")) == 1
     run_until(first, lambda: first.bodies("orders") == ["pay"])
     assert not [event for event in first.events if type(event) is CycleRecovered]
     assert [event.sent_count for event in first.events if type(event) is CycleInDoubt] == [1]
@@ -348,19 +363,23 @@ def test_a_new_store_makes_no_second_token_while_another_holds_the_first(tmp_pat
 def test_a_token_that_came_late_is_not_taken_for_the_one_that_was_made(tmp_path: Path) -> None:
     """Its numbers would go on from a smaller one, and prove to the other what did not happen."""
 
+    others: list[int] = []
+
     class Late(MemoryLink):
         def create_token(self, cycle: int) -> None:
             super().create_token(cycle)
+            others.append(cycle + 1_000)
             self.broker.tokens.append(Token(cycle + 1_000))
-            self.others = cycle + 1_000
 
     world = World(tmp_path)
     world.link_type = Late
     with pytest.raises(AssertionError):
         world.start()
-    others = world.link.others
+    [other] = others
     world.connect()
-    assert world.link.take_token(0) > others
+    token = world.link.take_token(0)
+    assert token is not None
+    assert token > other
     world.kill()
 
 
@@ -371,7 +390,9 @@ def test_two_new_stores_of_one_name_count_from_different_numbers(tmp_path: Path)
         world = World(tmp_path / name)
         world.path.parent.mkdir()
         world.start()
-        tokens.append(world.link.take_token(0))
+        token = world.link.take_token(0)
+        assert token is not None
+        tokens.append(token)
         world.kill()
     assert abs(tokens[0] - tokens[1]) > 100
 

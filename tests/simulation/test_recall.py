@@ -14,11 +14,15 @@ from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Held, Missed
-from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.message import MessageEdit
+from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.message import edit_and_retry
 from amqsidecar.operations.operate import Means, Wish, begin, carry_out, undo
-from simulation.world import DLQ, FINAL, World
-from support.memory_broker import Killed, StoredMessage
+from simulation.rules import DLQ
+from simulation.world import FINAL, World
+from support.brokers.memory import Killed, StoredMessage
 
 ALL = RowFilter()
 COUNT = 25
@@ -91,7 +95,7 @@ def test_all_is_taken_back_with_what_was_known_of_it_and_lives_again(world: Worl
     (told,) = world.store.history(rows_of(world)[0].redelivery_id)[-1:]
     assert isinstance(told, Held)
 
-    world.store.act(ALL, row_changes.retry(world.clock.now_ms(), "ann", "mended"))
+    world.store.change(ALL, row_changes.retry(world.clock.now_ms(), "ann", "mended"))
     world.run(60)
     assert sorted(world.bodies("orders")) == bodies()
     assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
@@ -114,11 +118,11 @@ def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world:
     ]
 
 
-def choose(world: World, *numbers: int, act: row_changes.Act) -> tuple[int, ...]:
+def choose(world: World, *numbers: int, act: row_changes.RowChange) -> tuple[int, ...]:
     """Let a person act on some of the exhausted messages; return their rows."""
     assert world.store is not None
     ids = tuple(sorted(row.id for row in rows_of(world))[number] for number in numbers)
-    assert world.store.act(RowFilter(ids=ids), act) == len(ids)
+    assert world.store.change(RowFilter(ids=ids), act) == len(ids)
     return ids
 
 
@@ -139,6 +143,21 @@ def test_named_ones_live_again_and_the_others_go_back_in_their_order(world: Worl
     assert world.store is not None
     (place,) = world.store.exhausted_tallies()
     assert (place.is_in_queue, place.count) == (True, COUNT - 3)
+
+
+def test_what_the_schedule_does_not_know_keeps_its_place_too(world: World) -> None:
+    """Strangers have higher numbers than all that is known, wherever they lie."""
+    exhaust(world)
+    lying = world.broker.queue(FINAL)
+    for place in (0, 4, 5, 13, len(lying) + 4):
+        lying.insert(place, StoredMessage(b"stranger %d" % place))
+    order = world.bodies(FINAL)
+    choose(world, 3, 4, 20, act=row_changes.retry(0, "ann", "mended"))
+    world.run(60)
+    lives = world.bodies("orders")
+    assert len(lives) == 3
+    assert world.bodies(FINAL) == [body for body in order if body not in lives]
+    assert len(rows_of(world)) == COUNT - 3 + 5
 
 
 def test_an_operation_that_runs_keeps_the_others_at_hand_under_their_numbers(world: World) -> None:
@@ -193,6 +212,41 @@ def test_discarded_ones_are_gone_and_taken_back_ones_stay(world: World) -> None:
     assert (
         world.broker.queue(DLQ) == world.broker.queue("orders") == type(world.broker.queue(DLQ))()
     )
+
+
+def test_redirected_ones_leave_their_final_queue_for_another_and_live_again(world: World) -> None:
+    exhaust(world)
+    order = world.bodies(FINAL)
+    choose(world, 3, 4, 20, act=row_changes.redirect(0, "ann", "queue://repair", "OPS-1207"))
+    world.run(60)
+    assert [body for body in order if body not in world.bodies("repair")] == world.bodies(FINAL)
+    assert len(world.bodies("repair")) == 3
+    assert {message.redelivery_count for message in world.broker.queue("repair")} == {1}
+    assert len(rows_of(world)) == COUNT - 3
+
+
+def test_one_that_was_taken_back_is_edited_and_lives_again(world: World) -> None:
+    exhaust(world, 5)
+    assert world.store is not None
+
+    def edit(row_id: int) -> Operation:
+        return edit_and_retry(
+            *(world.store, row_id, MessageEdit(text="mended"), lambda *_: b"mended"),
+            now_ms=world.clock.now_ms(),
+            actor="ann",
+        )
+
+    first = sorted(row.id for row in rows_of(world))[0]
+    with pytest.raises(ActionRefused, match="an edit takes it back first"):
+        edit(first)
+    choose(world, 0, act=row_changes.take_back(0, "ann"))
+    world.run(60)
+    operation = edit(first)
+    carry_out(world.store, operation.id, "me", MEANS, world.clock.now_ms)
+    world.run(60)
+    assert world.bodies("orders") == ["mended"]
+    assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
+    assert len(world.bodies(FINAL)) == 4
 
 
 def discard_some(world: World, count: int) -> int:
@@ -344,14 +398,14 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
             ]
         )
         ids = tuple(row.id for row in rows_of(world) if chance.random() < 0.3)
-        world.store.act(RowFilter(ids=ids), act)
+        world.store.change(RowFilter(ids=ids), act)
         go_on(world, lambda: chance.random() < 0.2)
     world.crash_at = lambda _name: False
     world.broker.commit_fault = lambda: None
     restart(world, keeps=True)
     world.run(100)
     assert world.store is not None
-    world.store.act(ALL, row_changes.take_back(world.clock.now_ms(), "ann"))
+    world.store.change(ALL, row_changes.take_back(world.clock.now_ms(), "ann"))
     world.run(100)
 
     assert world.bodies(FINAL) == world.bodies(DLQ) == []

@@ -7,15 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, LeftBehind, LookSession
+from amqsidecar.clock import never_set
+from amqsidecar.engine.crash_points import no_crash
+from amqsidecar.engine.cycle_events import CycleObserver
+from amqsidecar.engine.gates import NO_GATES
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowState
-from amqsidecar.runtime.intake_keeper import ALL_REFUSED
+from amqsidecar.runtime.attempts import Attempts, OneBroker
+from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
+from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
-from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import MemoryBroker, MemoryLink, StoredMessage
+from amqsidecar.runtime.stored import StoredMode, StoredSettings
+from amqsidecar.runtime.work import EngineParts
+from simulation.rules import DLQ, CountingRules
+from simulation.world import World
+from support.brokers.memory import MemoryBroker, MemoryLink, StoredMessage
 from support.waiting import eventually
 
 
@@ -31,17 +42,63 @@ class SlowLink(MemoryLink):
         return super().take_token(timeout_s)
 
 
+def make_service(
+    world: World,
+    link: MemoryLink,
+    health: ServiceHealth,
+    *,
+    named: Sequence[IntakeQueue] = (),
+    find: FindIntake,
+    backlog_threshold: int = 100,
+    observe: CycleObserver = lambda _seen, _stats: None,
+) -> Service:
+    """Return a service over the world's schedule, as `wiring/stored.py` makes it."""
+    assert world.store is not None
+
+    def make_judge(link: LookSession, names: IntakeNames) -> Judge:
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+        settings = JudgeSettings(
+            final_suffix=FINAL_SUFFIX, parks_topics=is_classic, keeps_exhausted=False
+        )
+        return Judge(world.rules, names.covers, settings, lambda: 0.5)
+
+    left_behind = LeftBehindNews(health.left_behind)
+    mode = StoredMode(
+        schedule=world.store,
+        make_link=lambda _instance: link,
+        make_judge=make_judge,
+        parts=EngineParts(world.clock, observe, no_crash, 0),
+        gates=NO_GATES,
+        settings=StoredSettings(
+            holds_backlog=True,
+            backlog_threshold=backlog_threshold,
+            final_suffix=FINAL_SUFFIX,
+            keeps_exhausted=False,
+            accepts_orphans=False,
+            rules_digest="",
+        ),
+        health=health,
+        left_behind=left_behind,
+    )
+    return Service(
+        open_link=mode.open,
+        intake=IntakeKeeper(named, find, health.intake),
+        attempts=Attempts(OneBroker(), 0.5, 30.0, lambda: 0.5),
+        clock=world.clock,
+        look_at_clock=never_set,
+        settings=ServiceSettings(prefetch=0, max_wait_s=1.0, discovery_interval_s=30.0),
+        health=health,
+        left_behind=left_behind,
+    )
+
+
 def service(world: World, link: MemoryLink, events: list[AnyEvent]) -> Service:
     assert world.store is not None
-    made = Service(
-        make_link=lambda _instance: link,
-        make_decider=lambda _link: world.rules,
-        find_intake=lambda _link: [IntakeQueue(queue(DLQ))],
-        store=world.store,
-        clock=world.clock,
-        chance=lambda: 0.5,
-        settings=ServiceSettings(),
-        health=ServiceHealth(),
+    made = make_service(
+        world,
+        link,
+        ServiceHealth(),
+        find=lambda _link: [IntakeQueue(queue(DLQ))],
         observe=lambda seen, _stats: events.extend(seen),
     )
     link.on_wait = lambda _timeout_s: made.stop()
@@ -122,22 +179,16 @@ class Run:
         """Make the service anew, with a link of its own."""
         assert self.world.store is not None
         self.link = WatchingLink(self.world.broker)
-        self.service = Service(
-            make_link=lambda _instance: self.link,
-            make_decider=lambda _link: self.world.rules,
-            find_intake=self._find,
-            store=self.world.store,
-            clock=self.world.clock,
-            chance=lambda: 0.5,
-            settings=ServiceSettings(
-                intake_queues=tuple(IntakeQueue(queue(name)) for name in self._named),
-                backlog_threshold=self._threshold,
-            ),
-            health=self.told,
-            observe=lambda _seen, _stats: None,
+        self.service = make_service(
+            self.world,
+            self.link,
+            self.told,
+            named=[IntakeQueue(queue(name)) for name in self._named],
+            find=self._find,
+            backlog_threshold=self._threshold,
         )
 
-    def _find(self, _link: Link) -> list[IntakeQueue]:
+    def _find(self, _link: LookSession) -> list[IntakeQueue]:
         self.finds += 1
         if not self.can_ask:
             raise DiscoveryRefused("grant manage")
@@ -162,10 +213,10 @@ class Run:
             self.world.broker.die(name, message, queue("orders"))
 
 
-def test_a_queue_that_is_refused_is_left_out_and_told_once(
+def test_a_queue_that_is_refused_is_left_out_and_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others go on; it is read when the broker lets us, and told again when it changes."""
+    """The others go on; it is read once the broker allows it, and reported again on a change."""
     run = Run(tmp_path)
     run.found = ["A.DLQ", "B.DLQ"]
     run.link.refused = {"A.DLQ": "no permission on connection 17"}
@@ -209,7 +260,7 @@ def test_a_named_queue_that_is_refused_at_first_ends_the_service(tmp_path: Path)
 
 
 def test_many_refused_queues_cost_one_more_attach(tmp_path: Path) -> None:
-    """Each is told with its own words."""
+    """Each is reported with its own words."""
     run = Run(tmp_path)
     run.found = [f"{number}.DLQ" for number in range(50)]
     refused = {name: f"no permission on {name}" for name in run.found[1:]}
@@ -225,7 +276,7 @@ def test_many_refused_queues_cost_one_more_attach(tmp_path: Path) -> None:
     assert counts == [2, 4]
 
 
-def test_a_named_queue_that_is_refused_later_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_named_queue_that_is_refused_later_is_reported_and_tried_again(tmp_path: Path) -> None:
     run = Run(tmp_path, named=["A.DLQ", "B.DLQ"])
 
     def revoke() -> None:

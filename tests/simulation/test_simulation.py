@@ -53,7 +53,7 @@ def may_be_on_either_store(seed: int) -> bool:
     return not run.has_heir and not run.faults.purge_token
 
 
-@pytest.mark.parametrize("seed", list(filter(may_be_on_either_store, range(12))))
+@pytest.mark.parametrize("seed", [seed for seed in range(12) if may_be_on_either_store(seed)])
 def test_the_real_store_gives_the_same_history(seed: int) -> None:
     told = moves(Run(seed, traces=True, on_sqlite=False))
     assert len(told) > 20

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
@@ -12,23 +14,27 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
-from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.steady_clock import SteadyClock
+from amqsidecar.stores.postgres.store import PostgresStore
 from simulation.rules import DLQ, CountingRules
-from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
-from support.unsynced_store import UnsyncedStore
+from support.brokers.memory import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
+from support.brokers.memory_pair import MemoryPair
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
+
+S = TypeVar("S", UnsyncedStore, PostgresStore)
 
 FINAL = "DLQ.exhausted"
 
 
-class World:
+class StoreWorld(Generic[S]):
     """Restartable: `start` builds everything anew but the broker, the store's file, and time."""
 
     def __init__(self, folder: Path, rules: CountingRules | None = None, **limits: int) -> None:
@@ -44,24 +50,46 @@ class World:
         self.events: list[AnyEvent] = []
         self.stats: list[CycleStats] = []
         self.crash_at: Callable[[str], bool] = lambda _name: False
-        self.link_type = MemoryLink
+        self.link_type: Callable[[MemoryBroker], MemoryLink | MemoryPair] = MemoryLink
         self.blockages = Blockages()
         self.losses = Losses()
-        self.gates: Gates | None = None
+        self.gates: Gates = NO_GATES
         self.keeps_exhausted = False
         self.group_of: GroupOf = no_group
-        self.store: UnsyncedStore | None = None
-        self.link: MemoryLink | None = None
-        self.engine: CycleEngine | None = None
-        self.recalling: Recalling | None = None
+        self._store: S | None = None
+        self._link: MemoryLink | MemoryPair | None = None
+        self._engine: CycleEngine | None = None
+        self._recalling: Recalling | None = None
+
+    @property
+    def store(self) -> S:
+        """The store of the process that runs or was killed last."""
+        assert self._store is not None, "not started"
+        return self._store
+
+    @property
+    def link(self) -> MemoryLink | MemoryPair:
+        """The newest link."""
+        assert self._link is not None, "not connected"
+        return self._link
+
+    @property
+    def engine(self) -> CycleEngine:
+        """The engine of the process that runs."""
+        assert self._engine is not None, "not running"
+        return self._engine
 
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
         self.blockages, self.losses = Blockages(), Losses()
-        self.store = UnsyncedStore(self.path, clock=self.clock)
+        self._store = self._new_store()
         self.own_clock = self._start_clock()
         self.own_clock.start_at_least(self.store.open().taken_until_ms)
         return self.connect()
+
+    @abstractmethod
+    def _new_store(self) -> S:
+        """Return the store of a process that starts; it is not open."""
 
     def _start_clock(self) -> SteadyClock:
         machine = self.clock
@@ -69,16 +97,15 @@ class World:
 
     def connect(self) -> CycleEngine:
         """Connect the running process to the broker (again)."""
-        assert self.store is not None
-        if self.link is not None:
-            self.link.close()
+        if self._link is not None:
+            self._link.close()
         self.store.close()
         state = self.store.open()
-        self.link = link = self.link_type(self.broker)
+        self._link = link = self.link_type(self.broker)
         link.take("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
         finals = FinalQueues()
-        self.recalling = Recalling(
+        self._recalling = Recalling(
             self.store,
             link,
             finals,
@@ -91,7 +118,6 @@ class World:
             self.rules,
             lambda destination: destination.name == DLQ,
             JudgeSettings(
-                encoding=ENCODING,
                 final_suffix=".exhausted",
                 parks_topics=True,
                 keeps_exhausted=self.keeps_exhausted,
@@ -106,12 +132,10 @@ class World:
             holds=True,
             threshold=self.threshold,
         )
-        self.engine = CycleEngine(
+        self._engine = engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=RecallJudge(
-                judge, self.store, finals, ENCODING, keeps_exhausted=self.keeps_exhausted
-            ),
+            judge=RecallJudge(judge, self.store, finals, keeps_exhausted=self.keeps_exhausted),
             backlog=backlog,
             clock=self.own_clock,
             limits=self.limits,
@@ -121,12 +145,13 @@ class World:
             gates=self.gates,
             crash_point=self._crash_point,
         )
-        assert self.engine.recover(state, 1.0)
-        return self.engine
+        assert engine.recover(state, 1.0)
+        return engine
 
-    def _attach(self, link: MemoryLink) -> None:
-        assert self.recalling is not None
-        link.attach([IntakeQueue(queue(DLQ)), *self.recalling.queues()], 100)
+    def _attach(self, link: MemoryLink | MemoryPair) -> None:
+        assert self._recalling is not None
+        finals: list[IntakeQueue] = self._recalling.queues()
+        link.attach([IntakeQueue(queue(DLQ)), *finals], 100)
 
     def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         self.events.extend(events)
@@ -139,15 +164,15 @@ class World:
 
     def kill(self) -> None:
         """The process dies: the broker takes back what it had in hand."""
-        if self.link is not None:
-            self.link.close()
-        if self.store is not None:
-            self.store.close()
-        self.engine = None
+        if self._link is not None:
+            self._link.close()
+        if self._store is not None:
+            self._store.close()
+        self._engine = None
 
-    def die(self, body: str, origin: str = "orders") -> None:
+    def die(self, body: str, origin: str = "orders", encoding: str = ENCODING) -> None:
         """Let the broker dead-letter a message."""
-        self.broker.die(DLQ, StoredMessage(body.encode()), queue(origin))
+        self.broker.die(DLQ, StoredMessage(body.encode(), encoding=encoding), queue(origin))
 
     def die_again(self, name: str) -> None:
         """Let everything in a destination fail again."""
@@ -161,10 +186,15 @@ class World:
 
     def run(self, turns: int = 50) -> None:
         """Let the sidecar turn."""
-        assert self.engine is not None
-        assert self.link is not None
-        assert self.recalling is not None
+        assert self._recalling is not None
         for _ in range(turns):
             self.engine.turn(0.5)
-            if self.recalling.tend():
+            if self._recalling.tend():
                 self._attach(self.link)
+
+
+class World(StoreWorld[UnsyncedStore]):
+    """A world whose store is a file."""
+
+    def _new_store(self) -> UnsyncedStore:
+        return UnsyncedStore(self.path, clock=self.clock)

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from amqsidecar.http.access import Role
-from support.console_store import dead, keep, open_store
-from support.web_site import running_site
+from support.web.console_store import dead, keep, open_store
+from support.web.site import running_site
 
 ROWS = 300
 CAUSE = "com.acme.Outer: x\n" + "\tat com.acme.Frame\n" * 55_000 + "Caused by: com.acme.Root: y"

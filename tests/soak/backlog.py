@@ -15,13 +15,13 @@ from amqsidecar.brokers.amqp.links import Sender, is_answered
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from bench.dead_letters import BATCH, BODY_BYTES, ClassicDeadLetters
-from support.brokers import ArtemisBroker, Broker
+from support.brokers.real import ArtemisBroker, Broker
 
 _ANSWER_TIMEOUT_S = 60.0
 
 
 def origin_names(count: int) -> list[str]:
-    """Return so many names of the same length."""
+    """Return this many names of the same length."""
     return [f"soak.{number:06}" for number in range(count)]
 
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from soak.backlog import backlog, origin_names
 from soak.watch import Objects, Sample, WatchedSidecar, table
-from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
     "artemis": lambda: ArtemisBroker(jvm_flags=FULL_SPEED),

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from soak.watch import WatchedSidecar
-from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_openwire import OpenWireHarness
+from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.openwire import OpenWireHarness
 
 MESSAGES = 40
 SIZE_BYTES = 10_000_000

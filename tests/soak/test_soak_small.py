@@ -7,7 +7,7 @@ import pytest
 
 from soak.backlog import ArtemisBacklog, origin_names
 from soak.watch import WatchedSidecar
-from support.brokers import ArtemisBroker
+from support.brokers.real import ArtemisBroker
 
 MESSAGES = 17_000
 ORIGINS = 3_000

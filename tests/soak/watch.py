@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from bench.dead_letters import dead_letter_queue
 from bench.sidecar_watch import policy_file
-from support.brokers import ArtemisBroker, Broker
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker
+from support.sidecar.forked import ForkedProcess
+from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
 MIB = 2**20
@@ -72,6 +73,7 @@ class WatchedSidecar(SidecarProcess):
                 "PYTHONPATH": os.pathsep.join((str(INSIDE), os.environ.get("PYTHONPATH", ""))),
                 "SOAK_OBJECTS": str(self._objects_path),
             },
+            program=COMMAND,
         )
         self._began_s = time.monotonic()
 
@@ -111,7 +113,7 @@ class WatchedSidecar(SidecarProcess):
         eventually(is_done, within_s=within_s, every_s=every_s, what="the soak comes to its end")
         return samples
 
-    def _running(self) -> "subprocess.Popen[bytes]":
+    def _running(self) -> "subprocess.Popen[bytes] | ForkedProcess":
         assert self.process is not None
         return self.process
 

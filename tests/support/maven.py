@@ -5,65 +5,37 @@
 `PYTHONPATH=tests python -m support.maven` fetches all of it with progress on standard error.
 """
 
+import functools
 import hashlib
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from amqsidecar.demo.maven import (
-    CLASSIC as CLASSIC_5,
-)
 from amqsidecar.demo.maven import (
     DEPENDENCY_PLUGIN,
     FetchError,
     cache_root,
     cached,
     classic_home,
-    distribution,
     fetch,
     locked,
     run_tool,
     tool,
 )
+from amqsidecar.demo.maven import artemis_home as demo_artemis_home
+from support.versions import TESTED, Release
 
-__all__ = ["CLASSIC_5", "FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
+__all__ = ["FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
 
-CLASSIC_6 = "6.3.1"
-ARTEMIS = "2.44.0"
 QPID_JMS = "2.7.0"
-# Why: optional in the broker's own pom, needed to read an activemq.xml and to log.
-SPRING = "7.0.8"
-LOG4J = "2.26.1"
-COMMONS_LOGGING = "1.3.5"
 NETTY = "4.1.128.Final"
 
-CLASSIC_6_LIBRARIES = (
-    *(
-        f"org.apache.activemq:activemq-{module}:{CLASSIC_6}"
-        for module in (
-            "broker",
-            "client",
-            "jaas",
-            "kahadb-store",
-            "spring",
-            "stomp",
-            "amqp",
-            "console",
-        )
-    ),
-    f"org.springframework:spring-context:{SPRING}",
-    f"commons-logging:commons-logging:{COMMONS_LOGGING}",
-    f"org.apache.logging.log4j:log4j-core:{LOG4J}",
-    f"org.apache.logging.log4j:log4j-slf4j2-impl:{LOG4J}",
-    # Why: the distribution has them under lib/optional; STOMP shows advisories by them.
-    "com.thoughtworks.xstream:xstream:1.4.21",
-    "org.codehaus.jettison:jettison:1.5.4",
-)
 JMS_CLIENT_LIBRARIES = (
-    f"org.apache.activemq:activemq-client:{CLASSIC_6}",
-    f"org.apache.activemq:artemis-jakarta-client:{ARTEMIS}",
+    "org.apache.activemq:activemq-client:6.3.1",
+    "org.apache.activemq:artemis-jakarta-client:2.44.0",
     f"org.apache.qpid:qpid-jms-client:{QPID_JMS}",
     "com.fasterxml.jackson.core:jackson-databind:2.19.2",
     "org.slf4j:slf4j-nop:2.0.17",
@@ -75,6 +47,7 @@ MANAGED = (
     "<type>pom</type><scope>import</scope></dependency></dependencies></dependencyManagement>\n"
 )
 
+JAR = "classes.jar"
 JAVA_SOURCES = Path(__file__).parent.parent / "java"
 
 
@@ -84,13 +57,28 @@ def classic_5_home() -> Path:
 
 
 def artemis_home() -> Path:
-    """Return the unpacked Artemis distribution."""
-    return distribution(f"org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin", _say)
+    """Return the unpacked distribution of the oldest Artemis."""
+    return demo_artemis_home(_say)
 
 
-def classic_6_jars() -> Path:
-    """Return the folder with the jars of the Classic 6.3.1 broker."""
-    return libraries(f"classic-{CLASSIC_6}", CLASSIC_6_LIBRARIES)
+def broker_jars(chosen: Release) -> Path:
+    """Return the folder that holds the jars of a broker."""
+    if chosen.libraries:
+        return libraries(f"{chosen.family}-{chosen.version}", chosen.libraries)
+    home = artemis_home() if chosen.family == "artemis" else classic_5_home()
+    return home / "lib"
+
+
+def launcher(chosen: Release) -> Path:
+    """Return the jar that starts a broker of which only the modules are at hand."""
+    source = "ArtemisLauncher.java" if chosen.family == "artemis" else "ClassicLauncher.java"
+    return compiled(source, broker_jars(chosen))
+
+
+def broker_class_path(chosen: Release) -> str:
+    """Return the class path of all that a broker loads."""
+    jars = broker_jars(chosen)
+    return f"{jars}/*" if chosen.libraries else f"{jars}/*:{jars}/optional/*"
 
 
 def jms_client_jars() -> Path:
@@ -131,28 +119,35 @@ def libraries(name: str, coordinates: Sequence[str]) -> Path:
 
 
 def compiled(source: str, jars: Path | None = None) -> Path:
-    """Compile one file of `tests/java` against a folder of jars; return the folder of classes."""
+    """Compile one file of `tests/java` against a folder of jars; return the jar."""
     path = JAVA_SOURCES / source
     key = f"{path.read_text(encoding='utf-8')}\0{jars.name if jars else ''}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
 
     def build(folder: Path) -> None:
         class_path = ["-cp", f"{jars}/*"] if jars else []
-        run_tool(
-            [tool("javac"), "-nowarn", "-proc:none", *class_path, "-d", str(folder), str(path)]
-        )
+        with tempfile.TemporaryDirectory(dir=cache_root()) as classes:
+            run_tool(
+                [tool("javac"), "-nowarn", "-proc:none", *class_path, "-d", classes, str(path)]
+            )
+            # Why a jar: an archive of classes takes none out of folders.
+            with zipfile.ZipFile(folder / JAR, "w") as jar:
+                for one in sorted(Path(classes).rglob("*.class")):
+                    jar.write(one, one.relative_to(classes))
 
-    return cached(f"{path.stem.lower()}-classes-{digest}", build)
+    return cached(f"{path.stem.lower()}-jar-{digest}", build) / JAR
 
 
 def fetch_everything(report: Callable[[str], None]) -> None:
     """Fetch and compile all that tests, demo and benchmarks use, reporting each step."""
     steps: list[tuple[str, Callable[[], Path]]] = [
-        (f"ActiveMQ Classic {CLASSIC_5}", classic_5_home),
-        (f"ActiveMQ Classic {CLASSIC_6}", classic_6_jars),
-        (f"Artemis {ARTEMIS}", artemis_home),
+        *((str(one), functools.partial(broker_jars, one)) for one in TESTED.values()),
         ("JMS clients", jms_client_jars),
-        ("broker launcher", lambda: compiled("ClassicLauncher.java", classic_6_jars())),
+        *(
+            (f"launcher of {one}", functools.partial(launcher, one))
+            for one in TESTED.values()
+            if one.libraries
+        ),
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
     ]

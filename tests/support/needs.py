@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from support import postgres_server
-from support.helm import GO_PLACES, HELM
-from support.image import TOOLS
+from support.deployment.helm import GO_PLACES, HELM
+from support.deployment.image import TOOLS
 from support.maven import cache_root
+from support.stores import postgres_server
 
 MUST_RUN: Final = "TESTS_MUST_RUN"
 _REASON: Final = "needs "

@@ -40,6 +40,7 @@ class Stage(NamedTuple):
 
 STAGES: Final = (
     Stage("test", "every test of make test, with each column", ("make", "test", "PROOF=1")),
+    Stage("versions", "the wires on each release of a broker", ("make", "versions")),
     Stage("simulate", "10,000 simulated histories", ("make", "simulate")),
     Stage("fuzz", "20,000 examples of bad input for each parser", ("make", "fuzz")),
     Stage("differential", "20 configurations beside a whole broker", ("make", "differential")),
@@ -48,6 +49,8 @@ STAGES: Final = (
     Stage("records", "both found what is recorded", ("git", "diff", "--exit-code", *RECORDS)),
     Stage("chaos", "30 minutes of faults under load", ("make", "chaos")),
     Stage("soak", "memory over a million dead letters", ("make", "soak")),
+    Stage("newcomer", "the README's commands on own brokers, timed", ("make", "newcomer")),
+    Stage("interpreters", "install and demo on each Python", ("make", "interpreters")),
     Stage("fresh-machine", "the demo without tools and caches", ("make", "fresh-machine")),
     Stage("kubernetes", "the chart on a real cluster", ("make", "kubernetes")),
 )

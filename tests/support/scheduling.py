@@ -1,24 +1,54 @@
-"""Which test file begins first, so that no worker is left alone with a long one at the end."""
+"""Which tests share a worker, and which begin first, so that no worker is left alone at the end."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+from xdist.scheduler import LoadFileScheduling
 
 LONGEST: Final[Sequence[str]] = (
+    "tests/pipeline/",
     "tests/end_to_end/crashes/test_kills.py",
     "tests/end_to_end/crashes/test_shared_schedule.py",
+    "tests/end_to_end/operators/test_demo.py",
     "tests/end_to_end/operators/test_exhausted.py",
+    "tests/end_to_end/crashes/test_failover.py",
     "tests/oracle/test_whole_broker.py",
     "tests/matrix/test_matrix.py",
     "tests/field/test_field.py",
-    "tests/end_to_end/crashes/test_failover.py",
-    "tests/end_to_end/operators/test_demo.py",
     "tests/contract/links/test_stomp_artemis_link.py",
     "tests/contract/test_link_contract.py",
 )
-"""Files that take longer than most, longest first (`make test-times` has the numbers)."""
+"""Files, or folders, that take longer than most, longest first (`make test-times` has numbers)."""
+
+ONE_SESSION: Final = "tests/pipeline/"
+"""Its files share one Spark session, which takes five seconds to start, and so one worker."""
+WITHOUT_SESSION: Final = (
+    "tests/pipeline/test_cluster.py",
+    "tests/pipeline/test_session.py",
+    "tests/pipeline/journal/test_ingest_kills.py",
+)
+"""Files of that folder that start processes of their own."""
+
+
+def worker_scope_of(nodeid: str) -> str:
+    """Return what is one for all tests that run in the same worker: a file, or that folder."""
+    path = nodeid.partition("::")[0]
+    return ONE_SESSION if path.startswith(ONE_SESSION) and path not in WITHOUT_SESSION else path
 
 
 def rank_of(nodeid: str) -> int:
     """Return where the file of a test comes: the lowest number first, equal ones as they were."""
-    path = nodeid.partition("::")[0]
-    return LONGEST.index(path) if path in LONGEST else len(LONGEST)
+    scope = worker_scope_of(nodeid)
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
+
+
+class ByScope(LoadFileScheduling):  # type: ignore[misc]
+    """Gives whole scopes to workers (`worker_scope_of`), in the order of the tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return worker_scope_of(nodeid)
+
+
+def scheduler_for(config: Any, log: Any) -> ByScope | None:
+    """Return the scheduler for `--dist loadfile`; None = that of pytest-xdist."""
+    return ByScope(config, log) if config.getvalue("dist") == "loadfile" else None

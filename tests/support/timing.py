@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from support.broker_process import Broker
+from support.brokers.process import Broker
 
 VARIABLE: Final = "TEST_TIMES"
 """Names the file; empty or unset: nothing is measured."""
@@ -48,7 +48,13 @@ class Spent(NamedTuple):
 
     def plus(self, other: "Spent") -> "Spent":
         """Return both together."""
-        return Spent(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Spent(
+            self.tests + other.tests,
+            self.wall_s + other.wall_s,
+            self.processor_s + other.processor_s,
+            self.waiting_s + other.waiting_s,
+            self.broker_starts + other.broker_starts,
+        )
 
     @property
     def cells(self) -> tuple[str, ...]:

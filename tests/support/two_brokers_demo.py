@@ -15,15 +15,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from amqsidecar.demo.play import RULES
+from amqsidecar.broker import BrokerKind
+from amqsidecar.demo.play import PRODUCTS
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.stage import Stage
 from amqsidecar.demo.story import FULL, QUICK, Script, perform
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.jms_process import PeerProcess
-
-ARTEMIS_RULES = Path(__file__).parent / "two_brokers.artemis.yaml"
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.jms.process import PeerProcess
 
 
 class JmsApplications:
@@ -49,27 +48,26 @@ class JmsApplications:
 def make_stages(folder: Path, script: Script, process: PeerProcess) -> Sequence[Stage]:
     """Return one stage for each broker; nothing is started yet."""
     classic, artemis = ClassicBroker(), ArtemisBroker()
-    classic_rules = Path(str(files("amqsidecar.demo").joinpath(RULES)))
 
-    def stage(
-        broker: Broker, url: str, provider: str, how: str, rules: Path, dead_letter_queue: str
-    ) -> Stage:
+    def stage(broker: Broker, url: str, provider: str, how: str) -> Stage:
+        product = PRODUCTS[BrokerKind(broker.kind)]
+        rules = Path(str(files("amqsidecar.demo").joinpath(product.rules)))
         own = folder / broker.kind
         own.mkdir()
         return Stage(
             title=f"{broker.kind.capitalize()} {broker.version}",
             broker=broker,
             applications=JmsApplications(JmsPeer.of(broker, provider, process=process), how),
-            sidecar=Sidecar(own, {"url": url}, dead_letter_queue, rules),
+            sidecar=Sidecar(own, "demo", {"url": url}, product.dead_letters, rules),
             rules=rules.name,
-            dead_letter_queue=dead_letter_queue,
+            dead_letter_queue=product.dead_letters,
             groups=script.groups(),
         )
 
     return (
-        stage(classic, classic.openwire_url, "openwire", "rollback", classic_rules, "ActiveMQ.DLQ"),
+        stage(classic, classic.openwire_url, "openwire", "rollback"),
         # Why "reject": a rollback of qpid-jms drains its link, and was seen to wait a minute.
-        stage(artemis, artemis.amqp_url, "qpid", "reject", ARTEMIS_RULES, "DLQ"),
+        stage(artemis, artemis.amqp_url, "qpid", "reject"),
     )
 
 

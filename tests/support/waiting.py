@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -12,17 +12,17 @@ or a busy machine, is none."""
 
 
 def eventually(
-    condition: Callable[[], T],
+    condition: Callable[[], T | Literal[False] | None],
     *,
     within_s: float = PATIENCE_S,
     what: str = "condition",
     every_s: float = 0.02,
-    last: Callable[[T], object] = "last value: {!r}".format,
+    last: Callable[[T | Literal[False] | None], object] = "last value: {!r}".format,
 ) -> T:
     """Return the first true value of the condition, or raise TimeoutError.
 
     Args:
-        last: what the error tells of the last value.
+        last: describes the last value in the error.
     """
     deadline = time.monotonic() + within_s
     while True:

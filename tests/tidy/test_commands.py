@@ -39,7 +39,7 @@ def words_of(line: str) -> list[str]:
 def problem(line: str) -> str | None:
     """Return what is wrong with a command line; None = nothing, as far as it is written out."""
     command, words = _TREE, words_of(line)
-    while words and hasattr(command, "list_commands") and not words[0].startswith("-"):
+    while words and isinstance(command, typer.core.TyperGroup) and not words[0].startswith("-"):
         name = words.pop(0)
         context = typer.Context(command)
         found = command.get_command(context, name)

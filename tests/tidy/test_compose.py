@@ -75,7 +75,9 @@ def test_a_sidecar_would_start_with_its_options(broker: str) -> None:
     assert check_start(config) == []
     [url] = config.broker.url
     assert url.host == broker
-    assert services()[f"poison-{broker}"]["command"] == [f"amqp://admin:admin@{broker}:5672"]
+    poison = services()[f"poison-{broker}"]
+    assert poison["environment"] == {"BROKER_URL": f"amqp://admin:admin@{broker}:5672"}
+    assert "command" not in poison
     assert service["ports"][0].endswith(f":{config.http.listen.rpartition(':')[2]}")
 
 

@@ -11,7 +11,7 @@ from amqsidecar.config.reference import options_markdown
 from amqsidecar.config.schema import Config, known_options
 from amqsidecar.diagnosis.fidelity_page import fidelity_markdown
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.telemetry.metrics_table import METRICS, MetricKind, metrics_markdown
+from amqsidecar.telemetry.metrics_table import METRICS, MetricKind, MetricSpec, metrics_markdown
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ def test_the_options_make_a_json_schema_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
-def test_a_metric_is_named_as_prometheus_wants_it(spec) -> None:
+def test_a_metric_is_named_as_prometheus_wants_it(spec: MetricSpec) -> None:
     assert re.fullmatch(r"amqsidecar_[a-z][a-z_]*[a-z]", spec.name)
     assert spec.name.endswith("_total") == (spec.kind is MetricKind.COUNTER)
     assert "milli" not in spec.name

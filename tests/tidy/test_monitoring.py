@@ -46,6 +46,7 @@ def rules() -> list[dict[str, Any]]:
 
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 RECORDS = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
+LABELS = {rule["record"]: set(rule.get("labels", ())) for rule in rules() if "record" in rule}
 
 
 def panels() -> Iterator[dict[str, Any]]:
@@ -78,7 +79,7 @@ def base(name: str) -> str:
 def labels_of(name: str) -> set[str]:
     """Return the labels of a metric, or of all metrics that a recorded one is made of."""
     if name in RECORDS:
-        return set().union(*(labels_of(one) for one in METRIC.findall(RECORDS[name])))
+        return LABELS[name].union(*(labels_of(one) for one in METRIC.findall(RECORDS[name])))
     if name in FOREIGN:
         return FOREIGN[name]
     spec = TABLE[base(name)]
@@ -184,16 +185,23 @@ def test_an_alert_has_a_case_in_which_it_fires_and_a_healthy_one(name: str) -> N
 @pytest.mark.parametrize(
     ("program", "name"),
     [
-        ("dashboard.py", "helm/amqsidecar/files/dashboard.json"),
-        ("rules.py", "deploy/monitoring/rules.yaml"),
+        ("monitoring/dashboard.py", "helm/amqsidecar/files/dashboard.json"),
+        ("monitoring/rules.py", "deploy/monitoring/rules.yaml"),
+        ("runbooks_page.py", "sidecar/amqsidecar/http/console/static/runbooks.html"),
     ],
 )
 def test_what_is_printed_is_fresh(program: str, name: str) -> None:
     printed = subprocess.run(
-        [sys.executable, str(MONITORING / program)], capture_output=True, check=True
+        [sys.executable, str(ROOT / "deploy" / program)], capture_output=True, check=True
     ).stdout.decode()
     written = (ROOT / name).read_text(encoding="utf-8")
-    assert printed == written, f"print it again: python deploy/monitoring/{program} > {name}"
+    assert printed == written, f"print it again: python deploy/{program} > {name}"
+
+
+def test_each_alert_has_a_place_in_the_runbooks_of_the_console() -> None:
+    page = ROOT / "sidecar/amqsidecar/http/console/static/runbooks.html"
+    places = re.findall(r'<h2 id="([^"]+)">', page.read_text(encoding="utf-8"))
+    assert {name.lower() for name in ALERTS} <= set(places)
 
 
 def test_the_dashboard_asks_the_data_source_that_is_chosen() -> None:

@@ -22,6 +22,7 @@ SECRET = re.compile(
     r"|\b[a-z+]+://[^\s/@:]+:[^\s/@$<{]+@"
     r"|(?<![\w=])password=(?![$\s])\S"
     r"|\bcurl\b.* (?:-u|--user) [^\s:$]+:\S"
+    r"|\bcurl\b.*Authorization:"
 )
 
 
@@ -32,6 +33,7 @@ SECRET = re.compile(
         "x --password geheim",
         "PGPASSWORD=x psql",
         "run --set broker.url=amqp://a:b@c",
+        'curl -H "Authorization: Bearer $TOKEN" localhost',
     ],
 )
 def test_what_is_looked_for_is_found(line: str) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from amqsidecar import __version__
+from amqsidecar.broker import BrokerKind
 from amqsidecar.diagnosis.database import OLDEST_VERSION
-from support import maven
+from amqsidecar.diagnosis.wires import TESTED
+from support import versions
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -35,7 +37,10 @@ def test_supported_versions_are_those_that_are_required() -> None:
 
 
 def test_the_tested_versions_are_those_of_the_tests() -> None:
-    assert {maven.CLASSIC_5, maven.CLASSIC_6} == set(
-        re.findall(r"\d+\.\d+\.\d+", row("ActiveMQ Classic"))
-    )
-    assert {maven.ARTEMIS} == set(re.findall(r"\d+\.\d+\.\d+", row("Apache Artemis")))
+    for kind, name in (
+        (BrokerKind.CLASSIC, "ActiveMQ Classic"),
+        (BrokerKind.ARTEMIS, "Apache Artemis"),
+    ):
+        known = [one.version for one in versions.RELEASES if one.family.startswith(kind.value)]
+        assert sorted(re.findall(r"\d+\.\d+\.\d+", row(name))) == sorted(known)
+        assert list(TESTED[kind]) == known

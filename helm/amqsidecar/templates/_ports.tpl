@@ -1,6 +1,6 @@
 {{- /* The ports of broker, PostgreSQL and OpenID provider, as YAML. */ -}}
 {{- define "amqsidecar.egressPorts" -}}
-{{- $usual := dict "amqp" 5672 "amqps" 5671 "openwire" 61616 "openwire+ssl" 61617 "stomp" 61613 "stomp+ssl" 61614 "postgresql" 5432 "postgres" 5432 "https" 443 "http" 80 -}}
+{{- $usual := dict "amqp" 5672 "amqps" 5671 "artemis" 61616 "artemis+ssl" 61617 "core" 61616 "core+ssl" 61617 "openwire" 61616 "openwire+ssl" 61617 "stomp" 61613 "stomp+ssl" 61614 "postgresql" 5432 "postgres" 5432 "https" 443 "http" 80 -}}
 {{- $urls := include "amqsidecar.brokerUrls" . | lower | fromYamlArray -}}
 {{- $urls = concat $urls (list (include "amqsidecar.storeUrl" .) (dig "http" "oidc" "issuer" "" .Values.config)) -}}
 {{- $ports := list -}}

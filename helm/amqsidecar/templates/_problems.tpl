@@ -10,7 +10,7 @@
 {{- /* What is in the ConfigMaps and Secrets of `envFrom` can't be seen here. */ -}}
 {{- $hasHiddenUrl := or (has "AMQSIDECAR_BROKER__URL" $variables) (and $values.envFrom (not $urls)) -}}
 {{- if not (or $urls $hasHiddenUrl) -}}
-{{- $problems = append $problems "config.broker.url is not set: set the broker's address, such as amqps://amqsidecar@broker:5671" -}}
+{{- $problems = append $problems "config.broker.url is not set: set the broker's address, such as artemis+ssl://amqsidecar@broker:61617" -}}
 {{- end -}}
 {{- if not $values.image.repository -}}
 {{- $problems = append $problems "image.repository is not set, and no public registry holds the image: run `make image REGISTRY=registry.example.com/team`, which pushes it and writes image.yaml, then `helm install ... -f image.yaml`" -}}
@@ -33,10 +33,10 @@
 {{- range $urls -}}
 {{- $problems = concat $problems (include "amqsidecar.urlProblems" . | fromYamlArray) -}}
 {{- if and $values.broker.passwordSecret (regexMatch "://" .) (not (regexMatch "://[^/@]+@" .)) -}}
-{{- $problems = append $problems "config.broker.url has no user for the password of broker.passwordSecret: add one, such as amqps://amqsidecar@broker:5671" -}}
+{{- $problems = append $problems "config.broker.url has no user for the password of broker.passwordSecret: add one, such as artemis+ssl://amqsidecar@broker:61617" -}}
 {{- end -}}
-{{- if and (or $values.broker.caSecret $values.broker.caConfigMap $values.broker.certificateSecret) (regexMatch "^(amqp|openwire|stomp)://" .) -}}
-{{- $problems = append $problems "config.broker.url is without TLS, so that broker.caSecret, broker.caConfigMap and broker.certificateSecret do nothing; use amqps://, openwire+ssl:// or stomp+ssl://, or remove them" -}}
+{{- if and (or $values.broker.caSecret $values.broker.caConfigMap $values.broker.certificateSecret) (regexMatch "^(amqp|artemis|core|openwire|stomp)://" .) -}}
+{{- $problems = append $problems "config.broker.url is without TLS, so that broker.caSecret, broker.caConfigMap and broker.certificateSecret do nothing; use artemis+ssl://, openwire+ssl:// or stomp+ssl://, or remove them" -}}
 {{- end -}}
 {{- if regexMatch "://[^/@]*:[^/@]*@" . -}}
 {{- $problems = append $problems "config.broker.url contains a password and would be stored in a ConfigMap: put it into a Secret, and name that in broker.passwordSecret" -}}
@@ -47,10 +47,10 @@
 {{- end -}}
 {{- $mechanisms := dig "broker" "sasl_mechanisms" list $config -}}
 {{- $hidden := and $mechanisms (not (has "PLAIN" $mechanisms)) -}}
-{{- if and $values.broker.passwordSecret (not $hidden) (not (dig "broker" "allow_plain_password" false $config)) -}}
+{{- if and $values.broker.passwordSecret (not (dig "broker" "allow_plain_password" false $config)) -}}
 {{- range $urls -}}
-{{- if and (regexMatch "^(amqp|openwire|stomp)://" .) (not (regexMatch "^[a-z]+://([^/@]*@)?(localhost|127\\.[0-9.]+|\\[::1\\])(:|/|$)" .)) -}}
-{{- $problems = append $problems (printf "config.broker.url: the password would cross the network unencrypted; use %s:// with the broker's connector for TLS, or set config.broker.allow_plain_password to true if nobody can eavesdrop" (get (dict "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl") (regexFind "^[a-z]+" .))) -}}
+{{- if and (regexMatch "^(amqp|artemis|core|openwire|stomp)://" .) (not (and $hidden (hasPrefix "amqp://" .))) (not (regexMatch "^[a-z]+://([^/@]*@)?(localhost|127\\.[0-9.]+|\\[::1\\])(:|/|$)" .)) -}}
+{{- $problems = append $problems (printf "config.broker.url: the password would cross the network unencrypted; use %s:// with the broker's connector for TLS, or set config.broker.allow_plain_password to true if nobody can eavesdrop" (get (dict "amqp" "amqps" "artemis" "artemis+ssl" "core" "core+ssl" "openwire" "openwire+ssl" "stomp" "stomp+ssl") (regexFind "^[a-z]+" .))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -156,17 +156,17 @@
 {{- /* What the sidecar would not take as a broker's URL (`config/broker_url.py`), as YAML, one sentence each. */ -}}
 {{- define "amqsidecar.urlProblems" -}}
 {{- $problems := list -}}
-{{- $known := list "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl" -}}
+{{- $known := list "amqp" "amqps" "artemis" "artemis+ssl" "core" "core+ssl" "openwire" "openwire+ssl" "stomp" "stomp+ssl" -}}
 {{- $others := dict "tcp" "openwire" "nio" "openwire" "ssl" "openwire+ssl" "nio+ssl" "openwire+ssl" "amqp+ssl" "amqps" "amqp+nio" "amqp" "stomps" "stomp+ssl" -}}
 {{- $scheme := regexFind "^[^:/]*://" . | trimSuffix "://" | lower -}}
-{{- $example := "write the wire before it, such as openwire://amqsidecar@broker:61616 for Classic or amqp://amqsidecar@broker:5672 for Artemis" -}}
+{{- $example := "write the wire before it, such as openwire://amqsidecar@broker:61616 for Classic or artemis://amqsidecar@broker:61616 for Artemis" -}}
 {{- if hasPrefix "failover:" . -}}
 {{- $problems = append $problems "config.broker.url is failover:(...): write a list of URLs instead, such as [openwire://amqsidecar@one:61616, openwire://amqsidecar@two:61616]" -}}
 {{- else if not $scheme -}}
 {{- $problems = append $problems (printf "config.broker.url has no wire: %s" $example) -}}
 {{- else if hasKey $others $scheme -}}
 {{- $wire := get $others $scheme -}}
-{{- $problems = append $problems (printf "config.broker.url: %s:// is written %s:// here%s" $scheme $wire (ternary (printf "; for Artemis write %s://" (ternary "amqps" "amqp" (hasSuffix "ssl" $wire))) "" (hasPrefix "openwire" $wire))) -}}
+{{- $problems = append $problems (printf "config.broker.url: %s:// is written %s:// here%s" $scheme $wire (ternary (printf "; for Artemis write %s://" (ternary "artemis+ssl" "artemis" (hasSuffix "ssl" $wire))) "" (hasPrefix "openwire" $wire))) -}}
 {{- else if not (has $scheme $known) -}}
 {{- $problems = append $problems (printf "config.broker.url: unknown wire %s://; known: %s" $scheme (join ", " $known)) -}}
 {{- else if not (regexMatch "^[^/]*//([^/@?#]*@)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/?#@]+)(:[0-9]{1,5})?/?$" .) -}}

@@ -5,6 +5,12 @@ override the file, and its thresholds fill the ${names} in its texts.
 {{- define "amqsidecar.rules" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $left := deepCopy $monitoring.alerts }}
+{{- $console := $monitoring.consoleUrl | default (dig "http" "public_url" "" (include "amqsidecar.options" . | fromYaml)) | default "" | trimSuffix "/" }}
+{{- $runbooks := $monitoring.runbookUrl }}
+{{- if and $console (not $runbooks) }}
+{{- $runbooks = printf "%s/static/runbooks.html" $console }}
+{{- end }}
+{{- $urls := dict "runbook_url" $runbooks "console_url" $console }}
 {{- $groups := list }}
 {{- range $group := (fromYaml (.Files.Get "files/rules.yaml")).groups }}
 {{- $rules := list }}
@@ -13,7 +19,7 @@ override the file, and its thresholds fill the ${names} in its texts.
 {{- $own := get $monitoring.alerts $rule.alert | default dict }}
 {{- $_ := unset $left $rule.alert }}
 {{- if ne (get $own "enabled" | toString) "false" }}
-{{- $rules = append $rules (include "amqsidecar.alert" (dict "rule" $rule "own" $own "monitoring" $monitoring) | fromYaml) }}
+{{- $rules = append $rules (include "amqsidecar.alert" (dict "rule" $rule "own" $own "monitoring" $monitoring "urls" $urls) | fromYaml) }}
 {{- end }}
 {{- else }}
 {{- $rules = append $rules $rule }}
@@ -30,7 +36,7 @@ override the file, and its thresholds fill the ${names} in its texts.
 {{- end }}
 
 {{/*
-One alert. Argument: a dict of `rule`, what the values say of it (`own`), and `monitoring`.
+One alert. Argument: a dict of `rule`, what the values say of it (`own`), `monitoring`, and the addresses of its links (`urls`).
 */}}
 {{- define "amqsidecar.alert" -}}
 {{- $rule := deepCopy .rule }}
@@ -61,7 +67,7 @@ One alert. Argument: a dict of `rule`, what the values say of it (`own`), and `m
 {{- if $labels }}
 {{- $_ := set $rule "labels" $labels }}
 {{- end }}
-{{- range $key, $url := dict "runbook_url" .monitoring.runbookUrl "console_url" .monitoring.consoleUrl }}
+{{- range $key, $url := .urls }}
 {{- if hasKey $notes $key }}
 {{- if $url }}
 {{- $place := ternary "https://runbooks.example/amqsidecar/runbooks.md" "https://console.example" (eq $key "runbook_url") }}

@@ -1,17 +1,33 @@
 """`amqsidecar demo`: messages die on a real broker, wait, and come back."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from amqsidecar.broker import BrokerKind
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 
+_KINDS: Final = {
+    "artemis": BrokerKind.ARTEMIS,
+    "core": BrokerKind.ARTEMIS,
+    "openwire": BrokerKind.CLASSIC,
+}
+
+Kind = Annotated[
+    BrokerKind | None,
+    typer.Option(
+        "--kind",
+        help="The broker product; default: that of --broker or --broker-home, else Artemis.",
+        show_default=False,
+    ),
+]
 BrokerHome = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Start the ActiveMQ Classic that is unpacked here; default: fetch one by Maven, once.",
+        help="Start the Artemis or Classic that is unpacked here; default: fetch one by Maven, "
+        "once.",
         show_default=False,
     ),
 ]
@@ -20,13 +36,15 @@ RunningUrl = Annotated[
     typer.Option(
         "--broker",
         metavar="URL",
-        help="Use a Classic that runs already, such as openwire://user@localhost:61616. Its "
-        "dead-letter queue must be empty and unused by others during the demo.",
+        help="Use a broker that runs already, such as artemis://user@localhost:61616 or "
+        "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "
+        "others. What the demo makes, it removes.",
         show_default=False,
     ),
 ]
 StompPort = Annotated[
-    int, typer.Option(min=1, max=65535, help="With --broker: where it listens for STOMP.")
+    int,
+    typer.Option(min=1, max=65535, help="With --broker openwire://: where it listens for STOMP."),
 ]
 BrokerPasswordFile = Annotated[
     Path | None,
@@ -41,6 +59,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Fewer messages, half the t
 
 
 def demo(
+    kind: Kind = None,
     broker_home: BrokerHome = None,
     broker: RunningUrl = None,
     stomp_port: StompPort = 61613,
@@ -55,22 +74,30 @@ def demo(
     """
     from amqsidecar.config.secrets import secret_in  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.demo.maven import FetchError  # noqa: PLC0415 - as above
-    from amqsidecar.demo.play import RunningBroker, play  # noqa: PLC0415 - as above
+    from amqsidecar.demo.play import kind_in, play  # noqa: PLC0415 - as above
+    from amqsidecar.demo.running_broker import RunningBroker  # noqa: PLC0415 - as above
     from amqsidecar.demo.story import FAILED  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, DemoFailed, Problem  # noqa: PLC0415 - as above
 
-    running = None
+    running, found = None, None
     if broker is not None:
         if broker_home is not None:
             raise typer.BadParameter("give --broker or --broker-home, not both")
         password = None
         if password_file is not None:
             password = secret_in(password_file, "--password-file").reveal()
-        running = RunningBroker(_url(broker), stomp_port, password_file, password)
+        url = _url(broker)
+        found = _KINDS[url.scheme]
+        running = RunningBroker(url, stomp_port, password_file, password)
     elif password_file is not None:
         raise typer.BadParameter("belongs to --broker URL", param_hint="--password-file")
+    elif broker_home is not None:
+        found = kind_in(broker_home)
+    if found is not None and kind not in (None, found):
+        raise typer.BadParameter(f"it is {found}", param_hint="--kind")
+    chosen = found or kind or BrokerKind.ARTEMIS
     try:
-        code = play(running, broker_home, keeps=keep, is_quick=quick)
+        code = play(chosen, running, broker_home, keeps=keep, is_quick=quick)
     except FetchError as error:
         raise ConfigError([Problem("demo", str(error))]) from error
     if code == FAILED:
@@ -84,8 +111,8 @@ def _url(text: str) -> BrokerUrl:
         url = parse_broker_url(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from error
-    if url.scheme != "openwire":
-        what = "the demo runs on ActiveMQ Classic: give its openwire:// URL"
+    if url.scheme not in _KINDS:
+        what = f"give a URL that begins with one of: {', '.join(f'{one}://' for one in _KINDS)}"
         raise typer.BadParameter(what, param_hint="--broker")
     if url.password is not None:
         what = "a password on a command line can be seen by others: use --password-file"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_PROBLEMS = 78
 
-# Bound: of a queue with more such messages, the last one is told as what broke the link off.
+# Bound: of a queue with more such messages, the last one is reported as what broke the link off.
 _EXAMINATIONS_MAX = 200
 
 
@@ -48,7 +48,7 @@ def doctor(
     problems = check_start(config)
     if not config.broker.url:
         what = (
-            "is not set: say where the broker listens, such as amqp://user@host:5672; "
+            "is not set: say where the broker listens, such as artemis://user@host:61616; "
             "`amqsidecar init` writes it"
         )
         problems = [*problems, Problem("broker.url", what)]
@@ -83,9 +83,9 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
     from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
     from amqsidecar.runtime.discovery import Discovery  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.app import load_rules  # noqa: PLC0415 - as above
     from amqsidecar.wiring.gates import load_gates  # noqa: PLC0415 - as above
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415 - as above
 
     clock = SystemClock()
     rules = load_rules(config, load_plugins())
@@ -119,19 +119,22 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
 def _settings(
     config: "Config", url: "BrokerUrl", rules: "ClassicRules | ArtemisRules | None"
 ) -> "DoctorSettings":
+    from amqsidecar.config.load import has_amqp  # noqa: PLC0415 - as above
     from amqsidecar.config.sections.intake import Backlog  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.settings import DoctorSettings  # noqa: PLC0415 - as above
-    from amqsidecar.engine.dead_letter_names import (  # noqa: PLC0415 - as above
+    from amqsidecar.engine.intake import named_queues  # noqa: PLC0415 - as above
+    from amqsidecar.engine.judging.dead_letter_names import (  # noqa: PLC0415 - as above
         DeadLetterNames,
     )
-    from amqsidecar.engine.intake import named_queues  # noqa: PLC0415 - as above
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
+    from amqsidecar.policy_source.digest import rules_digest  # noqa: PLC0415 - as above
 
     return DoctorSettings(
         scheme=url.scheme,
         place=f"{url.host}:{url.port}",
         user=url.user or "",
         expected_kind=config.broker.expected_kind,
+        has_amqp=has_amqp(),
         intake_queues=named_queues(config.intake.queues),
         rules=rules,
         needs_names=url.scheme.startswith("amqp"),
@@ -149,6 +152,7 @@ def _settings(
         schedule=_schedule(config),
         watches_outcomes=config.outcomes.watch and config.store.url != BROKER_HELD,
         accepts_orphans=config.store.accept_orphans,
+        rules_digest=rules_digest(rules, config.policy.gates),
     )
 
 
@@ -167,14 +171,14 @@ def _own_schedule(config: "Config") -> "ScheduleFacts":
         look_at_schedule,
         place_problem,
     )
-    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
+    from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
     from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
 
     path = path_of_url(config.store.url)
     problem = place_problem(path)
     if problem or not path.exists():
         return ScheduleFacts(problem=problem)
-    return look_at_schedule(open_store(config, SystemClock(), read_only=True))
+    return look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
 
 
 def _shared_schedule(config: "Config") -> "ScheduleFacts":
@@ -189,13 +193,15 @@ def _shared_schedule(config: "Config") -> "ScheduleFacts":
         ScheduleFacts,
         look_at_schedule,
     )
-    from amqsidecar.stores.open import SCHEMA, open_store  # noqa: PLC0415 - as above
+    from amqsidecar.stores.open import SCHEMA, open_schedule  # noqa: PLC0415 - as above
 
-    store, secret = open_store(config, SystemClock(), read_only=True), config.store.password()
+    secret = config.store.password()
     password = None if secret is None else secret.reveal()
     database = look_at_database(config.store.url, password, SCHEMA)
     place = tuple(database_findings(config.store.url, database, SCHEMA))
-    facts = look_at_schedule(store) if database.has_schedule else ScheduleFacts()
+    facts = ScheduleFacts()
+    if database.has_schedule:
+        facts = look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
     return replace(facts, place=place)
 
 

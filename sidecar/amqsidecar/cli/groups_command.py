@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.options import (
     ConfigFile,
     FilterDestination,
@@ -58,14 +58,14 @@ def list_groups(
 
     now_ms = SystemClock().now_ms()
     name = canonical(destination, "--destination")
-    with opened_ledger(config) as store:
+    with opened_schedule(config) as store:
         groups = read_groups(store, now_ms, window_ms=window_ms, destination=name, limit=limit)
     if output is OutputFormat.JSON:
         print_json(groups)
     elif not groups and name is not None:
-        raise NothingFound(f"nothing died at {name}, as far as the history goes")
+        raise NothingFound(f"the history has no death at {name}")
     elif not groups:
-        say("nothing died, as far as the history goes")
+        say("the history has no deaths")
     else:
         headers = (
             *("group", "trend", f"last {window}", "day before"),

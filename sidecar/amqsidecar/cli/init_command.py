@@ -65,14 +65,18 @@ _KINDS: Final = {
     "openwire+ssl": BrokerProduct.CLASSIC,
     "amqp": BrokerProduct.ARTEMIS,
     "amqps": BrokerProduct.ARTEMIS,
+    "artemis": BrokerProduct.ARTEMIS,
+    "artemis+ssl": BrokerProduct.ARTEMIS,
+    "core": BrokerProduct.ARTEMIS,
+    "core+ssl": BrokerProduct.ARTEMIS,
 }
 
 Url = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The broker: openwire://user@host:61616 for Classic, amqp://user@host:5672 for "
-        "Artemis; without a password.",
+        help="The broker: openwire://user@host:61616 for Classic, artemis://user@host:61616 "
+        "for Artemis; without a password.",
         show_default=False,
     ),
 ]
@@ -89,7 +93,7 @@ KindOption = Annotated[
     BrokerProduct | None,
     typer.Option(
         "--kind",
-        help="The broker product; default: Classic for openwire://, Artemis for amqp://.",
+        help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
         show_default=False,
     ),
 ]
@@ -173,7 +177,7 @@ def _url(url: str | None, *, asks: bool) -> str:
         raise typer.BadParameter("is needed without a terminal", param_hint="--url")
     if url is None:
         url = typer.prompt(
-            "Broker (openwire://user@host:61616 for Classic, amqp://user@host:5672 for Artemis)"
+            "Broker (openwire://user@host:61616 for Classic, artemis://user@host:61616 for Artemis)"
         )
     try:
         broker = parse_broker_url(url)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import (
     Chosen,
     ConfigFile,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ListChoice(Chosen):
-    """What the options say."""
+    """The values of the options."""
 
     properties: FilterProperty = None
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100
@@ -72,7 +72,7 @@ def list_rows(listed: ListChoice) -> None:
         from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
 
         select = selector(Selection(properties=properties), chosen_properties)
-    with opened_store(config) as (store, _):
+    with opened_view(config) as store:
         rows = find_group(store, listed, rows)
         try:
             page = list_page(store, rows, listed.limit, listed.after, select)

@@ -1,64 +1,51 @@
-"""An open store for the time of a command."""
+"""An open schedule for the time of a command."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
     from amqsidecar.config.schema import Config
-    from amqsidecar.model.schedule import StoreState
-    from amqsidecar.operations.operate import LedgerStore
-    from amqsidecar.store import Store
+    from amqsidecar.schedule import BrokerSchedule, Schedule, ScheduleView
 
 
 @contextmanager
-def opened_store(
-    config: "Config", *, read_only: bool = True
-) -> Iterator[tuple["Store", "StoreState"]]:
-    """Open the store of a configuration; a store that isn't there is not created by looking.
+def opened_view(config: "Config") -> Iterator["ScheduleView"]:
+    """Open the schedule of a configuration to look at it, also where the broker keeps it.
 
     Raises:
-        StoreUnavailable: it can't be opened.
-        SchemaMismatch: it was written by an unknown version.
+        StoreUnavailable, SchemaMismatch: as `opened_schedule`.
         LinkLost, BrokerRefused: the broker keeps what waits, and can't be asked.
     """
-    if config.store.url == BROKER_HELD:
-        with opened_broker(config) as schedule:
-            # Why a cast: commands ask for nothing of a store that it hasn't.
-            yield cast("Store", schedule), schedule.open()
-        return
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
-
-    store = open_store(config, SystemClock(), read_only=read_only)
-    try:
-        yield store, store.open()
-    finally:
-        store.close()
+    opened = opened_broker if config.store.url == BROKER_HELD else opened_schedule
+    with opened(config) as view:
+        yield view
 
 
 @contextmanager
-def opened_ledger(config: "Config", *, read_only: bool = True) -> Iterator["LedgerStore"]:
-    """Open the store of a configuration, where it knows of operations.
+def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Schedule"]:
+    """Open the schedule of a configuration; looking creates none.
 
     Raises:
-        StoreUnavailable, SchemaMismatch: as `opened_store`; or the broker keeps what waits.
+        StoreUnavailable: it can't be opened, or the broker keeps what waits.
+        SchemaMismatch: it was written by an unknown version.
     """
     if config.store.url == BROKER_HELD:
         raise StoreUnavailable(
             "the broker keeps waiting messages (store.url broker:), and has no operations"
         )
-    with opened_store(config, read_only=read_only) as (store, _):
-        # Why a cast: every store of our own is a ledger.
-        yield cast("LedgerStore", store)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
+
+    with closing(open_schedule(config, SystemClock(), read_only=read_only)) as schedule:
+        yield schedule
 
 
 @contextmanager
-def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
+def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
     """Ask the broker that keeps what waits.
 
     Raises:
@@ -69,6 +56,7 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
     from amqsidecar.engine.broker_held_queues import NOT_KEPT  # noqa: PLC0415 - as above
     from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.runtime.broker_held import INSTANCE  # noqa: PLC0415 - as above
+    from amqsidecar.schedule import ShowsSchedule  # noqa: PLC0415 - as above
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
@@ -76,10 +64,7 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
             [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
         )
     links = LinkMaker(config, SystemClock())
-    # Why after it: it says what is missing where the library of AMQP is not installed.
-    from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisLook  # noqa: PLC0415 - as above
-
     with closing(links.make(INSTANCE).look()) as session:
-        if not isinstance(session, AmqpArtemisLook):
+        if not isinstance(session, ShowsSchedule):
             raise BrokerRefused(NOT_KEPT[session.description.kind])
         yield session.schedule()

@@ -16,6 +16,7 @@ from amqsidecar.config.store_url import BROKER_HELD
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import RowFilter
+    from amqsidecar.schedule import ScheduleView
 
 
 Options = TypeVar("Options")
@@ -170,7 +171,7 @@ FilterCount = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Which messages the options name."""
+    """The messages that the options select."""
 
     destination: FilterDestination = None
     state: FilterState = None
@@ -263,26 +264,24 @@ def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":
     )
 
 
-def find_group(store: object, chosen: Chosen, rows: "RowFilter") -> "RowFilter":
+def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "RowFilter":
     """Return the filter with the whole cause of the group that the options mean.
 
     Args:
-        store: an open one.
+        schedule: an open one.
         chosen: the options.
         rows: `read_filter` of them.
 
     Raises:
         NothingFound: no group, or several, are meant.
     """
-    from amqsidecar.ledger import Ledger  # noqa: PLC0415 - as above
     from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
 
     if chosen.cause_group is None and chosen.group is None:
         return rows
     if chosen.cause_group is not None and chosen.group is not None:
         raise typer.BadParameter("give --group or --cause-group, not both")
-    assert isinstance(store, Ledger)  # noqa: S101 - `check_of_broker` refuses these options else
-    return with_group(store, rows, part=chosen.cause_group, number=chosen.group)
+    return with_group(schedule, rows, part=chosen.cause_group, number=chosen.group)
 
 
 def read_properties(named: Sequence[str] | None) -> tuple[tuple[str, str], ...]:

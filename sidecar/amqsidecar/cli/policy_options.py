@@ -1,4 +1,4 @@
-"""What `explain` and `import` share: how they come by their rules, and how they print."""
+"""Options of `explain` and `import`: the source of the rules, and the output."""
 
 import os
 import sys

@@ -14,8 +14,8 @@ from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
-    from amqsidecar.runtime.redriving import Hand, Plan, Redrive, RedriveTotals
-    from amqsidecar.stores.sqlite.store import SqliteStore
+    from amqsidecar.runtime.redrive.redrive import Hand, Plan, Redrive, RedriveTotals
+    from amqsidecar.schedule import Schedule
 
 _EXIT_INTERRUPTED = 130
 
@@ -94,7 +94,7 @@ def redrive(
             outcome = execution.run()
     if place is PlaceChoice.QUEUE:
         _write_journal(config, state, found.plan_id)
-    _tell(outcome, state, output)
+    _print_totals(outcome, state, output)
     if outcome.stopped:
         raise typer.Exit(_EXIT_INTERRUPTED)
 
@@ -115,8 +115,8 @@ def _execution(
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.model.redrive import PlannedPlace  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.redrive_progress import ProgressFile  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.redriving import Redrive  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redrive.progress import ProgressFile  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redrive.redrive import Redrive  # noqa: PLC0415 - as above
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,21 +143,21 @@ def _queue_hand(
 
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.redriving_queue import queue_hand  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.service import MAX_MESSAGES  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.app import crash_point_of  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redrive.from_queue import queue_hand  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.work import MAX_MESSAGES  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.crash_points import crash_point_of  # noqa: PLC0415 - as above
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set: say which broker has the queues")])
     clock, crash_point = SystemClock(), crash_point_of(os.environ)
-    store = _own_store(folder, plan_id)
-    store.lock_for_service()
+    # Why now: a second execution of the plan is refused before it does anything.
+    schedule = _open_own(folder, plan_id, for_service=True)
     links = LinkMaker(config, clock, crash_point)
 
     return lambda: queue_hand(
         links.make,
-        store,
+        schedule,
         plan_id=plan_id,
         clock=clock,
         max_messages=config.cycle.max_messages or MAX_MESSAGES,
@@ -166,13 +166,13 @@ def _queue_hand(
     )
 
 
-def _own_store(folder: Path, plan_id: str) -> "SqliteStore":
-    """Return the store of an execution, not yet opened."""
+def _open_own(folder: Path, plan_id: str, *, for_service: bool = False) -> "Schedule":
+    """Open the schedule of an execution."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
+    from amqsidecar.stores.open import open_file  # noqa: PLC0415 - as above
 
-    path = folder / "schedule.db"
-    return SqliteStore(path, clock=SystemClock(), instance_name=f"redrive-{plan_id}")
+    path, instance = folder / "schedule.db", f"redrive-{plan_id}"
+    return open_file(path, SystemClock(), instance=instance, for_service=for_service)
 
 
 def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
@@ -187,14 +187,14 @@ def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
     from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - as above
     from amqsidecar.runtime.journaling import write_all  # noqa: PLC0415 - as above
 
-    with closing(_own_store(folder, plan_id)) as store:
-        instance = store.open().instance
+    with closing(_open_own(folder, plan_id)) as schedule:
+        instance = schedule.state().instance
         writer = JournalWriter(
             open_folder(options.path, instance, lambda: None),
             sidecar=options.name or instance,
             cause_text=options.cause_text,
         )
-        write_all(store, writer, options.segment_events)
+        write_all(schedule, writer, options.segment_events)
 
 
 def _store_hand(
@@ -203,15 +203,14 @@ def _store_hand(
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.config.store_url import BROKER_HELD  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.redriving_store import store_hand  # noqa: PLC0415 - as above
-    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redrive.from_store import store_hand  # noqa: PLC0415 - as above
+    from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
 
     if config.store.url == BROKER_HELD:
         what = "keeps no history of what a plan has done: use `amqsidecar retry` with ids"
         raise ConfigError([Problem("store.url", f"{BROKER_HELD} {what}")])
     clock = SystemClock()
-    store = open_store(config, clock)
-    return lambda: store_hand(store, plan_id=plan_id, clock=clock)
+    return lambda: store_hand(lambda: open_schedule(config, clock), plan_id=plan_id, clock=clock)
 
 
 @contextmanager
@@ -232,7 +231,7 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(outcome: "RedriveTotals", folder: Path, output: OutputFormat) -> None:
+def _print_totals(outcome: "RedriveTotals", folder: Path, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
     else:

@@ -20,7 +20,7 @@ CheckOnly = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Only read options, rules, gates and files; print every fault, contact nobody, exit.",
+        help="Only read options, rules, gates and files; print all faults; make no connection.",
     ),
 ]
 AwaitFiles = Annotated[

@@ -1,22 +1,22 @@
 """`amqsidecar show`: one message and all that happened to it."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.operations.timeline import describe_all, tag_of
 from amqsidecar.operations.words import clock_time, due, one_line, reason_lines, size
+from amqsidecar.private_files import private_opener
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
     from amqsidecar.operations.references import Found
-    from amqsidecar.store import Store
+    from amqsidecar.schedule import ScheduleView
 
 
 def show(
@@ -52,7 +52,8 @@ def show(
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.operations.references import find_reference  # noqa: PLC0415 - as above
 
-    with opened_store(config) as (store, state):
+    with opened_view(config) as store:
+        state = store.state()
         found = find_reference(store, message, state)
         if save is not None:
             _save(store, [] if found is None else found.rows, message, save)
@@ -83,7 +84,7 @@ def _print_message(found: "Found", now_ms: int) -> None:
         print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
 
 
-def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -> None:
+def _save(store: "ScheduleView", rows: "Sequence[RowView]", message: str, path: Path) -> None:
     """Write the message of the only row; nothing that exists is written over."""
     if len(rows) != 1:
         numbers = ", ".join(str(row.id) for row in rows)
@@ -95,17 +96,19 @@ def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -
         raise typer.BadParameter(why, param_hint="ID")
     body = store.message(rows[0].id)
     if body is None:
-        raise typer.BadParameter(f"{message} has just left", param_hint="ID")
+        row = rows[0]
+        why = (
+            f"{message} lies in {row.goes_to}: take it back first (`amqsidecar take-back {row.id}`)"
+            if row.is_in_final_queue
+            else f"{message} has just left"
+        )
+        raise typer.BadParameter(why, param_hint="ID")
     try:
-        with open(path, "xb", opener=_for_us_only) as file:
+        with open(path, "xb", opener=private_opener) as file:
             file.write(body)
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--save") from error
     say(f"{size(len(body))} written to {path}: {rows[0].encoding}")
-
-
-def _for_us_only(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _print_row(row: "RowView", now_ms: int) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import (
     Chosen,
     ConfigFile,
@@ -24,6 +24,7 @@ from amqsidecar.operations.words import (
     missing_line,
     one_line,
     size,
+    unknown_line,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted(Chosen):
-    """What the options say."""
+    """The values of the options."""
 
     config_file: ConfigFile = None
     sets: Sets = None
@@ -55,7 +56,8 @@ def status(wanted: Wanted) -> None:
     null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
     "next_due_at_ms", "last_due_at_ms"}] (what gates let wait), "exhausted": [{"destination",
     "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count", "seen_at_ms"}] (of
-    what went to final dead-letter queues)}
+    what went to final dead-letter queues), "unknown": [{"queue", "count", "at_least",
+    "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the schedule)}
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(wanted.config_file, wanted.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -64,7 +66,8 @@ def status(wanted: Wanted) -> None:
     now_ms = SystemClock().now_ms()
     rows = read_filter(wanted, now_ms)
     check_of_broker(config.store.url, rows, is_simple=wanted.group is None)
-    with opened_store(config) as (store, state):
+    with opened_view(config) as store:
+        state = store.state()
         rows = find_group(store, wanted, rows)
         found = read_status(store, state, now_ms, rows)
     if wanted.output is OutputFormat.JSON:
@@ -119,6 +122,8 @@ def _print(found: "Status", now_ms: int) -> None:
         print_line(f"exhausted    {exhausted_line(exhausted, now_ms)}")
     for missing in found.missing:
         print_line(f"missing      {missing_line(missing, now_ms)}")
+    for unknown in found.unknown:
+        print_line(f"unknown      {unknown_line(unknown, now_ms)}")
     print_line(f"messages     {found.total}")
     if found.waiting:
         print_line()

@@ -10,6 +10,10 @@ from amqsidecar.config.secrets import STARS, Secret
 DEFAULT_PORTS: Final = {
     "amqp": 5672,
     "amqps": 5671,
+    "artemis": 61616,
+    "artemis+ssl": 61617,
+    "core": 61616,
+    "core+ssl": 61617,
     "openwire": 61616,
     "openwire+ssl": 61617,
     "stomp": 61613,
@@ -30,7 +34,7 @@ _OTHER_SCHEMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
-    """Where a broker listens, and as whom we log in.
+    """Where a broker listens, and the login.
 
     Attributes:
         scheme: the wire; one of `DEFAULT_PORTS`.
@@ -47,11 +51,21 @@ class BrokerUrl:
     @property
     def uses_tls(self) -> bool:
         """Whether the wire is encrypted."""
-        return self.scheme in ("amqps", "openwire+ssl", "stomp+ssl")
+        return self.scheme in ("amqps", "artemis+ssl", "core+ssl", "openwire+ssl", "stomp+ssl")
+
+    @property
+    def is_of_artemis(self) -> bool:
+        """Whether only Artemis speaks this wire."""
+        return self.scheme.partition("+")[0] in ("artemis", "core")
+
+    @property
+    def may_speak_amqp(self) -> bool:
+        """Whether AMQP is this wire, or one of its two."""
+        return self.scheme.partition("+")[0] in ("amqp", "amqps", "artemis")
 
     @property
     def is_loopback(self) -> bool:
-        """Whether what is sent there does not leave the machine."""
+        """Whether the connection stays on this machine."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -66,7 +80,7 @@ class BrokerUrl:
 
 
 def parse_broker_url(text: str) -> BrokerUrl:
-    """Return the value of a URL such as `amqp://user:password@host:5672`.
+    """Return the value of a URL such as `artemis://user:password@host:61616`.
 
     Raises:
         ValueError: it is not such a URL; the message never holds the text, which may have a
@@ -81,7 +95,7 @@ def parse_broker_url(text: str) -> BrokerUrl:
     if text.strip().startswith("failover:"):
         raise ValueError("write a list of URLs instead of failover:(...)")
     if not separator:
-        raise ValueError("expected scheme://host:port, such as amqp://user@broker:5672")
+        raise ValueError("expected scheme://host:port, such as artemis://user@broker:61616")
     if scheme in _OTHER_SCHEMES:
         raise ValueError(f"the scheme {scheme}:// is written {_OTHER_SCHEMES[scheme]}:// here")
     if scheme not in DEFAULT_PORTS:

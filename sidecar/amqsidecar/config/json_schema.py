@@ -5,7 +5,7 @@ from typing import Any, Final
 from amqsidecar.config.schema import Config
 
 _OURS: Final = ("title", "unit", "why")
-"""What pydantic and we write beside the words of JSON Schema."""
+"""Keys that pydantic and this module add to JSON Schema."""
 
 
 def options_schema() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def options_schema() -> dict[str, Any]:
 
 
 def _help(node: dict[str, Any]) -> str:
-    """Return what operators read: the help, the unit, and why the default is what it is."""
+    """Return the description for operators: help, unit, and the reason of the default."""
     words = [node.get("description", "")]
     if node.get("unit"):
         words.append(f"In {node['unit']}.")

@@ -22,7 +22,7 @@ _SERVICE_VARIABLE: Final = re.compile(
 )
 
 _NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CONFIG", "AMQSIDECAR_CRASH_POINT"})
-"""Variables of ours that set no option: see `cli.options` and `engine.crash_points`."""
+"""Environment variables of amqsidecar that set no option: see `cli.options`."""
 
 _FREE_FORM: Final = ("policy.rules", "policy.gates")
 """Options whose content isn't described by the schema."""
@@ -109,17 +109,22 @@ def check_start(config: Config, awaited: Collection[str] = ()) -> list[Problem]:
     return problems
 
 
+def has_amqp() -> bool:
+    """Return whether the library of AMQP is installed."""
+    return find_spec("proton") is not None
+
+
 def check_wire(config: Config) -> list[Problem]:
     """Return that `broker.url` asks for AMQP and its library is not installed; else nothing."""
     if not any(url.scheme.startswith("amqp") for url in config.broker.url):
         return []
-    if find_spec("proton") is not None:
+    if has_amqp():
         return []
     what = (
         'broker.url: AMQP needs python-qpid-proton: pip install "amqsidecar[amqp]". It is compiled '
         "where no wheel of it is at hand, which needs a C compiler and Python's headers (Debian: "
         "apt-get install gcc libc6-dev python3-dev) but not OpenSSL's: TLS is Python's own. "
-        "`openwire://` for Classic needs nothing"
+        "`openwire://` for Classic and `artemis://` for Artemis need nothing"
     )
     return [Problem(config.origin("broker.url"), what)]
 
@@ -344,7 +349,7 @@ def _wants_text(key: str) -> bool:
 
 
 def _parse_value(text: str) -> object:
-    """Return what YAML makes of a value in the environment or on a command line."""
+    """Parse a value of the environment or the command line as YAML."""
     if re.fullmatch("[1-9][0-9]{0,17}|0", text):
         return int(text)
     # Why here: it is slow to import, and most values are texts or plain numbers.

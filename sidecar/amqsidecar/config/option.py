@@ -53,7 +53,7 @@ class Section(BaseModel):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield what is wrong between options that are right each by itself."""
+        """Yield problems of combinations of options that are each valid."""
         yield from ()
 
 

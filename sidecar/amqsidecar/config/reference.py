@@ -17,9 +17,9 @@ by `--set`:
 
 | option `broker.url` | |
 |---|---|
-| file | `broker:` and below it `  url: amqp://broker` |
-| environment | `{ENVIRONMENT_PREFIX}BROKER__URL=amqp://broker` |
-| command line | `--set broker.url=amqp://broker` |
+| file | `broker:` and below it `  url: artemis://broker` |
+| environment | `{ENVIRONMENT_PREFIX}BROKER__URL=artemis://broker` |
+| command line | `--set broker.url=artemis://broker` |
 
 Lists are written in YAML everywhere: `--set 'intake.queues=[DLQ, ExpiryQueue]'`. A null in the file
 means that the option is not set. Relative paths in the file start at the file's folder. Durations

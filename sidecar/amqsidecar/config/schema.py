@@ -49,7 +49,7 @@ class Config(Section):
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield what a schedule in the broker can't do."""
+        """Yield options that a schedule in the broker does not support."""
         if self.store.url == BROKER_HELD and self.journal.path:
             yield (
                 "journal.path",

@@ -40,7 +40,7 @@ class Secret:
 
 
 def secret_in(path: Path, key: str) -> Secret:
-    """Return what a file holds, without the line end.
+    """Return the content of a file, without the line end.
 
     Raises:
         ConfigError: it can't be read or is empty.

@@ -1,4 +1,4 @@
-"""The URL of a store: checked as far as it can be without the store."""
+"""The URL of a store, with all checks that need no store."""
 
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit

@@ -9,7 +9,7 @@ from amqsidecar.errors import ConfigError, Problem
 
 
 def tls_context(options: TlsOptions) -> ssl.SSLContext:
-    """Return what these options mean, with the files as they are now.
+    """Return the TLS context of these options, with the present content of the files.
 
     Raises:
         ConfigError: a file can't be read, is not PEM, or the key is of another certificate.

@@ -1,53 +1,24 @@
 """ActiveMQ Classic as a process of the demo, out of an unpacked distribution."""
 
-import subprocess
-import sys
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from amqsidecar.demo.applications import StompAddress
-from amqsidecar.demo.maven import FetchError, tool
-from amqsidecar.demo.waiting import eventually, free_ports, is_open
+from amqsidecar.demo.broker_process import BrokerProcess, write_filled
+from amqsidecar.demo.stomp_applications import StompAddress
+from amqsidecar.demo.waiting import free_ports
 
-_START_WITHIN_S: Final = 60.0
-_STOP_WITHIN_S: Final = 15.0
-# Why: a demo wants a quick start, not throughput.
-_JVM: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAR: Final = "bin/activemq.jar"
+"""A file that each distribution has."""
 
 
-class BrokerFailed(Exception):
-    """The broker did not start; the text has the end of its log."""
-
-
-class ClassicBroker:
-    """One Classic with its own ports and data; a context manager that starts and ends it.
-
-    It ends with this process, however this process ends.
-    """
+class ClassicBroker(BrokerProcess):
+    """One Classic; see `BrokerProcess`."""
 
     def __init__(self, home: Path, folder: Path) -> None:
-        """Prepare.
-
-        Args:
-            home: the unpacked distribution; nothing is written there.
-            folder: gets configuration, data and log.
-
-        Raises:
-            FetchError: there is no ActiveMQ Classic in `home`.
-        """
-        self._jar = home / "bin" / "activemq.jar"
-        if not self._jar.is_file():
-            raise FetchError(
-                f"{home} is no unpacked ActiveMQ Classic: bin/activemq.jar is missing there; give "
-                "the folder that the distribution's zip unpacks to"
-            )
-        self._home = home
-        self._folder = folder
-        self._log = folder / "broker.log"
+        """Prepare; see `BrokerProcess`."""
+        super().__init__(home, folder, JAR, "ActiveMQ Classic")
         self._openwire, self._stomp = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -59,76 +30,22 @@ class ClassicBroker:
         """Where it listens for STOMP."""
         return StompAddress("127.0.0.1", self._stomp)
 
-    def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        text = files("amqsidecar.demo").joinpath("broker.activemq.xml").read_text(encoding="utf-8")
+    @property
+    def _ports(self) -> Sequence[int]:
+        return (self._openwire, self._stomp)
+
+    def _prepare(self) -> Sequence[str]:
         config = self._folder / "activemq.xml"
-        marks = {
-            "@OPENWIRE_PORT@": str(self._openwire),
-            "@STOMP_PORT@": str(self._stomp),
-            "@DATA@": str(self._folder / "data"),
-        }
-        for mark, value in marks.items():
-            text = text.replace(mark, value)
-        config.write_text(text, encoding="utf-8")
-        java = [
-            tool("java"),
-            *_JVM,
-            "-Djava.awt.headless=true",
+        data = self._folder / "data"
+        marks = {"@OPENWIRE_PORT@": self._openwire, "@STOMP_PORT@": self._stomp, "@DATA@": data}
+        write_filled("broker.activemq.xml", config, marks)
+        return (
             f"-Dactivemq.home={self._home}",
             f"-Dactivemq.base={self._home}",
             f"-Dactivemq.conf={self._folder}",
-            f"-Dactivemq.data={self._folder / 'data'}",
+            f"-Dactivemq.data={data}",
             "-jar",
             str(self._jar),
             "start",
             f"xbean:{config.as_uri()}",
-        ]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "amqsidecar.demo.tether", *java],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            eventually(self._is_started, within_s=_START_WITHIN_S, what="the broker listens")
-        except TimeoutError as error:
-            self.close()
-            raise BrokerFailed(f"{error}\n{self._log_tail()}") from error
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the broker."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None  # noqa: S101 - it was started so
-        process.stdin.close()
-        try:
-            process.wait(_STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _is_started(self) -> bool:
-        assert self._process is not None  # noqa: S101 - it was started before
-        code = self._process.poll()
-        if code is not None:
-            raise BrokerFailed(f"the broker ended with exit code {code}\n{self._log_tail()}")
-        return is_open(self._openwire) and is_open(self._stomp)
-
-    def _log_tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-30:])
+        )

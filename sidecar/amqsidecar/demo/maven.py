@@ -20,7 +20,9 @@ from typing import IO, Final
 from amqsidecar.errors import SidecarError
 
 CLASSIC: Final = "5.18.3"
-"""The version of ActiveMQ Classic that the demo runs."""
+"""The version of ActiveMQ Classic that the demo can run."""
+ARTEMIS: Final = "2.44.0"
+"""The version of Apache Artemis that the demo runs by default."""
 DEPENDENCY_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 ReportLine = Callable[[str], None]
@@ -34,7 +36,7 @@ _HOW_TO_GET: Final = {
     "openjdk-17-jre-headless; macOS: brew install openjdk; Windows: run this in WSL)",
     "javac": "install a JDK, version 17 or later (Debian: apt-get install openjdk-17-jdk-headless)",
     "mvn": "install Maven 3 (Debian: apt-get install maven; macOS: brew install maven), or give "
-    "an unpacked ActiveMQ Classic with --broker-home DIR, or a running one with --broker URL",
+    "an unpacked broker with --broker-home DIR, or a running one with --broker URL",
 }
 
 
@@ -57,6 +59,15 @@ def classic_home(report: ReportLine) -> Path:
         FetchError: Maven is missing or can't fetch it.
     """
     return distribution(f"org.apache.activemq:apache-activemq:{CLASSIC}:zip:bin", report)
+
+
+def artemis_home(report: ReportLine) -> Path:
+    """Return the unpacked distribution of Artemis; fetch it when it is not in the cache.
+
+    Raises:
+        FetchError: Maven is missing or can't fetch it.
+    """
+    return distribution(f"org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin", report)
 
 
 def distribution(coordinate: str, report: ReportLine) -> Path:

@@ -1,8 +1,9 @@
-"""What `amqsidecar demo` plays on: a Classic that it starts, or one that runs already."""
+"""The broker of `amqsidecar demo`: one that it starts, or one that runs already."""
 
+import secrets
 import tempfile
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,41 +11,126 @@ from typing import Final
 
 from rich.console import Console
 
-from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.demo.applications import StompAddress, StompApplications
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind
+from amqsidecar.demo import artemis_broker, classic_broker
+from amqsidecar.demo.applications import Applications
+from amqsidecar.demo.artemis_broker import ArtemisBroker
 from amqsidecar.demo.classic_broker import ClassicBroker
-from amqsidecar.demo.maven import CLASSIC, classic_home, tool
+from amqsidecar.demo.core_applications import CoreApplications
+from amqsidecar.demo.maven import ReportLine, artemis_home, classic_home, tool
+from amqsidecar.demo.running_broker import (
+    Guest,
+    RunningBroker,
+    guest_of_artemis,
+    guest_of_classic,
+)
 from amqsidecar.demo.sidecar import Sidecar
-from amqsidecar.demo.stage import Stage
-from amqsidecar.demo.story import FULL, QUICK, perform
-
-RULES: Final = "rules.activemq.xml"
-_DEAD_LETTERS: Final = "ActiveMQ.DLQ"
+from amqsidecar.demo.stage import LEFT, Stage
+from amqsidecar.demo.stomp_applications import StompApplications
+from amqsidecar.demo.story import FULL, QUICK, Script, perform
 
 
 @dataclass(frozen=True)
-class RunningBroker:
-    """A Classic that runs already, and that nobody else uses.
+class Cast:
+    """A broker that is not started yet, and the applications on it.
 
     Attributes:
-        openwire: where it listens for OpenWire, with the user.
-        stomp_port: where it listens for STOMP, on the same host.
-        password_file: holds the password; None = no password.
-        password: what is in it; None = no password.
+        options: of `broker` for the sidecar.
     """
 
-    openwire: BrokerUrl
-    stomp_port: int
-    password_file: Path | None
-    password: str | None
+    broker: AbstractContextManager[object]
+    applications: Applications
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What differs between the brokers of the demo.
+
+    Attributes:
+        name: in titles.
+        folder: what the name of its unpacked distribution begins with.
+        jar: a file that each distribution has.
+        rules: the file with the demo's rules.
+        dead_letters: the dead-letter queue.
+        home: returns the distribution in the cache; fetches it when it is missing.
+        started: returns what plays on a broker out of a distribution, in a folder.
+        guest: returns what plays on a running broker, by the sidecar's instance and all queues.
+    """
+
+    name: str
+    folder: str
+    jar: str
+    rules: str
+    dead_letters: str
+    home: Callable[[ReportLine], Path]
+    started: Callable[[Path, Path], Cast]
+    guest: Callable[[RunningBroker, str, Sequence[str]], Cast]
+
+
+def _started_artemis(home: Path, folder: Path) -> Cast:
+    broker = ArtemisBroker(home, folder)
+    return Cast(broker, CoreApplications(broker.endpoint), {"url": broker.url})
+
+
+def _started_classic(home: Path, folder: Path) -> Cast:
+    broker = ClassicBroker(home, folder)
+    return Cast(broker, StompApplications(broker.stomp), {"url": broker.url})
+
+
+def _on_artemis(running: RunningBroker, instance: str, queues: Sequence[str]) -> Cast:
+    applications = CoreApplications(running.endpoint)
+    guest = guest_of_artemis(running, applications, instance, queues)
+    return Cast(guest, applications, _options_of(running))
+
+
+def _on_classic(running: RunningBroker, instance: str, queues: Sequence[str]) -> Cast:
+    applications = StompApplications(running.stomp)
+    guest = guest_of_classic(running, applications, instance, queues)
+    return Cast(guest, applications, _options_of(running))
+
+
+PRODUCTS: Final[Mapping[BrokerKind, Product]] = {
+    BrokerKind.ARTEMIS: Product(
+        "Artemis",
+        "apache-artemis-",
+        artemis_broker.JAR,
+        "rules.broker.xml",
+        "DLQ",
+        artemis_home,
+        _started_artemis,
+        _on_artemis,
+    ),
+    BrokerKind.CLASSIC: Product(
+        "Classic",
+        "apache-activemq-",
+        classic_broker.JAR,
+        "rules.activemq.xml",
+        "ActiveMQ.DLQ",
+        classic_home,
+        _started_classic,
+        _on_classic,
+    ),
+}
+
+
+def kind_in(home: Path) -> BrokerKind | None:
+    """Return which broker is unpacked in a folder; None = neither."""
+    return next((kind for kind, one in PRODUCTS.items() if (home / one.jar).is_file()), None)
 
 
 def play(
-    running: RunningBroker | None, broker_home: Path | None, *, keeps: bool, is_quick: bool
+    kind: BrokerKind,
+    running: RunningBroker | None,
+    broker_home: Path | None,
+    *,
+    keeps: bool,
+    is_quick: bool,
 ) -> int:
     """Play the demo; return the exit code.
 
     Args:
+        kind: of the broker.
         running: play on this broker; None = start one.
         broker_home: start it out of this distribution; None = out of the cache, where it is
             fetched by Maven once.
@@ -52,53 +138,58 @@ def play(
         is_quick: fewer messages, half the time.
 
     Raises:
-        FetchError: Java or Maven is missing, the download fails, or the distribution is no Classic.
+        FetchError: Java or Maven is missing, the download fails, or the distribution is of another
+            product.
     """
     console = Console()
+    product = PRODUCTS[kind]
     if running is None:
         tool("java")
-        broker_home = broker_home or _fetched(console)
-    rules = files("amqsidecar.demo").joinpath(RULES)
+        broker_home = broker_home or _fetched(product, console)
+    script = QUICK if is_quick else FULL
+    # Why chance: its token queue is the demo's alone, so that it may be removed.
+    instance = f"demo-{secrets.token_hex(6)}"
+    rules = files("amqsidecar.demo").joinpath(product.rules)
     with tempfile.TemporaryDirectory(prefix="amqsidecar-demo-") as name, as_file(rules) as policy:
         folder = Path(name)
-        broker: AbstractContextManager[object]
-        options: Mapping[str, object]
         if running is not None:
-            broker, stomp = nullcontext(), _stomp_of(running)
-            options = _options_of(running)
-            title = f"Classic at {running.openwire.host}:{running.openwire.port}"
+            cast = product.guest(running, instance, _queues_of(script, product.dead_letters))
+            title = f"{product.name} at {running.url.host}:{running.url.port}"
         else:
             assert broker_home is not None  # noqa: S101 - fetched above
-            classic = ClassicBroker(broker_home, folder / "broker")
-            broker, stomp, options = classic, classic.stomp, {"url": classic.url}
-            title = broker_home.name.replace("apache-activemq-", "Classic ")
+            cast = product.started(broker_home, folder / "broker")
+            title = broker_home.name.replace(product.folder, f"{product.name} ")
         stage = Stage(
             title=title,
-            broker=broker,
-            applications=StompApplications(stomp),
-            sidecar=Sidecar(folder, options, _DEAD_LETTERS, policy),
-            rules=RULES,
-            dead_letter_queue=_DEAD_LETTERS,
-            groups=(QUICK if is_quick else FULL).groups(),
+            broker=cast.broker,
+            applications=cast.applications,
+            sidecar=Sidecar(folder, instance, cast.options, product.dead_letters, policy),
+            rules=product.rules,
+            dead_letter_queue=product.dead_letters,
+            groups=script.groups(),
         )
-        return perform(console, [stage], QUICK if is_quick else FULL, keeps=keeps)
+        code = perform(console, [stage], script, keeps=keeps)
+    if isinstance(cast.broker, Guest):
+        for line in cast.broker.leftovers:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return code
 
 
-def _stomp_of(running: RunningBroker) -> StompAddress:
-    url = running.openwire
-    return StompAddress(url.host, running.stomp_port, url.user, running.password)
+def _queues_of(script: Script, dead_letters: str) -> tuple[str, ...]:
+    final = f"{dead_letters}{FINAL_SUFFIX}"
+    return (*(one.queue for one in script.groups()), LEFT, dead_letters, final)
 
 
 def _options_of(running: RunningBroker) -> Mapping[str, object]:
-    options: dict[str, object] = {"url": str(running.openwire)}
+    options: dict[str, object] = {"url": str(running.url)}
     if running.password_file is not None:
         options["password_file"] = str(running.password_file.absolute())
     return options
 
 
-def _fetched(console: Console) -> Path:
+def _fetched(product: Product, console: Console) -> Path:
     """Return the distribution out of the cache; show how far its download is."""
     if not console.is_terminal:
-        return classic_home(lambda line: console.print(line, soft_wrap=True, highlight=False))
-    with console.status(f"ActiveMQ Classic {CLASSIC}") as status:
-        return classic_home(status.update)
+        return product.home(lambda line: console.print(line, soft_wrap=True, highlight=False))
+    with console.status(product.name) as status:
+        return product.home(status.update)

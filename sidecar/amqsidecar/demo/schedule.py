@@ -9,11 +9,12 @@ from threading import Lock
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import StoreError
 from amqsidecar.model.event import Discarded, Received, Resent
-from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.schedule import Schedule
+from amqsidecar.stores.open import open_file
 
 
-class Schedule:
+class DemoSchedule:
     """Reads the store of one sidecar; never writes. Any thread may call."""
 
     def __init__(self, path: Path) -> None:
@@ -23,9 +24,10 @@ class Schedule:
         self._lock = Lock()
 
     def rows(self) -> list[RowView]:
-        """Return what waits now."""
+        """Return what the sidecar still has to do something with; without exhausted messages."""
         with self._opened() as store:
-            return [] if store is None else store.list_rows(RowFilter(), 10_000)
+            rows = [] if store is None else store.list_rows(RowFilter(), 10_000)
+        return [one for one in rows if one.state is not RowState.EXHAUSTED]
 
     def discarded(self) -> frozenset[str]:
         """Return the JMSMessageIDs of which the history says that a rule discarded them."""
@@ -56,16 +58,15 @@ class Schedule:
         return None
 
     @contextmanager
-    def _opened(self) -> Iterator[SqliteStore | None]:
+    def _opened(self) -> Iterator[Schedule | None]:
         """Open the store; None = it is not there yet."""
-        store = SqliteStore(self._path, clock=SystemClock(), read_only=True)
         try:
-            store.open()
+            schedule = open_file(self._path, SystemClock(), read_only=True)
         except StoreError:
             yield None
             return
-        with closing(store):
-            yield store
+        with closing(schedule):
+            yield schedule
 
     def _redelivery_ids(self) -> set[str]:
         with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:

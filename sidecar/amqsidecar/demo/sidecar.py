@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from amqsidecar.demo.waiting import eventually, free_ports
+from amqsidecar.demo.waiting import eventually, free_ports, wait_or_kill
 
 _COMMAND: Final = (sys.executable, "-m", "amqsidecar")
 _READY_WITHIN_S: Final = 60.0
@@ -23,12 +23,18 @@ class Sidecar:
     """One `amqsidecar run` with its configuration, store and log in a folder."""
 
     def __init__(
-        self, folder: Path, broker: Mapping[str, object], intake_queue: str, policy: Path
+        self,
+        folder: Path,
+        instance: str,
+        broker: Mapping[str, object],
+        intake_queue: str,
+        policy: Path,
     ) -> None:
         """Write the configuration; nothing runs yet.
 
         Args:
             folder: exists.
+            instance: its name at the broker, nobody else's.
             broker: the options of `broker`.
             intake_queue: the dead-letter queue that it reads.
             policy: the rules.
@@ -40,8 +46,7 @@ class Sidecar:
         self.console = f"http://{listen}/"
         options = {
             "broker": broker,
-            # Why: a demo before this one may have left its token on a broker that goes on.
-            "store": {"url": f"sqlite:///{self.store}", "accept_orphans": True},
+            "store": {"url": f"sqlite:///{self.store}", "instance": instance},
             "policy": {"source": str(policy)},
             "intake": {"queues": [intake_queue]},
             "http": {"listen": listen},
@@ -98,14 +103,10 @@ class Sidecar:
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
-        try:
-            self._process.wait(_STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, _STOP_WITHIN_S)
 
     def told(self, *arguments: str) -> str:
-        """Return what another command prints about the same configuration."""
+        """Return the output of another command with the same configuration."""
         command, *rest = arguments
         done = subprocess.run(
             [*_COMMAND, command, "--config", str(self.config), *rest],

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from amqsidecar.broker import FINAL_SUFFIX
 from amqsidecar.demo.accounts import Count, count
 from amqsidecar.demo.applications import Applications, ConsumedMessage, FailingConsumer
-from amqsidecar.demo.schedule import Schedule
+from amqsidecar.demo.schedule import DemoSchedule
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.waiting import eventually
 from amqsidecar.errors import SidecarError
@@ -128,11 +129,11 @@ class Stage:
         self.groups = groups
         self.sidecar = sidecar
         self.console = sidecar.console
-        self.schedule = Schedule(sidecar.store)
+        self.schedule = DemoSchedule(sidecar.store)
         self._broker = broker
         self._applications = applications
         self._rules = rules
-        self._final_queue = f"{dead_letter_queue}.exhausted"
+        self._final_queue = f"{dead_letter_queue}{FINAL_SUFFIX}"
         self._queues = [*(group.queue for group in groups), dead_letter_queue]
         self._sidecar_words = "not started yet"
         self._is_dead = False

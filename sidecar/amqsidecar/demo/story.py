@@ -38,6 +38,7 @@ LOOK_NEXT: Final = """\
 [bold]A first redelivery on your own broker[/]
   amqsidecar init
 [bold]What would happen to a message?[/] Your rules, without a broker:
+  amqsidecar explain --set policy.source=broker.xml --address orders
   amqsidecar explain --set policy.source=activemq.xml --destination queue://orders"""
 
 
@@ -104,7 +105,7 @@ class DemoStory:
         return not is_over
 
     def stay(self) -> None:
-        """Wait until something breaks, or the process is told to end."""
+        """Wait until something breaks, or a signal ends the process."""
         self._ended.wait()
         if self._failure is not None:
             raise self._failure
@@ -219,7 +220,7 @@ def perform(console: Console, stages: Sequence[Stage], script: Script, *, keeps:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         console.print("\nInterrupted; ending the broker, its applications and the sidecar.")
         return INTERRUPTED
-    except Exception as failure:  # noqa: BLE001 - whatever it is, it is told and ends the demo
+    except Exception as failure:  # noqa: BLE001 - whatever it is, it is printed and ends the demo
         console.print(f"\nThe demo failed: {failure}", markup=False, soft_wrap=True)
         return FAILED
     finally:

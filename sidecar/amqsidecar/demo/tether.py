@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from amqsidecar.demo.waiting import wait_or_kill
+
 _GRACE_S = 10.0
 
 
@@ -26,10 +28,7 @@ def _end_with_parent(process: "subprocess.Popen[bytes]") -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     process.terminate()
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    wait_or_kill(process, _GRACE_S)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ class _Tiles:
 
 
 def _look(tile: Tile) -> tuple[str, str]:
-    """Return what a tile shows and its style."""
+    """Return the text of a tile and its style."""
     sign, style = _LOOKS[tile.fate]
     if tile.fate is not Fate.WAITING:
         return f" {sign}", style

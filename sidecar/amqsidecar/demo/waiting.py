@@ -1,6 +1,7 @@
-"""Waits for a condition, and picks free ports."""
+"""Waits for a condition or for the end of a process, and picks free ports."""
 
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -25,6 +26,15 @@ def eventually(
             raise TimeoutError(f"{what}: not within {within_s:g} s")
         time.sleep(every_s)
     return value
+
+
+def wait_or_kill(process: "subprocess.Popen[bytes]", within_s: float) -> None:
+    """Wait for the end of a process; kill it when it takes longer."""
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def free_ports(number: int) -> list[int]:

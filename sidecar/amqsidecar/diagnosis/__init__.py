@@ -1,1 +1,1 @@
-"""What `doctor` finds out about a broker before the service is run on it."""
+"""The checks of `doctor` on a broker and a configuration."""

@@ -31,7 +31,7 @@ def is_application(address: str) -> bool:
 
 
 def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
-    """Yield what may take the token out of its queue.
+    """Yield settings that may take the token out of its queue.
 
     Args:
         token_queue: its name.
@@ -56,7 +56,7 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
 def dead_letter_findings(
     settings_of: Mapping[str, Settings], intake: Sequence[IntakeQueue], origins: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with where dead letters go.
+    """Yield findings about the addresses of dead letters.
 
     Args:
         settings_of: address to merged settings; `#` stands for all that no setting names.
@@ -97,11 +97,11 @@ def dead_letter_findings(
 def _undelivered(
     addresses: Mapping[str, Settings], targets: Collection[str], origins: Collection[str]
 ) -> Iterator[Finding]:
-    lost = [
+    lost = sorted(
         name
         for name, found in addresses.items()
         if not found.get("deadLetterAddress") and _attempts(found) > 0 and name not in targets
-    ]
+    )
     for severity, names in (
         (Severity.PROBLEM, [name for name in lost if name in origins]),
         (Severity.WARNING, [name for name in lost if name not in origins]),
@@ -115,7 +115,10 @@ def _undelivered(
             subject=_listed(names),
             what=f"no dead-letter-address: the broker destroys a message after {attempts} "
             "deliveries, before the sidecar can see it",
-            mend=address_setting(names[0], "<dead-letter-address>DLQ</dead-letter-address>"),
+            mend="".join(
+                address_setting(name, "<dead-letter-address>DLQ</dead-letter-address>")
+                for name in names[:_NAMED_MAX]
+            ),
         )
 
 
@@ -169,7 +172,7 @@ def _target_findings(
 
 
 def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield what may harm dead letters that are given back often, and the element that mends it."""
+    """Yield settings that may harm dead letters that are returned often, with their mends."""
     attempts = _attempts(settings)
     if attempts > 0:
         yield (
@@ -224,7 +227,7 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
 
 
 def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield what makes a queue of an address lose messages, and the element that mends it."""
+    """Yield settings by which a queue of an address loses messages, with their mends."""
     for key, element in (
         ("expiryDelay", "expiry-delay"),
         ("maxExpiryDelay", "max-expiry-delay"),
@@ -281,7 +284,7 @@ def address_setting(match: str, inside: str) -> str:
 def effect_findings(
     effects: Mapping[str, Sequence[SideEffect]], allowed: Collection[ResendEffect]
 ) -> Iterator[Finding]:
-    """Yield what else the broker does with redeliveries, once for all addresses with that effect.
+    """Yield further effects of the broker on redeliveries, once for all addresses with the effect.
 
     Args:
         effects: by address.

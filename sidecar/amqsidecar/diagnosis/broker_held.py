@@ -50,7 +50,7 @@ def keeping_findings(
 
 
 def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Yield what address settings do to what waits.
+    """Yield effects of address settings on waiting messages.
 
     Args:
         settings_of: merged, by address; that of `WAITING_QUEUE` among them.
@@ -79,7 +79,7 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 
 def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:
-    """Yield what a difference of the clocks does to what waits.
+    """Yield effects of a clock difference on waiting messages.
 
     Args:
         ahead_ms: by how much the broker's clock is ahead of ours; negative = behind.

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.engine.resend_copies import (
+from amqsidecar.engine.judging.resend_copies import (
     composite_line,
     composite_problem,
     keeps_nothing,
@@ -23,7 +23,7 @@ from amqsidecar.policy.destination_map import describe_pattern
 
 
 def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
-    """Yield what the rules do to dead letters before the sidecar can see them.
+    """Yield effects of the rules on dead letters before the sidecar can see them.
 
     Args:
         rules: None = none were given.
@@ -113,7 +113,7 @@ def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Fin
 def interceptor_findings(
     rules: ClassicRules | None, allowed: Collection[ResendEffect]
 ) -> Iterator[Finding]:
-    """Yield what copies a redelivery that goes to its origin, and what becomes of it.
+    """Yield interceptors that copy a redelivery to its origin, with the effect.
 
     Args:
         rules: None = none were given.

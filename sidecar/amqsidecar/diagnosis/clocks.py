@@ -25,10 +25,10 @@ def difference_ms(broker_ms: int, began_ms: int, ended_ms: int) -> int:
 
 
 def clock_finding(kind: BrokerKind, ahead_ms: int) -> Finding:
-    """Return what a difference does to messages with a time to live.
+    """Return the effect of a clock difference on messages with a time to live.
 
     On Classic the sidecar writes absolute expiry times and judges them; on Artemis the time to live
-    is told in milliseconds, and the broker counts.
+    is sent in milliseconds, and the broker counts.
 
     Args:
         kind: of the broker.

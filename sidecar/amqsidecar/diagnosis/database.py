@@ -39,7 +39,7 @@ select current_setting('server_version_num')::int / 10000 as version,
 
 
 class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a database says of itself and of our rights.
+    """Facts about a database and about our permissions.
 
     Attributes:
         problem: why it can't be reached; the others count only where this is "".
@@ -47,7 +47,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         is_standby: it only follows another server.
         is_torn: what it has written can be broken after a crash of the machine.
         encoding: of texts.
-        user: as whom we are logged in.
+        user: the login.
         database: its name.
         has_schedule: the schedule's tables are there.
         may_create: whether we may make them.
@@ -71,7 +71,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at_database(url: str, password: str | None, schema: str) -> DatabaseFacts:
-    """Return what a database says; changes nothing in it.
+    """Return the facts about a database; changes nothing in it.
 
     Args:
         url: of the database.
@@ -109,7 +109,7 @@ def _is_near(host: str) -> bool:
 
 
 def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[Finding]:
-    """Yield what is wrong with a database.
+    """Yield findings about a database.
 
     Args:
         url: `store.url`.

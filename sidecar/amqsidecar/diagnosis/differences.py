@@ -60,6 +60,11 @@ DIFFERENCES: Mapping[str, Difference] = {
         "`JMS_AMQP_*` and `NATIVE_MESSAGE_ID` are added, `__AMQ_CID` is gone, and JMSMessageID is "
         "new to clients that do not speak AMQP: Artemis converts the message and says so.",
     ),
+    "foreign-id": Difference(
+        False,
+        "JMSMessageID is new to clients of another protocol than the producer's: Artemis makes one "
+        "for each message that it converts for them.",
+    ),
     "no-id": Difference(
         True,
         "JMSMessageID is gone: STOMP can't give one (OpenWire consumers see one that Artemis makes "

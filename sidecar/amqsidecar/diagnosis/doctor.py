@@ -45,7 +45,11 @@ from amqsidecar.diagnosis.judging import (
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, read_refusal
 from amqsidecar.diagnosis.rights import management_attempt, permission_findings
 from amqsidecar.diagnosis.rights_trial import RightsTrial
-from amqsidecar.diagnosis.schedule import foreign_token_findings, schedule_findings
+from amqsidecar.diagnosis.schedule import (
+    foreign_token_findings,
+    schedule_findings,
+    shared_rules_findings,
+)
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
@@ -93,7 +97,7 @@ class Doctor:
         self._rights = RightsTrial(settings.final_suffix)
         self._found_of_sources: list[Finding] = []
         self._kind = BrokerKind.CLASSIC
-        self._encoding = ""
+        self._encodings: tuple[str, ...] = ()
         self._settings_of: dict[str, Mapping[str, Any]] = {}
         self._may_ask = True
         self._may_send = True
@@ -123,6 +127,8 @@ class Doctor:
             self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what)
         except BrokerRefused as refused:
             self._refuse_log_in(refused)
+        if is_open and self._may_send and self._kind is BrokerKind.ARTEMIS:
+            self._look_at_disk_again()
         settings, rights = self._settings, self._rights
         self._found += policy_findings(settings.rules, is_layout_known=self._is_layout_known)
         self._found += (*rights.found, *self._found_of_sources)
@@ -130,7 +136,8 @@ class Doctor:
             self._kind, settings.user, rights.attempts, lambda name: rights.roles.get(name, ())
         )
         if not settings.is_broker_held:
-            self._found += schedule_findings(settings.store_url, settings.schedule, self._encoding)
+            self._found += schedule_findings(settings.store_url, settings.schedule, self._encodings)
+            self._found += shared_rules_findings(settings.schedule, settings.rules_digest)
         return in_order(self._found)
 
     def _find(
@@ -171,10 +178,15 @@ class Doctor:
     def _look(self, link: ExaminedSession) -> None:
         settings = self._settings
         self._kind = link.description.kind
-        self._encoding = link.description.encoding
+        self._encodings = link.description.encodings
         self._found += version_finding(link.description, settings.place, settings.expected_kind)
         self._found += wire_findings(
-            self._kind, settings.scheme, settings.place, settings.allowed_losses
+            self._kind,
+            settings.scheme,
+            settings.place,
+            self._encodings,
+            settings.allowed_losses,
+            has_amqp=settings.has_amqp,
         )
         trials = link.trials()
         self._judge_disk(trials)
@@ -240,6 +252,20 @@ class Doctor:
         if tells is not None and (disk := tells.disk()) is not None:
             self._found += disk_findings(disk)
             self._may_send = not disk.is_full
+
+    def _look_at_disk_again(self) -> None:
+        """Drop all findings of the broker if its disk became full during the examination.
+
+        Why: over STOMP, what such a broker answers to a send reads as a missing permission.
+        """
+        before, self._found = self._found, []
+        with suppress(BrokerRefused, LinkLost), self._looking() as link:
+            self._judge_disk(link.trials())
+        if self._may_send:
+            self._found = before
+        else:
+            self._rights = RightsTrial(self._settings.final_suffix)
+            self._found_of_sources = []
 
     def _note_management(self, link: ExaminedSession, trials: Trials) -> None:
         if (asked := link.features.settings) is None:
@@ -314,7 +340,10 @@ class Doctor:
             self._find(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused))
             return
         self._found += foreign_token_findings(
-            tokens, settings.schedule, accepts_orphans=settings.accepts_orphans
+            tokens,
+            settings.schedule,
+            accepts_orphans=settings.accepts_orphans,
+            rules_digest=settings.rules_digest,
         )
 
     def _judge_effects(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
@@ -392,7 +421,7 @@ class Doctor:
     def _count_exhausted(
         self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
     ) -> None:
-        """Tell what waits for a person, also what no schedule knows, where we may look."""
+        """Report messages that wait for a person, and unknown ones where browsing is permitted."""
         settings, held = self._settings, dict[Destination, int]()
         known = settings.schedule.exhausted
         names = dict.fromkeys([*finals, *(parse_destination(one.queue) for one in known)])

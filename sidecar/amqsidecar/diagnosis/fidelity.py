@@ -30,6 +30,7 @@ BROKERS: Mapping[str, tuple[BrokerKind, str]] = {
 }
 WIRES: Mapping[str, str] = {
     "openwire": "OpenWire",
+    "artemis": "Core and AMQP (`artemis://`)",
     "amqp": "AMQP",
     "amqp-jms": "AMQP, `transport.transformer=jms`",
     "stomp": "STOMP",
@@ -129,7 +130,7 @@ def written(rows: Iterable[FidelityRow]) -> str:
 
 
 class Summary(NamedTuple):
-    """What one wire of one broker does, over all clients.
+    """The fidelity of one wire of one broker, over all clients.
 
     Attributes:
         whole: subjects that come back as they were for every client; marks of ours aside.
@@ -147,7 +148,7 @@ class Summary(NamedTuple):
 
 
 def summarised(broker: str, wire: str, rows: Iterable[FidelityRow] | None = None) -> Summary:
-    """Return what is whole, altered and refused; empty where nothing is recorded."""
+    """Return the types that are whole, altered and refused; empty where nothing is recorded."""
     rows = [
         row
         for row in (recorded() if rows is None else rows)
@@ -244,7 +245,7 @@ def listed(subjects: Iterable[str], among: Iterable[str] = ()) -> str:
 
     Args:
         subjects: such as `body Map`.
-        among: all that there are; a group that is nearly all there is told by what it lacks.
+        among: all that there are; a nearly complete group is described by what it lacks.
     """
     groups, whole = _grouped(subjects), _grouped(among)
     words = []

@@ -48,21 +48,38 @@ are compared field by field. `make reference` prints this page from the
 _LIMITS = """
 ## Limits
 
-Over AMQP on Artemis, a refused message can lose its origin. Artemis converts messages of Core and
-OpenWire clients for AMQP readers. It can't convert an `ObjectMessage` without an object or a
-`StreamMessage` with bytes, and moves such a message to the dead-letter address of the dead-letter
-queue. With the shipped settings that is the same queue: the body stays whole, but **the broker
-overwrites the origin with the dead-letter queue**, permanently. No selector can exclude such
-messages, because selectors don't show the body or its type. Listing all messages first costs two
-thirds of the speed.
+Over `amqp://` on Artemis, the first refused message of a queue can lose its origin; over
+`artemis://` and `core://` none can, since nothing is converted
+(`tests/end_to_end/redelivery/test_core.py`). Artemis converts messages of Core and OpenWire clients
+for AMQP readers. It can't convert an `ObjectMessage` without an object or a `StreamMessage` with
+bytes, and moves such a message to the dead-letter address of the dead-letter queue. With the
+shipped settings that is the same queue: **the broker makes a copy there whose origin is the
+dead-letter queue**, and each further try makes one more. The original, which is in the queue again
+when its reader ends, is gone after a restart of the broker. No selector can exclude such messages,
+because selectors don't show the body or its type.
 
-Where the dead-letter queue has no dead-letter address, the broker would drop such a message. The
-sidecar then reads the list first, and leaves all Core and OpenWire `ObjectMessage`s and
-`StreamMessage`s in the queue, with their origin
+So the sidecar tries none in a queue that holds such a copy, or that has no dead-letter address,
+where the broker would drop them. There it reads the management's list first, at a third of the
+speed, and leaves all Core and OpenWire `ObjectMessage`s and `StreamMessage`s in the queue, with
+their origin, since a list shows no bodies. Use `artemis://`, which takes them all; `doctor` says so
+and counts those that wait
 ([broker-side.md](../guides/broker-side.md#what-to-know-before-production);
 `tests/end_to_end/fidelity/test_core_conversion.py`).
 """
 
+_ORIGINS = """
+## What else acts on a redelivery
+
+A redelivery is an ordinary send: composites, mirrors, diverts, other queues of the address and
+special queues act on it. [origins.md](../reference/origins.md) has a row for each, with its result:
+redelivered once and to its queue alone, parked, or waiting. `doctor` names those of your broker.
+
+- Artemis: three deaths at each origin, over AMQP, Core, STOMP, and Core and AMQP at once
+  (`tests/end_to_end/fidelity/test_origins_artemis.py`).
+- Classic: each origin beside the in-broker plugin, over each wire
+  (`tests/end_to_end/fidelity/test_origins_classic.py`); composites in generated configurations
+  beside the plugins (`tests/oracle/test_whole_broker.py`).
+"""
 
 _MATRIX_INTRODUCTION = """# Each field over each wire
 
@@ -84,7 +101,8 @@ def fidelity_markdown() -> str:
                 f"| {', '.join(brokers)} | {wire_name} | {_whole(found)} | {_altered(found)} "
                 f"| {left_words(found) or '-'} |"
             )
-    lines += [_LIMITS, "## Differences", "", "| | alters | what and why |", "|---|---|---|"]
+    lines += [_LIMITS + _ORIGINS, "## Differences", ""]
+    lines += ["| | alters | what and why |", "|---|---|---|"]
     lines += [
         f"| {name} | {'yes' if one.alters else 'no'} | {one.sentence} |"
         for name, one in DIFFERENCES.items()

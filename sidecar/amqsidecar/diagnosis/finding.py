@@ -1,4 +1,4 @@
-"""What was found out, one thing at a time."""
+"""One result of a check."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 class Check(StrEnum):
-    """What is looked at, in the order in which it is told."""
+    """What is checked, in the order of the report."""
 
     BROKER = "broker"
     PERMISSIONS = "permissions"

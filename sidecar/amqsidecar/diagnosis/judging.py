@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.engine.allowed_origins import OPTION, within
-from amqsidecar.engine.dead_letter_names import DeadLetterNames
-from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.resend_copies import no_resend_problem
+from amqsidecar.engine.judging.allowed_origins import OPTION, within
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.judging.final_destination import final_destination
+from amqsidecar.engine.judging.resend_copies import no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, final_queue
@@ -27,7 +27,7 @@ _TOLD_ELSEWHERE = ("processNonPersistent", ": expiration=", "is itself limited t
 
 
 def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[Finding]:
-    """Yield what an operator should know about the rules.
+    """Yield warnings about the rules.
 
     Args:
         rules: given ones; None = none.
@@ -154,7 +154,8 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
             check=Check.OUTCOMES,
             severity=Severity.WARNING,
             subject=place,
-            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, consumed or not",
+            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, consumed or not; "
+            "add the line, or read its counters at the web console (broker.jolokia_url)",
             mend=COUNTING_PLUGIN,
         )
     else:
@@ -175,7 +176,7 @@ def _problem(subject: str, what: str) -> Finding:
 def backlog_finding(
     source: Destination, count: int, *, holds: bool, threshold: int, is_seen: bool
 ) -> Finding:
-    """Return what a run would do with the dead letters that a queue holds.
+    """Return the decisions of a run on the present dead letters of a queue.
 
     Args:
         source: the queue.
@@ -205,7 +206,7 @@ def backlog_finding(
 def exhausted_findings(
     known: Sequence[ExhaustedTally], held: Mapping[Destination, int]
 ) -> Iterator[Finding]:
-    """Yield what waits for a person since the rules redeliver it no more.
+    """Yield findings about exhausted messages, which wait for a person.
 
     Args:
         known: where exhausted messages are, as far as the schedule knows.
@@ -239,7 +240,7 @@ def exhausted_findings(
                 mend="redelivery: {exhausted: keep}",
             )
     if not known and not any(held.values()):
-        what = "no message that is redelivered no more waits for a person, as far as is known"
+        what = "no known exhausted message waits for a person"
         yield Finding(
             check=Check.EXHAUSTED, severity=Severity.OK, subject="redelivery.exhausted", what=what
         )

@@ -86,7 +86,7 @@ MARKS: tuple[RedeliveryMark, ...] = (
         "`transaction`, `receipt` (STOMP on Artemis)",
         "the broker takes those of a copied frame for orders, and waits for a COMMIT",
         "Artemis keeps those of each SEND, also ours. An application that sends all headers back "
-        "must leave them out, or the sidecar must use `amqp://`",
+        "must leave them out, or the sidecar must use `artemis://`",
         "end_to_end/fidelity/test_forwarding.py",
     ),
     RedeliveryMark(

@@ -48,10 +48,10 @@ _ARTEMIS_TYPES = {
     "EDIT": "edit",
 }
 CREATE = ("createAddress", "createDurableQueue")
-"""What a user needs who makes queues by using them."""
+"""Permissions for creating queues by use."""
 
 STOMP_REPLIES = "amqsidecar.replies."
-"""What the answers' addresses of a STOMP link to Artemis begin with."""
+"""Prefix of the reply addresses of a STOMP link to Artemis."""
 
 _STOMP_REPLY_RIGHTS = (
     *("createAddress", "deleteAddress", "createNonDurableQueue", "deleteNonDurableQueue"),
@@ -63,7 +63,7 @@ REPLY_MATCH = "uuid.#"
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker did not let a user do.
+    """A permission that a broker refused.
 
     Attributes:
         user: as the broker names it.
@@ -81,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_refusal(words: str) -> Refusal | None:
-    """Return what a broker's words refuse; None = they are about something else.
+    """Return the permission that an error text refuses; None = it is about something else.
 
     Example:
         >>> read_refusal("User x is not authorized to read from: queue://DLQ").permission
@@ -111,7 +111,7 @@ def read_refusal(words: str) -> Refusal | None:
 
 
 def scope_of(destination: Destination) -> Destination:
-    """Return what a line should cover for a destination: itself, or all of its kind.
+    """Return the pattern of a line for a destination: itself, or all of its kind.
 
     Token queues are named after instances, advisories after everything, reply queues by chance.
     """
@@ -172,7 +172,7 @@ def artemis_line(
         match: of the setting.
         role: who gets the permissions.
         permissions: types, such as `consume`.
-        today: what `getRolesAsJSON` tells of the address; () = not known.
+        today: the answer of `getRolesAsJSON` for the address; () = not known.
     """
     wanted = set(permissions)
     types = [*dict.fromkeys(_ARTEMIS_TYPES.values())]

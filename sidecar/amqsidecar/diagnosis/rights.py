@@ -49,7 +49,7 @@ RolesOf = Callable[[str], Sequence[Mapping[str, Any]]]
 def permission_findings(
     kind: BrokerKind, user: str, attempts: Sequence[Attempt], roles: RolesOf = lambda _: ()
 ) -> tuple[Finding, ...]:
-    """Return what the user lacks, by destination, with the lines that grant it."""
+    """Return missing permissions by destination, with the lines that grant them."""
     refused = [one for one in attempts if one.words is not None]
     found = [*_unread(refused)]
     if kind is BrokerKind.CLASSIC:
@@ -115,14 +115,14 @@ def _artemis_findings(refused: Iterable[Attempt], roles: RolesOf) -> Iterator[Fi
             mend = f"<uuid-namespace>uuid</uuid-namespace> {mend}"
             sentence += "; temporary queues get names that a setting can match by uuid-namespace"
         elif today:
-            sentence += "; the line holds what others may do today, and replaces any of its match"
+            sentence += "; the line has today's rights of others and replaces any of its match"
         else:
             sentence += "; the most specific setting acts alone: add the permissions to that one"
         yield _finding(Severity.PROBLEM, match, sentence, mend)
 
 
 def management_attempt(words: str, user: str, purpose: str) -> Attempt:
-    """Return what the refusal of a management question says.
+    """Return the finding of a refused management question.
 
     Quirk (Artemis 2.44): without `manage` the broker answers with a fault of its own, which names
     no permission.

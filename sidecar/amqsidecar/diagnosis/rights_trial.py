@@ -17,7 +17,7 @@ _TAKING = "taking dead letters"
 
 
 class RightsTrial:
-    """What was tried, and what came out.
+    """An attempt and its result.
 
     Attributes:
         attempts: all that was tried.

@@ -1,7 +1,8 @@
 """Looks at the schedule that the service would open."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -9,23 +10,24 @@ import msgspec
 from amqsidecar.broker import ForeignToken
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem
 from amqsidecar.engine.foreign_tokens import (
-    FOREIGN_SIDECAR,
     ORPHAN_MENDS,
     describe,
+    foreign_sentence,
+    has_other_rules,
     orphan_sentence,
 )
+from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
 from amqsidecar.errors import StoreError
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.schedule import ExhaustedTally, RowFilter
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.schedule import OpenSchedule, Schedule
 
 _PAGE = 1000
 _LOOKED_AT_MAX = 20_000
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the schedule holds.
+    """The content of the schedule.
 
     Attributes:
         total: rows; 0 also where there is no schedule yet.
@@ -37,6 +39,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
         problem: why it can't be opened; "" = it can, or there is none yet.
         place: what is to be said of the database that it is in.
         exhausted: where exhausted messages are, as far as it knows.
+        rules: digest of the rules by sidecar at work on it.
     """
 
     total: int = 0
@@ -48,42 +51,46 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     place: tuple[Finding, ...] = ()
     exhausted: tuple[ExhaustedTally, ...] = ()
+    rules: Mapping[str, str] = {}
 
 
-def look_at_schedule(store: Store) -> ScheduleFacts:
-    """Return what a store holds that is opened for reading only.
+def look_at_schedule(open_schedule: OpenSchedule) -> ScheduleFacts:
+    """Return the content of a schedule, opened for reading only.
 
     Source: the engine sends rows of its link's own encoding only.
     """
     try:
-        state = store.open()
-        shared = store.instances() if isinstance(store, SharedStore) else ()
-        tallies = store.tallies()
-        encodings: dict[str, int] = {}
-        after = looked_at = 0
-        while looked_at < _LOOKED_AT_MAX:
-            rows = store.list_rows(RowFilter(), _PAGE, after)
-            for row in rows:
-                encodings[row.encoding] = encodings.get(row.encoding, 0) + 1
-            looked_at += len(rows)
-            if len(rows) < _PAGE:
-                break
-            after = rows[-1].id
-        return ScheduleFacts(
-            total=sum(tally.count for tally in tallies),
-            destinations=tuple(
-                dict.fromkeys(parse_destination(tally.destination) for tally in tallies)
-            ),
-            encodings=encodings,
-            seen=frozenset(store.holds()),
-            instances=frozenset((state.instance, *(one.instance for one in shared))),
-            is_new=not state.token_created and len(shared) <= 1,
-            exhausted=tuple(store.exhausted_tallies()) if isinstance(store, Ledger) else (),
-        )
+        with closing(open_schedule()) as schedule:
+            return _facts_of(schedule)
     except StoreError as error:
         return ScheduleFacts(problem=str(error))
-    finally:
-        store.close()
+
+
+def _facts_of(schedule: Schedule) -> ScheduleFacts:
+    state, shared = schedule.state(), schedule.instances()
+    tallies = schedule.tallies()
+    encodings: dict[str, int] = {}
+    after = looked_at = 0
+    while looked_at < _LOOKED_AT_MAX:
+        rows = schedule.list_rows(RowFilter(), _PAGE, after)
+        for row in rows:
+            encodings[row.encoding] = encodings.get(row.encoding, 0) + 1
+        looked_at += len(rows)
+        if len(rows) < _PAGE:
+            break
+        after = rows[-1].id
+    return ScheduleFacts(
+        total=sum(tally.count for tally in tallies),
+        destinations=tuple(
+            dict.fromkeys(parse_destination(tally.destination) for tally in tallies)
+        ),
+        encodings=encodings,
+        seen=frozenset(schedule.holds()),
+        instances=frozenset((state.instance, *(one.instance for one in shared))),
+        is_new=not state.token_created and len(shared) <= 1,
+        exhausted=tuple(schedule.exhausted_tallies()),
+        rules=rules_at_work(schedule),
+    )
 
 
 def place_problem(path: Path) -> str:
@@ -98,13 +105,15 @@ def place_problem(path: Path) -> str:
     return ""
 
 
-def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator[Finding]:
-    """Yield what is wrong with the schedule.
+def schedule_findings(
+    url: str, facts: ScheduleFacts, encodings: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield findings about the schedule.
 
     Args:
         url: `store.url`.
         facts: what it holds.
-        encoding: what the link can send; "" = the broker was not reached.
+        encodings: what the link can send; () = the broker was not reached.
     """
     yield from facts.place
     if has_problem(facts.place):
@@ -117,27 +126,40 @@ def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator
         )
         yield _finding(Severity.PROBLEM, url, facts.problem, mend)
         return
-    foreign = {name: count for name, count in facts.encodings.items() if name != encoding}
-    for name, count in foreign.items() if encoding else ():
+    foreign = {name: count for name, count in facts.encodings.items() if name not in encodings}
+    for name, count in foreign.items() if encodings else ():
         scheme = name.partition("/")[0]
         yield _finding(
             Severity.PROBLEM,
             url,
             f"{count} messages wait that were taken over {scheme}:// (as {name}); they can't be "
-            f"sent over this wire ({encoding}), and stay until a run with that one sends them",
+            f"sent over this wire ({', '.join(encodings)}), and stay until a run with that one "
+            "sends them",
             f"broker: {{url: {scheme}://…}}",
         )
     if not foreign:
         yield _finding(Severity.OK, url, f"{facts.total} messages wait")
 
 
+def shared_rules_findings(facts: ScheduleFacts, rules_digest: str) -> Iterator[Finding]:
+    """Yield that sidecars at work on the schedule decide by other rules."""
+    if what := different_rules(facts.rules, rules_digest):
+        yield _finding(Severity.WARNING, "policy", what)
+
+
 def foreign_token_findings(
-    tokens: Iterable[ForeignToken], facts: ScheduleFacts, *, accepts_orphans: bool
+    tokens: Iterable[ForeignToken],
+    facts: ScheduleFacts,
+    *,
+    accepts_orphans: bool,
+    rules_digest: str,
 ) -> Iterator[Finding]:
-    """Yield what the broker holds of schedules that are not in this store."""
+    """Yield findings about tokens of schedules that are not in this store."""
     for token in () if facts.problem else tokens:
         if token.is_held:
-            yield _finding(Severity.NOTE, describe(token), FOREIGN_SIDECAR)
+            other = has_other_rules(token, rules_digest)
+            severity = Severity.WARNING if other else Severity.NOTE
+            yield _finding(severity, describe(token), foreign_sentence(token, rules_digest))
             continue
         what = f"{orphan_sentence([token])}; {ORPHAN_MENDS}"
         severity = Severity.NOTE if accepts_orphans else Severity.WARNING

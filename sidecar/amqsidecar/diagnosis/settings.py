@@ -1,23 +1,24 @@
-"""What an examination needs to know of the configuration."""
+"""The part of the configuration that an examination uses."""
 
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, Loss
 from amqsidecar.diagnosis.schedule import ScheduleFacts
-from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 
 
 class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the configuration matters.
+    """The settings of an examination.
 
     Attributes:
         scheme: of the broker's URL.
         place: host and port.
         user: who logs in; "" = nobody.
         expected_kind: None = whichever it is.
+        has_amqp: whether the library of AMQP is installed.
         intake_queues: named by the operator; () = discover.
         rules: given ones; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name has to tell them
@@ -34,12 +35,14 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         schedule: what the store holds.
         watches_outcomes: whether a run looks what becomes of re-sends.
         accepts_orphans: whether a new store begins although tokens of others are left.
+        rules_digest: of the rules that would decide; "" = tokens of other rules are not noticed.
     """
 
     scheme: str
     place: str
     user: str = ""
     expected_kind: BrokerKind | None = None
+    has_amqp: bool = True
     intake_queues: tuple[IntakeQueue, ...] = ()
     rules: ClassicRules | ArtemisRules | None = None
     needs_names: bool = False
@@ -55,3 +58,4 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     schedule: ScheduleFacts = ScheduleFacts()
     watches_outcomes: bool = False
     accepts_orphans: bool = False
+    rules_digest: str = ""

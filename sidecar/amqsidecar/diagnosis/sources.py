@@ -85,7 +85,7 @@ class Sources:
         return names
 
     def find_intake(self, link: LookSession) -> tuple[IntakeQueue, ...]:
-        """Return what a run would read."""
+        """Return the queues that a run would read."""
         settings = self._settings
         if settings.intake_queues:
             return settings.intake_queues
@@ -114,7 +114,7 @@ class Sources:
         return found
 
     def _note_doubts(self, link: LookSession) -> None:
-        """Tell of dead-letter queues of the rules that can't be found."""
+        """Report dead-letter queues of the rules that can't be found."""
         rules = self._settings.rules
         if not isinstance(rules, ClassicRules):
             return
@@ -211,7 +211,7 @@ class Sources:
         return tuple(found)
 
     def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
-        """Tell how many of the dead letters that lie there now this wire would not take."""
+        """Report how many of the present dead letters this wire would leave."""
         total, is_told = 0, bool(intake) and self._rights.may_take
         for item in intake:
             try:

@@ -60,7 +60,7 @@ def transaction_findings(
 
 
 def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, str]:
-    """Commit one transaction, let another be rolled back; return the token that is there now.
+    """Commit one transaction, roll another back; return the token that is there now.
 
     Returns:
         Its number and "", or None and what went wrong.

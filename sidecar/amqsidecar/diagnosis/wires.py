@@ -7,23 +7,33 @@ from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 
 TESTED = {
-    BrokerKind.CLASSIC: ("5.18.3", "6.3.1"),
-    BrokerKind.ARTEMIS: ("2.44.0",),
+    BrokerKind.CLASSIC: ("5.18.3", "5.19.1", "6.3.1", "6.3.2"),
+    BrokerKind.ARTEMIS: ("2.44.0", "2.55.0", "2.57.0"),
 }
 """Versions that the sidecar's own tests run against."""
 
 _PRODUCT = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
-_BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "amqp"}
-_BEST_PORT = {BrokerKind.CLASSIC: 61616, BrokerKind.ARTEMIS: 5672}
+_BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "artemis"}
+_PORT = 61616
+_AMQP = "amqp/1.0"
+
+
+def untested_version(description: BrokerDescription) -> str | None:
+    """Return a sentence about a version that no test has run against; None = it is tested."""
+    kind, version = description.kind, description.version
+    tested = TESTED[kind]
+    if version in tested:
+        return None
+    name = f"{_PRODUCT[kind]} {version or 'of an unknown version'}"
+    return f"is {name}; tested are {', '.join(tested[:-1])} and {tested[-1]}"
 
 
 def version_finding(
     description: BrokerDescription, place: str, expected: BrokerKind | None
 ) -> Iterator[Finding]:
-    """Yield what product and version answer."""
+    """Yield a finding about product and version."""
     kind, version = description.kind, description.version
-    tested = TESTED[kind]
-    name = f"{_PRODUCT[kind]} {version or 'of an untold version'}"
+    name = f"{_PRODUCT[kind]} {version or 'of an unknown version'}"
     if expected is not None and expected is not kind:
         yield _finding(
             Check.BROKER,
@@ -32,31 +42,52 @@ def version_finding(
             f"is {name}, but broker.kind says {expected.value}",
             f"broker: {{kind: {kind.value}}}",
         )
-    elif version in tested:
-        yield _finding(Check.BROKER, Severity.OK, place, f"is {name}")
-    else:
-        what = f"is {name}; tested are {' and '.join(tested)}"
+    elif what := untested_version(description):
         yield _finding(Check.BROKER, Severity.NOTE, place, what)
+    else:
+        yield _finding(Check.BROKER, Severity.OK, place, f"is {name}")
 
 
 def wire_findings(
-    kind: BrokerKind, scheme: str, place: str, allowed: Collection[Loss] = ()
+    kind: BrokerKind,
+    scheme: str,
+    place: str,
+    encodings: Collection[str],
+    allowed: Collection[Loss] = (),
+    *,
+    has_amqp: bool = True,
 ) -> Iterator[Finding]:
-    """Yield what this wire can't carry, and which one can.
+    """Yield findings about limits of this wire, and the wire without them.
 
     Args:
         kind: of the broker.
         scheme: of its URL.
         place: host and port.
+        encodings: that the link can send.
         allowed: what messages may lose by the operator's own word.
+        has_amqp: whether the library of AMQP is installed.
     """
     wire = _wire(scheme)
     best = _BEST[kind]
-    if wire == best:
+    if wire == "artemis" and _AMQP not in encodings:
+        yield _core_alone(scheme, place, has_amqp=has_amqp)
+    elif wire == "core":
+        what = (
+            "core:// carries every message whole, but those of AMQP clients: they are not taken, "
+            "since the broker would convert them"
+        )
+        yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+    elif wire == best:
         what = f"{best}:// is the recommended wire for {_PRODUCT[kind]}"
         yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+    elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
+        what = (
+            "over amqp:// the broker converts what Core, OpenWire, STOMP and MQTT clients have "
+            "made, and overwrites the origin of what it can't convert; artemis:// returns each "
+            "message as it was"
+        )
+        yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, _mend(best, place))
     else:
-        host = place.rpartition(":")[0]
         yield _finding(
             Check.FIDELITY,
             Severity.WARNING,
@@ -64,12 +95,30 @@ def wire_findings(
             f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; what would be "
             f"damaged{' in another way than allowed' if allowed else ''} is not taken; {best}:// "
             "carries most",
-            f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
+            _mend(best, place),
         )
         if allowed:
             yield _allowed(scheme, allowed)
     if wire == "stomp" and kind is BrokerKind.ARTEMIS:
         yield _stomp_to_artemis(scheme)
+
+
+def _core_alone(scheme: str, place: str, *, has_amqp: bool) -> Finding:
+    why, mend = (
+        (f"{place} did not open a connection in AMQP", "acceptor: protocols=CORE,AMQP")
+        if has_amqp
+        else ("the library of AMQP is not installed", 'pip install "amqsidecar[amqp]"')
+    )
+    what = (
+        "artemis:// uses Core alone here: what AMQP clients have made stays in the dead-letter "
+        f"queues, because {why}"
+    )
+    return _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, mend)
+
+
+def _mend(wire: str, place: str) -> str:
+    """Return the line that chooses a wire, at its usual port."""
+    return f"broker: {{url: {wire}://{place.rpartition(':')[0]}:{_PORT}}}"
 
 
 def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from amqsidecar.model.destination import Destination
 
 AskStore = Callable[[], Mapping[str, int]]
-"""Returns what is left of each backlog; nobody else takes of it until the cycle is stored."""
+"""Returns the rest of each backlog, which is locked until the cycle is stored."""
 
 
 class BacklogGate:
@@ -50,7 +50,7 @@ class BacklogGate:
         self._recounts: set[str] = set()
 
     def remember(self, remaining: Mapping[str, int]) -> None:
-        """Go on from what the store knows of each source, once its last cycle is settled."""
+        """Set the rest of each source from the store, once its last cycle is settled."""
         self._remaining = dict(remaining)
 
     def meet(self, source: Destination) -> None:

@@ -1,4 +1,4 @@
-"""Which destinations can't take re-sends for now, and when to try them again."""
+"""Destinations that can't take re-sends for now, and the times of the next try."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What a schedule that the broker keeps needs in the broker, and which brokers can't keep one."""
+"""Requirements of a schedule in the broker, and the brokers that can't keep one."""
 
 from contextlib import closing
 from typing import NoReturn
@@ -23,7 +23,7 @@ NOT_KEPT = {
     BrokerKind.ARTEMIS: (
         "store.url is broker:, but over STOMP Artemis acknowledges at once and not in the "
         "transaction that sends, so that nothing keeps a message from being lost or doubled. Use a "
-        "broker.url of amqp://, or store.url sqlite:///path/of/file.db"
+        "broker.url of artemis://, or store.url sqlite:///path/of/file.db"
     ),
 }
 """Why a broker can't keep the schedule over a link that can't move."""

@@ -17,8 +17,11 @@ NAMES = (
 ACCEPTING = "accepting"
 """Sends and token are durable, nothing is accepted yet; only where that is no one transaction."""
 
-ALL_NAMES = (*NAMES, ACCEPTING)
-"""What a crash point may be called; STOMP on Artemis reaches all of them, other links `NAMES`."""
+CHANGING_WIRES = "changing_wires"
+"""The token is in its queue, on its way from one wire to the other; only over `artemis://`."""
+
+ALL_NAMES = (*NAMES, ACCEPTING, CHANGING_WIRES)
+"""The names of crash points; each link reaches `NAMES`."""
 
 JOURNAL_NAMES = (
     "segment_planned",  # the store knows what the segment holds, there is no file

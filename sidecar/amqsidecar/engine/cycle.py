@@ -24,8 +24,9 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
 from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
 from amqsidecar.engine.dispatch import Dispatch, parked
-from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.judge import Judging
+from amqsidecar.engine.encodings import EncodingTurns, InHand
+from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.judging.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.open_cycle import CycleEnd, OpenCycle, RunningAhead
 from amqsidecar.engine.recovery import Recovery
@@ -60,7 +61,7 @@ class CycleEngine:
         observe: CycleObserver,
         blockages: Blockages | None = None,
         losses: Losses | None = None,
-        gates: Gates | None = None,
+        gates: Gates = NO_GATES,
         wake_at: Callable[[int], None] | None = None,
         crash_point: CrashPoint = no_crash,
         adopts_tokens: bool = True,
@@ -82,7 +83,8 @@ class CycleEngine:
         self._cycle = 0
         self._uid = ""
         self._unwritten_end: CycleEnd | None = None
-        self._in_hand: list[Delivery] = []
+        self._in_hand = InHand()
+        self._turns = EncodingTurns(link.description.encodings)
         self._size = CycleSize(limits, self._losses.limit(limits.max_sent))
         self._refusals = Refusals()
         self._room = ENOUGH_ROOM
@@ -98,7 +100,7 @@ class CycleEngine:
             wait_s: how long to wait for the token.
 
         Returns:
-            False = somebody else holds the token, or nobody can tell yet: try again.
+            False = another process holds the token, or this is not known yet: try again.
 
         Raises:
             LinkLost: the connection is gone.
@@ -169,19 +171,18 @@ class CycleEngine:
         most = self._limits.max_taken if self._room.is_enough else _ALL_THAT_ARRIVED
         room = most - len(self._in_hand)
         if room > 0:
-            self._in_hand.extend(self._link.receive(room))
+            self._in_hand.add(self._link.receive(room))
         return self._room.is_enough and bool(self._in_hand)
 
-    def _fitting(self) -> list[Delivery]:
+    def _fitting(self, encoding: str) -> Sequence[Delivery]:
         """Return the first deliveries in hand that the store has room for, at least one."""
         left_bytes = self._room.at_once_bytes
-        count = 0
-        for delivery in self._in_hand[: self._size.max_taken]:
+        first = self._in_hand.first(encoding, self._size.max_taken)
+        for count, delivery in enumerate(first):
             left_bytes -= len(delivery.message)
             if left_bytes < 0 and count:
-                break
-            count += 1
-        return self._in_hand[:count]
+                return first[:count]
+        return first
 
     def _run_cycles(self, now_ms: int) -> bool:
         takes, send_limit = True, self._size.max_sent
@@ -222,21 +223,21 @@ class CycleEngine:
                 # Why not `send_limit` rows: those that can't go now would hide those that can.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
                 is_full = len(due) == self._limits.max_sent
+                encoding = self._choose_encoding(due, takes=takes)
                 sendable = self._dispatch.choose(
-                    tx, due, now_ms, cycle.blocked, hides_others=is_full
+                    tx, due, encoding, now_ms, cycle.blocked, hides_others=is_full
                 )
                 cycle.sent = sendable[:send_limit]
-                if self._gates is not None:
-                    cycle.sent = self._gates.choose(tx, cycle.sent, now_ms, cycle.blocked)
+                cycle.sent = self._gates.choose(tx, cycle.sent, now_ms, cycle.blocked)
                 cycle.resends = [self._resend(row) for row in cycle.sent]
                 if cycle.resends:
                     self._link.begin_sends(cycle.resends)
-                deliveries: list[Delivery] = []
+                deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
-                    deliveries = self._fitting()
+                    deliveries = self._fitting(encoding)
                     self._crash_point("gathered")
                 if is_ahead:
-                    # Why: nobody knows yet what the other cycle leaves of a backlog.
+                    # Why: the rest of a backlog is known only after the other cycle.
                     deliveries = list(takewhile(self._is_no_backlog, deliveries))
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
@@ -261,7 +262,15 @@ class CycleEngine:
             self._link.abandon_sends()
             raise
         cycle.deliveries = deliveries
-        del self._in_hand[: len(deliveries)]
+        self._in_hand.remove(deliveries)
+
+    def _choose_encoding(self, due: Sequence[DueRow], *, takes: bool) -> str:
+        """Return of which encoding a cycle is that may send what is due, and may take."""
+        if self._turns.is_only_one:
+            return self._turns.next((), 0.0)
+        in_hand = self._in_hand.encodings if takes and self._gather() else []
+        with_work = [*(row.encoding for row in due), *in_hand]
+        return self._turns.next(with_work, self._clock.monotonic_s())
 
     def _keep(self, cycle: OpenCycle) -> bool:
         """Make what was written durable; return whether there is anything to commit."""
@@ -280,7 +289,7 @@ class CycleEngine:
         return cycle.does_something
 
     def _give_back(self, cycle: OpenCycle) -> None:
-        self._in_hand[:0] = cycle.deliveries
+        self._in_hand.give_back(cycle.deliveries)
 
     def _commit(self, cycle: OpenCycle) -> OpenCycle | None:
         """Let the broker commit a cycle that the store has; return the one that was begun ahead."""
@@ -385,6 +394,7 @@ class CycleEngine:
             redelivery_count=row.redelivery_count,
             redelivery_delay_ms=row.delay_ms,
             expiration_ms=row.expiration_ms,
+            encoding=row.encoding,
         )
 
     # ------------------------------------------------------------------ how it ended
@@ -393,8 +403,7 @@ class CycleEngine:
         self._cycle = cycle.number
         self._unwritten_end = CycleEnd(cycle.number, is_committed=True)
         self._backlog.commit()
-        if self._gates is not None:
-            self._gates.observe(cycle.events, cycle.sent, self._clock.now_ms())
+        self._gates.observe(cycle.events, cycle.sent, self._clock.now_ms())
         if len(self._blockages) or len(self._refusals):
             for row in cycle.sent:
                 self._blockages.clear(row.destination)

@@ -1,4 +1,4 @@
-"""What engines tell of their cycles: events, and statistics with them."""
+"""Reports of engines on their cycles: events and statistics."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from amqsidecar.model.schedule import DueRow, TakenRow
 
 
 class CycleStats(msgspec.Struct, frozen=True):
-    """What one committed cycle did.
+    """The results of one committed cycle.
 
     Attributes:
         taken: dead letters accepted.

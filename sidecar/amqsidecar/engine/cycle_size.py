@@ -55,7 +55,7 @@ class CycleSize:
         return takes
 
     def is_large(self, taken: int, sent: int) -> bool:
-        """Tell whether a cycle did a quarter or more of what it may."""
+        """Return whether a cycle used a quarter or more of its bound."""
         return 4 * taken >= self._limits.max_taken or 4 * sent >= self._limits.max_sent
 
     def grow_sends(self) -> None:

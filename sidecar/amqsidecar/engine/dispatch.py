@@ -1,4 +1,4 @@
-"""Which of the due rows are sent now, which wait for their destination, and which are parked."""
+"""Sorts due rows into those that are sent now, wait for their destination, or are parked."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -7,7 +7,7 @@ from itertools import islice
 from amqsidecar.broker import TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.judge import Judging
+from amqsidecar.engine.judging.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
@@ -57,6 +57,7 @@ class Dispatch:
         self,
         tx: StoreTransaction,
         due: list[DueRow],
+        encoding: str,
         now_ms: int,
         events: list[AnyEvent],
         *,
@@ -64,13 +65,19 @@ class Dispatch:
     ) -> list[DueRow]:
         """Return the rows to send now; postpone or park the others in the transaction.
 
+        Rows of another encoding of the link stay due, and go with a later cycle.
+
         Args:
             tx: what is written here counts only with the rest of the cycle.
             due: rows whose time has come; sorted anew where one may have ended a link.
+            encoding: of the cycle.
             now_ms: the time.
             events: gets what happened to the others.
             hides_others: more rows may be due than these.
         """
+        encodings = self._link.description.encodings
+        if len(encodings) > 1:
+            due = [row for row in due if row.encoding == encoding or row.encoding not in encodings]
         if self._losses.has_suspects:
             # Why last: another one shows whether the destination takes anything.
             due.sort(key=lambda row: self._losses.is_suspect(row.id))
@@ -143,11 +150,11 @@ class Dispatch:
         return is_open | set(islice(probes, PROBES_MAX))
 
     def _ask_ahead(self, due: Sequence[DueRow], names: Collection[str]) -> None:
-        encoding = self._link.description.encoding
+        encodings = self._link.description.encodings
         asked = dict.fromkeys(
             row.destination
             for row in due
-            if row.destination in names and row.encoding == encoding and not row.is_final
+            if row.destination in names and row.encoding in encodings and not row.is_final
         )
         self._link.ask_routes_ahead([parse_destination(name) for name in asked])
 
@@ -184,11 +191,12 @@ class Dispatch:
         self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
     ) -> NextTry | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
-        encoding = self._link.description.encoding
-        if row.encoding != encoding:
+        encodings = self._link.description.encodings
+        if row.encoding not in encodings:
             # Why no blockage: the destination itself takes what comes over this link.
             reason = (
-                f"it was taken as {row.encoding} and can't be sent over a link of {encoding}: run "
+                f"it was taken as {row.encoding} and can't be sent over a link of "
+                f"{', '.join(encodings)}: run "
                 f"with a broker.url of {row.encoding.partition('/')[0]}:// again until it is sent"
             )
             until_ms = now_ms + FOREIGN_WAIT_MS

@@ -1,4 +1,4 @@
-"""What tokens of schedules mean that a sidecar doesn't know, in words."""
+"""Explanations of tokens of unknown schedules."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,6 +15,25 @@ FOREIGN_SIDECAR = (
     "a sidecar with another schedule is at work beside this broker; where both read a dead-letter "
     "queue, each decides by its own rules"
 )
+
+
+DIFFERENT_RULES = (
+    "it decides by other rules than this one (the digest of its rules is {theirs}, here {ours}): "
+    "give both the same policy, or give each its own dead-letter queues (intake.queues)"
+)
+
+
+def foreign_sentence(token: ForeignToken, rules_digest: str) -> str:
+    """Return the effect of another running sidecar on one with these rules, as a sentence."""
+    if not has_other_rules(token, rules_digest):
+        return FOREIGN_SIDECAR
+    differs = DIFFERENT_RULES.format(theirs=token.rules_digest, ours=rules_digest)
+    return f"{FOREIGN_SIDECAR}; {differs}"
+
+
+def has_other_rules(token: ForeignToken, rules_digest: str) -> bool:
+    """Whether a sidecar at work is known to decide by other rules."""
+    return token.is_held and token.rules_digest not in ("", rules_digest)
 
 
 def orphans(tokens: Iterable[ForeignToken]) -> list[ForeignToken]:
@@ -36,7 +55,7 @@ def describe(token: ForeignToken) -> str:
 
 
 def orphan_sentence(tokens: Iterable[ForeignToken]) -> str:
-    """Return what orphans mean, with the queue and age of each."""
+    """Return the meaning of orphaned tokens, with the queue and age of each."""
     return (
         "the broker holds tokens of schedules that are not in this store, and no sidecar has them "
         f"in hand: {', '.join(map(describe, tokens))}; their waiting messages are not sent"

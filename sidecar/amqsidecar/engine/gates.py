@@ -1,9 +1,9 @@
-"""What is due passes gates, or waits: pace, windows, and whatever else plugins put there."""
+"""Gates that due redeliveries pass or wait at: pace, windows, and others of plugins."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from typing import Final
 
-from amqsidecar.engine.judge import LATEST_DUE_MS
+from amqsidecar.engine.judging.judge import LATEST_DUE_MS
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returned
 from amqsidecar.model.gate import DueMessage, Wait
@@ -17,12 +17,15 @@ FAULT_WAIT_MS = 60_000
 REASON_MAX = 500
 """Longer ones are cut: the reason stands beside each message."""
 
-TellWaits = Callable[[str, int], None]
-"""Told by the name of a gate how many messages it let wait."""
+ReportWaits = Callable[[str, int], None]
+"""Takes the name of a gate and the number of messages that it held back."""
+
+ReportFault = Callable[[str, Exception], None]
+"""Takes the name of a gate and what it raised when it was notified of an event."""
 
 
 GatesAt = Callable[[Destination], tuple[str, ...]]
-"""Returns what redeliveries to a destination pass when they are due, one text per gate."""
+"""Returns a text for each gate that redeliveries to a destination pass."""
 
 
 def no_gates(_destination: Destination) -> tuple[str, ...]:
@@ -31,7 +34,7 @@ def no_gates(_destination: Destination) -> tuple[str, ...]:
 
 
 def described(gates: Mapping[str, Gate]) -> GatesAt:
-    """Return what tells people of gates, which nobody else may ask meanwhile."""
+    """Return a function that describes gates; no other thread may use them meanwhile."""
 
     def gates_at(destination: Destination) -> tuple[str, ...]:
         told: list[str] = []
@@ -47,27 +50,41 @@ def described(gates: Mapping[str, Gate]) -> GatesAt:
     return gates_at if gates else no_gates
 
 
-def _tell_nobody(_name: str, _count: int) -> None:
+def _ignore_waits(_name: str, _count: int) -> None:
+    """Do nothing."""
+
+
+def _ignore_fault(_name: str, _error: Exception) -> None:
     """Do nothing."""
 
 
 class Gates:
-    """Asks gates in order; the first that lets a message wait has the word.
+    """Asks gates in order; the first one that holds a message back decides.
 
     Only redeliveries pass them: what goes to a final dead-letter queue is not held up. What a
-    person retries goes past them, and they are told.
+    person retries goes past them; they are notified of it.
     """
 
-    def __init__(self, gates: Mapping[str, Gate], tell_waits: TellWaits = _tell_nobody) -> None:
+    def __init__(
+        self,
+        gates: Mapping[str, Gate],
+        report_waits: ReportWaits = _ignore_waits,
+        report_fault: ReportFault = _ignore_fault,
+    ) -> None:
         """Make them.
 
         Args:
             gates: by the name that operators know, in the order in which they are asked.
-            tell_waits: told after each cycle.
+            report_waits: called after each cycle.
+            report_fault: called when a gate raises on a notification, once for each gate.
         """
         self._gates = gates
-        self._group_gates = [gate for gate in gates.values() if isinstance(gate, GroupGate)]
-        self._tell_waits = tell_waits
+        self._group_gates = {
+            name: gate for name, gate in gates.items() if isinstance(gate, GroupGate)
+        }
+        self._report_waits = report_waits
+        self._report_fault = report_fault
+        self._faulty: set[str] = set()
 
     def choose(
         self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
@@ -80,6 +97,8 @@ class Gates:
             now_ms: the time.
             events: gets what is news.
         """
+        if not self._gates:
+            return list(rows)
         passing: list[DueRow] = []
         waiting: dict[tuple[int, str, str], list[int]] = {}
         counts: dict[str, int] = {}
@@ -104,33 +123,34 @@ class Gates:
         for (until_ms, reason, name), ids in waiting.items():
             tx.postpone(ids, until_ms, reason, name)
         for name, count in counts.items():
-            self._tell_waits(name, count)
+            self._report_waits(name, count)
         return passing
 
     def observe(
         self, events: Sequence[AnyEvent], sent: Sequence[DueRow] = (), now_ms: int = 0
     ) -> None:
-        """Tell all gates what became true.
+        """Notify all gates of events.
 
         Args:
             events: what happened.
             sent: rows that the broker has now.
             now_ms: the time, which may be long after that of the events.
         """
+        if not self._gates:
+            return
         for event in events:
             # Why by hand: a cycle has thousands of other events.
             if isinstance(event, Resent):
-                self._tell("resent", parse_destination(event.destination), event.at_ms)
+                self._notify("resent", parse_destination(event.destination), event.at_ms)
             elif isinstance(event, Returned) and event.origin is not None:
-                self._tell("returned", parse_destination(event.origin), event.at_ms)
+                self._notify("returned", parse_destination(event.origin), event.at_ms)
         if not self._group_gates:
             return
         for row in sent:
             if row.message_group is not None and not row.is_final:
                 message = _message(row, None)
-                for gate in self._group_gates:
-                    with suppress(Exception):  # Why: as in `_tell`.
-                        gate.arrived(message, now_ms)
+                for name, gate in self._group_gates.items():
+                    self._call(name, gate.arrived, message, now_ms)
 
     def _places(self, tx: StoreTransaction, rows: Sequence[DueRow]) -> Mapping[int, GroupPlace]:
         """Return where rows stand in their groups, where a gate wants to know; asks once."""
@@ -148,7 +168,7 @@ class Gates:
     ) -> tuple[str, Wait] | None:
         message = _message(row, place)
         if row.passes_gates:
-            self._tell("passed", message, now_ms)
+            self._notify("passed", message, now_ms)
             return None
         for name, gate in self._gates.items():
             wait = _asked(name, gate.wait_of, message, now_ms)
@@ -160,11 +180,22 @@ class Gates:
                 return name, wait
         return None
 
-    def _tell(self, what: str, about: Destination | DueMessage, at_ms: int) -> None:
-        for gate in self._gates.values():
-            # Why: a stranger's gate may raise anything, and what is true stays true.
-            with suppress(Exception):
-                getattr(gate, what)(about, at_ms)
+    def _notify(self, what: str, about: Destination | DueMessage, at_ms: int) -> None:
+        for name, gate in self._gates.items():
+            self._call(name, getattr(gate, what), about, at_ms)
+
+    def _call(self, name: str, notify: Callable[..., None], *arguments: object) -> None:
+        """Notify a gate; the event has happened, whatever a stranger's gate raises."""
+        try:
+            notify(*arguments)
+        except Exception as error:  # noqa: BLE001 - a stranger's gate may raise anything
+            if name not in self._faulty:
+                self._faulty.add(name)
+                self._report_fault(name, error)
+
+
+NO_GATES: Final = Gates({})
+"""Every message passes."""
 
 
 def _message(row: DueRow, place: GroupPlace | None) -> DueMessage:

@@ -1,4 +1,4 @@
-"""Which dead-letter queues the intake reads, as far as rules and names tell."""
+"""The dead-letter queues that the intake reads, by rules and names."""
 
 from collections.abc import Iterator, Sequence
 
@@ -32,7 +32,7 @@ class IntakeNames:
 
     @property
     def queues(self) -> tuple[IntakeQueue, ...] | None:
-        """The queues that are read; None = nobody said yet."""
+        """The queues that are read; None = not known yet."""
         return self._queues
 
     def replace(self, queues: Sequence[IntakeQueue]) -> None:

@@ -1,4 +1,4 @@
-"""What was being sent when links were lost, so that the one send that ends a link is found."""
+"""Finds the send that ends a link, from the sends in progress when links were lost."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class _Share:
     """How many messages a destination gets at once.
 
     Attributes:
-        most: so many.
+        most: the number.
         grows_after: see `GROWS_AFTER`; twice as many each time that it held up a link.
         taken: how often in a row it took `most`.
     """
@@ -70,7 +70,7 @@ class Losses:
         return True
 
     def note_held_up(self, destination: str, sent: int) -> None:
-        """Take note that a link was held up by a destination, with so many sends to it.
+        """Take note that a destination held up a link, and how many messages were sent to it.
 
         Why fewer: they may be what filled it, so that it never gets room for them.
         """
@@ -107,11 +107,11 @@ class Losses:
         return bool(self._guilts)
 
     def is_careful(self, most: int) -> bool:
-        """Return whether a row has to be sent alone, or a destination gets fewer than so many."""
+        """Return whether a row has to be sent alone, or a destination gets fewer than `most`."""
         return self.has_suspects or any(share.most < most for share in self._shares.values())
 
     def is_guilty(self, row_id: int) -> bool:
-        """Return whether a row has ended so many links that it is to be parked."""
+        """Return whether a row has ended enough links to be parked."""
         return self._guilts.get(row_id, 0) >= GUILT_BEFORE_PARKING
 
     def forget(self, row_ids: Sequence[int]) -> None:

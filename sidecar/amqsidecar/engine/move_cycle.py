@@ -21,7 +21,7 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
-from amqsidecar.engine.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
@@ -47,7 +47,7 @@ class _Item:
 
 
 class _Plan:
-    """What one transaction does, and what has happened once it is committed."""
+    """The work of one transaction, and its events once it is committed."""
 
     def __init__(self) -> None:
         self.sent: list[_Item] = []
@@ -123,9 +123,12 @@ class MoveEngine:
             self._in_hand.append(_Item(delivery, _addressed(verdict)))
 
     def _choose(self) -> list[_Item]:
-        """Return what the next transaction moves; what may end the link goes alone."""
+        """Return what the next transaction moves, of one encoding; what may end the link alone."""
         chosen = self._in_hand[: 1 if self._singly else self._limit]
+        encoding = chosen[0].delivery.encoding
         for at, item in enumerate(chosen):
+            if item.delivery.encoding != encoding:
+                return chosen[:at]
             if self._losses.is_suspect(item.key) or self._ends_links(item):
                 return chosen[: max(1, at)]
         return chosen
@@ -264,6 +267,7 @@ class MoveEngine:
             redelivery_delay_ms=delay_ms,
             expiration_ms=row.expiration_ms,
             deliver_at_ms=deliver_at_ms,
+            encoding=row.encoding,
         )
 
     def _broker_ms(self, our_ms: int) -> int:
@@ -314,7 +318,7 @@ class MoveEngine:
             self._blockages.block(destination, now_ms, reason, ends_links=True)
 
     def _refuse(self, plan: _Plan, refused: SendsRefused, now_ms: int) -> None:
-        """Let what the broker refused by itself come again later; park what it refuses often."""
+        """Postpone messages that the broker refused alone; park those that it refuses often."""
         events: list[AnyEvent] = []
         before_others = refused_before_others(
             [str(resend.destination) for resend in plan.resends], refused.refusals

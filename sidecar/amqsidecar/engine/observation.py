@@ -1,4 +1,4 @@
-"""What a sidecar would do with the dead letters that it sees, where it only looks.
+"""The decisions of a sidecar that only observes.
 
 Pure, and judged by the same `Judge` and `BacklogGate` that a cycle uses. Each dead letter counts
 once, however often it is seen.
@@ -12,7 +12,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.backlog import BacklogGate
-from amqsidecar.engine.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
 
@@ -51,10 +51,10 @@ class Observed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ObservedDeaths:
-    """What was seen so far, over all links of a process.
+    """The observations so far, over all links of a process.
 
     Attributes:
-        tally: what it comes to.
+        tally: the totals.
         skipped_count: dead letters that were not judged, because more are in view than can be
             remembered.
     """
@@ -77,7 +77,7 @@ class ObservedDeaths:
         self._turn += 1
 
     def look(self, judge: Judge, found: Sequence[Delivery], now_ms: int) -> list[Observed]:
-        """Return what would become of the dead letters of one queue that were not seen before.
+        """Return the decisions on new dead letters of one queue.
 
         What is found by the end of the first look is backlog as it would be for a sidecar that
         starts now.
@@ -91,7 +91,7 @@ class ObservedDeaths:
         self._has_looked = True
 
     def hear(self, judge: Judge, heard: Iterable[Delivery], now_ms: int) -> list[Observed]:
-        """Return what would become of deaths that the broker told and that were not seen before."""
+        """Return the decisions on new deaths that the broker announced."""
         return self._judge_new(judge, heard, now_ms)
 
     def _judge_new(
@@ -127,7 +127,7 @@ class ObservedDeaths:
 
 
 def _identity(delivery: Delivery) -> bytes:
-    """Return what tells a dead letter from all others: its queue, its id, and its redeliveries."""
+    """Return the identity of a dead letter: its queue, its id, and its redeliveries."""
     provenance = delivery.provenance
     text = f"{delivery.source}\0{provenance.message_id}\0{provenance.redelivery_count}"
     identity = blake2b(text.encode(errors="surrogatepass"), digest_size=16)
@@ -139,7 +139,7 @@ def _identity(delivery: Delivery) -> bytes:
 
 
 def describe(delivery: Delivery, verdict: Judgement) -> Observed:
-    """Return a verdict in the words of a person who asks what would happen."""
+    """Return a verdict as an observer reports it."""
     received = verdict.events[0]
     assert isinstance(received, Received | Returned)  # noqa: S101 - the judge begins with it
     action, destination, rule = PARK, received.source, ""
@@ -206,7 +206,7 @@ class ObservationTally:
                 self.reasons[reason] += 1
 
     def sentence(self) -> str:
-        """Return what it comes to, for a person."""
+        """Return the totals as a sentence."""
         total = self.actions.total()
         if not total:
             return "no dead letter was seen"

@@ -1,6 +1,6 @@
 """A cycle from its begin to the broker's answer, and how it ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
@@ -50,7 +50,7 @@ class OpenCycle:
         self.started_s = started_s
         self.before = before
         self.store = ExitStack()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: Sequence[Delivery] = ()
         self.sent: list[DueRow] = []
         self.replaced: dict[int, int] = {}
         self.resends: list[Resend] = []
@@ -89,7 +89,7 @@ class RunningAhead:
 
     @contextmanager
     def committing(self, cycle: OpenCycle) -> Iterator[None]:
-        """Say which cycle the broker commits meanwhile."""
+        """Set the cycle that the broker commits meanwhile."""
         self._committing = cycle
         try:
             yield
@@ -107,12 +107,12 @@ class RunningAhead:
         return self._begun
 
     def is_begun(self, cycle: OpenCycle) -> bool:
-        """Tell whether a cycle is the one that was begun ahead."""
+        """Return whether a cycle is the one that was begun ahead."""
         return cycle is self._begun
 
     @property
     def sent(self) -> list[DueRow]:
-        """What the cycle that was begun ahead sends."""
+        """The sends of the cycle that was begun ahead."""
         return [] if self._begun is None else self._begun.sent
 
     def take(self) -> OpenCycle | None:

@@ -1,4 +1,4 @@
-"""What becomes of a message that a plan redelivers: what the plan says of it."""
+"""The verdict on a message that a plan redelivers: as the plan says."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,14 +6,14 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judge import MOST_REDELIVERIES, Judgement
+from amqsidecar.engine.judging.judge import MOST_REDELIVERIES, Judgement
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import Retried
 from amqsidecar.model.provenance import kept_message_id
 from amqsidecar.model.schedule import RowState, TakenRow
 
 
-class Errand(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True):
     """Where a planned message goes, and when."""
 
     destination: str
@@ -27,22 +27,20 @@ class PlanJudge:
     gets one more delivery, and if it dies of that, the rules say what they would have said.
     """
 
-    def __init__(self, names: IntakeNames, encoding: str, actor: str) -> None:
+    def __init__(self, names: IntakeNames, actor: str) -> None:
         """Make it.
 
         Args:
             names: of the queues that are read now.
-            encoding: of the link's messages.
             actor: the person or program that acts, for the history.
         """
         self._names = names
-        self._encoding = encoding
         self._actor = actor
-        self._errands: Mapping[str, Errand] = {}
+        self._assignments: Mapping[str, Assignment] = {}
 
-    def expect(self, errands: Mapping[str, Errand]) -> None:
+    def expect(self, assignments: Mapping[str, Assignment]) -> None:
         """From now on messages of these redelivery ids come, and no others."""
-        self._errands = errands
+        self._assignments = assignments
 
     def is_intake(self, destination: Destination) -> bool:
         """Return whether a destination is one that is read."""
@@ -61,12 +59,12 @@ class PlanJudge:
         del uid, is_backlog
         provenance = delivery.provenance
         redelivery_id = provenance.redelivery_id or ""
-        errand = self._errands[redelivery_id]
+        assignment = self._assignments[redelivery_id]
         row = TakenRow(
             id=row_id,
             state=RowState.WAITING,
-            due_at_ms=max(now_ms, errand.due_at_ms),
-            destination=errand.destination,
+            due_at_ms=max(now_ms, assignment.due_at_ms),
+            destination=assignment.destination,
             is_final=False,
             source=str(delivery.source),
             redelivery_id=redelivery_id,
@@ -77,14 +75,14 @@ class PlanJudge:
             cause=provenance.cause,
             message_id=kept_message_id(provenance.message_id),
             received_at_ms=now_ms,
-            encoding=self._encoding,
+            encoding=delivery.encoding,
             message=delivery.message,
         )
         event = Retried(
             at_ms=now_ms,
             id=row_id,
             redelivery_id=redelivery_id,
-            destination=errand.destination,
+            destination=assignment.destination,
             actor=self._actor,
         )
         return Judgement(row, (event,))

@@ -5,7 +5,7 @@ too. So whatever undoes or finishes that cycle does so with both.
 
 What becomes of it stands in that row (`model.schedule.Recall`). Where a broker can't hand over
 chosen messages, the others come with them, wait in the schedule, and go back in their order once
-nobody wants any more of their queue.
+no more messages of their queue are wanted. Their due times keep that order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judge import LONGEST_NAME, LONGEST_REDELIVERY_ID, Judgement, Judging
+from amqsidecar.engine.judging.judge import LONGEST_NAME, LONGEST_REDELIVERY_ID, Judgement, Judging
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Held, Parked
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.provenance import kept_message_id
-from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK
+from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper
 from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
 from amqsidecar.store import Store
 
@@ -49,14 +49,13 @@ class FinalQueues:
 
 
 class RecallJudge:
-    """Tells what becomes of what comes out of final queues; asks another judge about all else."""
+    """Judges messages out of final queues; asks another judge about all others."""
 
     def __init__(
         self,
         judge: Judging,
         store: Store,
         finals: FinalQueues,
-        encoding: str,
         *,
         keeps_exhausted: bool,
     ) -> None:
@@ -64,17 +63,17 @@ class RecallJudge:
 
         Args:
             judge: of dead letters.
-            store: knows what lies in final queues; asked in the transaction of the cycle.
+            store: knows the messages in final queues; asked in the transaction of the cycle.
             finals: which queues are final.
-            encoding: of the link's messages.
-            keeps_exhausted: what nobody has chosen stays in the schedule; False = it goes back.
+            keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
+                back.
         """
         self._judge = judge
         self._store = store
         self._finals = finals
-        self._encoding = encoding
         self._unchosen = Recall.NONE if keeps_exhausted else Recall.RETURN
         self._known: dict[tuple[str, str], list[RowView]] = {}
+        self._order = OrderKeeper()
 
     def is_intake(self, destination: Destination) -> bool:
         """Return whether a destination is one that the intake reads; final queues are none."""
@@ -107,10 +106,20 @@ class RecallJudge:
             redelivery_id = first_redelivery_id(uid, row_id)
         rows = self._known.get((redelivery_id, str(delivery.source)))
         if not rows:
-            return self._stranger(delivery, row_id, redelivery_id, now_ms)
+            return self._in_order(self._stranger(delivery, row_id, redelivery_id, now_ms), now_ms)
         known = rows.pop(0)
         row, events = self._chosen(delivery, row_id, known, now_ms)
-        return Judgement(row, events, known.id)
+        return self._in_order(Judgement(row, events, known.id), now_ms)
+
+    def _in_order(self, judgement: Judgement, now_ms: int) -> Judgement:
+        """Give what goes back a due time by which it keeps its place in its queue."""
+        row = judgement.row
+        if row is None or row.recall is not Recall.RETURN:
+            return judgement
+        row_id = judgement.replaces or row.id
+        due_at_ms = self._order.due_at_ms(row_id, now_ms)
+        row = msgspec.structs.replace(row, due_at_ms=due_at_ms)
+        return msgspec.structs.replace(judgement, row=row)
 
     def _chosen(
         self, delivery: Delivery, row_id: int, known: RowView, now_ms: int
@@ -132,7 +141,7 @@ class RecallJudge:
             cause_group=known.cause_group,
             message_id=known.message_id,
             received_at_ms=known.received_at_ms,
-            encoding=self._encoding,
+            encoding=delivery.encoding,
             message=delivery.message,
             final_queue=str(delivery.source),
             recall_operation=known.recall_operation,
@@ -166,7 +175,7 @@ class RecallJudge:
     def _stranger(
         self, delivery: Delivery, row_id: int, redelivery_id: str, now_ms: int
     ) -> Judgement:
-        """Return the verdict on a message of which no row knew that it lies there."""
+        """Return the verdict on a message in a final queue without a row."""
         provenance, queue = delivery.provenance, str(delivery.source)
         origin = provenance.origin
         is_lost = origin is None or len(origin.name) > LONGEST_NAME
@@ -186,7 +195,7 @@ class RecallJudge:
             cause_group=failure_cause(provenance.cause, expired=provenance.expired),
             message_id=kept_message_id(provenance.message_id),
             received_at_ms=now_ms,
-            encoding=self._encoding,
+            encoding=delivery.encoding,
             message=delivery.message,
             final_queue=queue,
             recall=self._unchosen,

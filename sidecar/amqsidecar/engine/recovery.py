@@ -1,4 +1,4 @@
-"""Who owns an instance, and how its interrupted cycle ended, as the token tells."""
+"""Reads from the token who owns an instance and how its interrupted cycle ended."""
 
 from enum import Enum, auto
 from zlib import crc32
@@ -9,12 +9,11 @@ from amqsidecar.broker import TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
 from amqsidecar.model.operation import paused
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
-from amqsidecar.store import SharedStore, Store, StoreTransaction
+from amqsidecar.store import Store, StoreTransaction
 
 TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 """Followed by the name of an instance."""
@@ -22,9 +21,9 @@ TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 _EXAMINERS = "doctor-"
 
 
-NOT_OF_ONE_TIME = "store and broker are not of one time"
+NOT_OF_ONE_TIME = "store and broker are from different points in time"
 HOLDER = f"the service: {NOT_OF_ONE_TIME}"
-"""Who holds what may have been sent since the store, or the broker, was set back."""
+"""The holder of messages that may have been sent since the store or the broker was set back."""
 
 _WAITING = RowFilter(state=RowState.WAITING)
 
@@ -35,16 +34,16 @@ def is_examiner(instance: str) -> bool:
 
 
 class TokenVerdict(Enum):
-    """What a token says about the store's last cycle."""
+    """The verdict of a token on the store's last cycle."""
 
     CLEAN = auto()  # no cycle is unfinished, and the token agrees
     COMMITTED = auto()  # the unfinished cycle happened
     ROLLED_BACK = auto()  # the unfinished cycle did not happen
-    IN_DOUBT = auto()  # the token is gone or is not ours: nobody can tell
+    IN_DOUBT = auto()  # the token is gone or foreign: the outcome is unknown
 
 
 def judge_token(state: StoreState, token: int | None) -> TokenVerdict:
-    """Return what a token says.
+    """Return the verdict of a token.
 
     Args:
         state: what the store said when it was opened.
@@ -91,7 +90,7 @@ class Recovery:
             link: must be open.
             store: says which cycle is unfinished.
             clock: of the events.
-            observe: is told of what was settled.
+            observe: called with what was settled.
             adopts_tokens: whether a store without a token takes one that it has not made.
         """
         self._link = link
@@ -102,7 +101,7 @@ class Recovery:
         self._adopts_tokens = adopts_tokens
 
     def own(self, state: StoreState, wait_s: float) -> Owned | None:
-        """Take the token and settle what it tells of; None = somebody else holds it, try again.
+        """Take the token and settle its cycle; None = another process holds it, try again.
 
         Args:
             state: what the store said when it was opened (again).
@@ -159,7 +158,7 @@ class Recovery:
         return token is not None or link.token_exists() is False, token
 
     def _leap(self, cycle: int) -> int:
-        """Return a number to go on from that no other store of this instance name comes to.
+        """Return a cycle number that no other store of this instance name can reach.
 
         Without it the next number could be that of a cycle which another store has begun and could
         not commit: that one would take our token for the proof that it was.
@@ -167,10 +166,10 @@ class Recovery:
         return cycle + 2 + crc32(self._uid.encode())
 
     def _hold_all(self, state: StoreState, now_ms: int) -> int:
-        """Hold all that waits, for store and broker are not of one time; return how many rows.
+        """Hold all that waits, for store and broker are from different times; return how many rows.
 
-        A store that was brought back has rows that were sent since; a broker that was has dead
-        letters that were taken since. Nobody but a person can tell which.
+        A restored store has rows that were sent since; a restored broker has dead letters that were
+        taken since. Only a person can tell which.
 
         Promise: what isn't held yet is held at the next start, for the token says the same until
         `_settle` is durable.
@@ -178,19 +177,17 @@ class Recovery:
         if state.unfinished is not None:
             with self._store.transaction() as tx:
                 tx.settle_in_doubt(state.unfinished.cycle)
-        if isinstance(self._store, Ledger):
-            for operation in self._store.open_operations():
-                self._store.change_operation(
-                    operation.id, lambda one: paused(one, now_ms, "service", NOT_OF_ONE_TIME)
-                )
+        for operation in self._store.open_operations():
+            self._store.change_operation(
+                operation.id, lambda one: paused(one, now_ms, "service", NOT_OF_ONE_TIME)
+            )
 
         def live_on(_matched: int, _changed: int) -> None:
             # Why: millions take minutes; a broker ends a link that says nothing, a lease runs out.
             self._link.wait(0.001)
-            if isinstance(self._store, SharedStore):
-                self._store.keep()
+            self._store.keep()
 
-        return self._store.act(_WAITING, row_changes.hold(now_ms, HOLDER), live_on)
+        return self._store.change(_WAITING, row_changes.hold(now_ms, HOLDER), live_on)
 
     def _settle(
         self,

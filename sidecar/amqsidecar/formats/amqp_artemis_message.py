@@ -6,9 +6,9 @@ where the broker does not overwrite it (`JMS_AMQP_MA_x-opt-ORIG-ADDRESS` of a Co
 becomes such an annotation), so when both are there they have to agree (`spec-artemis.md` 5).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from amqsidecar.broker import (
@@ -23,64 +23,45 @@ from amqsidecar.broker import (
 )
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.artemis_properties import (
+    ACTUAL_EXPIRIES,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
+    COMPRESSED,
+    DUPLICATE_ID,
+    ORIGIN_PREFIXES,
+    PROPERTY_CLIENT_CAUSE,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
+    TWO_ORIGINS,
+    Origin,
+    OriginReader,
+    identity_of,
+    make_origin,
+)
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.provenance import Provenance, kept_cause
 
-PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
-"""In which Artemis keeps what an OpenWire client says when it gives a message up."""
+ENCODING: Final = "amqp/1.0"
+"""Of the messages that Artemis hands over by AMQP."""
 
-PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
-"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
-
-DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
-ANYCAST: Final = 1
-MULTICAST: Final = 0
 TTL_MS_MAX: Final = 2**32 - 1
 
-BROKER_MADE_PROPERTIES: Final = ("_AMQ_OperationSucceeded", "_AMQ_NotifType")
-"""Properties of the answers and notifications of Artemis's management."""
-
-BROKER_MADE: Final = "it is an answer or a notification of the broker, not an application's message"
-
-TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
-ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
-
-# Bound: longer ones are read anew each time, so that strangers can't fill our memory with them.
+# Bound: longer sections are not cached, so that senders can't fill our memory with them.
 _REMEMBERED_SECTION_BYTES: Final = 8 * 1024
 _REMEMBERED_HEADER_BYTES: Final = 64
-# Why so short: those of Core and OpenWire clients are, and the same on each message.
+# Why so short: annotations of Core and OpenWire clients are short and always the same.
 _REMEMBERED_ANNOTATIONS_BYTES: Final = 128
 _ORIGIN_BYTES_MAX: Final = 2 * 1024
 _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
-_ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
-_ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
 # Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
 # property. A Core client that gets it back would decompress what is not compressed, and fail.
-_COMPRESSED = b"_AMQ_LARGE_COMPRESSED"
-_CORE_ENCODINGS = frozenset((_COMPRESSED.decode(), "_AMQ_LARGE_SIZE"))
+_COMPRESSED = COMPRESSED.encode()
+_CORE_ENCODINGS = frozenset((COMPRESSED, "_AMQ_LARGE_SIZE"))
 _BYTES_MESSAGE = amqp.byte(3)
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
 _CREATED: Final = 9
 _TIMESTAMP: Final = 0x83
-
-
-class Origin(NamedTuple):
-    """The queue that a dead letter left, as the broker wrote it down.
-
-    Attributes:
-        address: without `::queue`.
-        queue: None = the broker found no queue for it (`send-to-dla-on-no-route`).
-        routing_type: `ANYCAST`, `MULTICAST`, or None = the message carried none.
-    """
-
-    address: str
-    queue: str | None
-    routing_type: int | None
-
-
-OriginReader = Callable[[Origin], tuple[Destination | None, str | None]]
-"""Returns where an origin is, or the sentence why it can't be told or is wrong."""
 
 
 @lru_cache(maxsize=4096)
@@ -129,7 +110,7 @@ def is_cut(message: bytes) -> bool:
 
 
 def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
-    """Return what a dead letter tells about its past; never raises.
+    """Return what a dead letter shows about its past; never raises.
 
     Args:
         message: encoded AMQP message.
@@ -162,7 +143,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         destination, problem = read_origin(origin)
     expired = queue.expires or "x-opt-ACTUAL-EXPIRY" in annotations
     if not expired and properties:
-        expired = any(name in properties for name in _ACTUAL_EXPIRIES)
+        expired = any(name in properties for name in ACTUAL_EXPIRIES)
     redelivery_id, redelivery_count = None, 0
     section = sections.get(amqp.PROPERTIES)
     message_id = _message_id(section)
@@ -194,7 +175,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=_is_durable(sections.get(amqp.HEADER)),
-        # Why only there: nobody else asks, and it costs for each message.
+        # Why only there: only final queues need it, and it costs time for each message.
         expires_at_ms=_expires_at_ms(section) if queue.is_final else 0,
         problem=problem,
     )
@@ -212,7 +193,7 @@ def _origins(
             annotations.get("x-opt-ORIG-QUEUE", amqp.NULL),
             annotations.get("x-opt-ORIG-ROUTING-TYPE", amqp.NULL),
         )
-    for prefix in _ORIGIN_PREFIXES:
+    for prefix in ORIGIN_PREFIXES:
         address = properties.get(prefix + "ADDRESS")
         if address is not None:
             found = _parse_origin(
@@ -236,17 +217,7 @@ def _parse_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin |
 
 @lru_cache(maxsize=4096)
 def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
-    address_text = _text(address)
-    if not address_text:
-        return None
-    number = amqp.scalar(routing_type)
-    known = number if number in (ANYCAST, MULTICAST) and not isinstance(number, bool) else None
-    return Origin(
-        # Quirk (Artemis): a message sent by fully qualified name carries that name as its address.
-        address_text.split("::", 1)[0],
-        _text(queue) or None,
-        int(known) if isinstance(known, int) else None,
-    )
+    return make_origin(_text(address), _text(queue), amqp.scalar(routing_type))
 
 
 def _text(element: bytes | None) -> str | None:
@@ -307,7 +278,7 @@ def _message_id(properties: bytes | None) -> str | None:
 
 
 def _identity(message_id: str | None, items: list[bytes]) -> bytes:
-    """Return what stays through death, and is new on what another client sends.
+    """Return what survives death, and differs on what another client sends.
 
     Args:
         message_id: as text.
@@ -316,11 +287,6 @@ def _identity(message_id: str | None, items: list[bytes]) -> bytes:
     created = items[_CREATED] if len(items) > _CREATED else amqp.NULL
     created_ms = amqp.scalar(created) if created[0] == _TIMESTAMP else None
     return identity_of(message_id, created_ms if isinstance(created_ms, int) else 0)
-
-
-def identity_of(message_id: str | None, created_ms: int) -> bytes:
-    """Return the identity of an AMQP message: its id, and when it was made; 0 = it says neither."""
-    return f"{message_id}\0{created_ms}".encode(errors="surrogatepass")
 
 
 def encode_resend(resend: Resend, now_ms: int) -> bytes:
@@ -497,7 +463,7 @@ def _property_fate(key: bytes) -> int:
     name = _name.__wrapped__(key)
     if name in MARKS:
         return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK
-    if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
+    if name.startswith((*ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in ACTUAL_EXPIRIES:
         return _DEATH
     if name in _CORE_ENCODINGS:
         return _MARK

@@ -112,13 +112,13 @@ def is_native(found: DeadLetterParts, source: Destination) -> bool:
 
 
 def named_destination(found: DeadLetterParts) -> Destination | None:
-    """Return what the `to` of a message names; None = nothing."""
+    """Return the destination in the `to` of a message; None = none."""
     text = _text_at(found.properties, _TO)
     return parse_destination(text) if text and text.strip() else None
 
 
 def damage(found: DeadLetterParts, source: Destination) -> str | None:
-    """Return what a connector with `transformer=jms` would make of it; None = it comes whole.
+    """Return the damage by a connector with `transformer=jms`; None = it stays whole.
 
     Quirk (Classic): a JMS message without a body has no body on the wire either, and comes back as
     a BytesMessage. AMQP applications' messages without a body were BytesMessages from the start;
@@ -155,7 +155,7 @@ def read_provenance(
     now_ms: int,
     is_native_made: bool,
 ) -> Provenance:
-    """Return what a dead letter tells about its past, and what is known of its queue.
+    """Return the provenance of a dead letter, with what is known of its queue.
 
     Args:
         found: the message.

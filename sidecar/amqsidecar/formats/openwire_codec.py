@@ -57,6 +57,8 @@ _TWO_LONGS = Struct(">qq")
 _MAGIC = b"ActiveMQ"
 _FRAME_BYTES_MIN = 1
 _UNTOLD = bytes(9)
+# Source: sys.getsizeof of the tuple and what it holds.
+_MEMORY_OF_DISPATCH = 300
 
 
 class FrameSplitter:
@@ -188,7 +190,7 @@ _FRAME_BYTES_UNLIMITED = 2**31 - 1
 
 
 class WireFormat(NamedTuple):
-    """What the broker offered.
+    """The broker's offer.
 
     Attributes:
         version: the highest version it speaks.
@@ -204,7 +206,7 @@ class WireFormat(NamedTuple):
 
 
 def read_wire_format_info(frame: bytes) -> WireFormat:
-    """Return what the broker's first frame offers.
+    """Return the offer of the broker's first frame.
 
     Raises:
         RemoteProtocolError: it is no WireFormatInfo.
@@ -330,9 +332,14 @@ class MessageDispatch(NamedTuple):
     destination: bytes
     message: bytes | None
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the memory that it takes."""
+        return len(self.destination) + len(self.message or b"") + _MEMORY_OF_DISPATCH
+
 
 def read_dispatch(frame: bytes) -> MessageDispatch:
-    """Return what a MessageDispatch carries.
+    """Return the content of a MessageDispatch.
 
     Raises:
         RemoteProtocolError: it can't be read.

@@ -12,6 +12,7 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
 )
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
@@ -30,6 +31,7 @@ CAUSE = b"dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION = b"originalExpiration"
 ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
 CYCLE = b"amqsidecarCycle"
+_RULES_DIGEST = PROPERTY_RULES_DIGEST.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
 _REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
@@ -255,14 +257,14 @@ def _origin(field: bytes) -> Destination | str:
 
 
 def identity_of(parts: MessageParts) -> bytes:
-    """Return what no other message has: the real message id, without the broker's own number."""
+    """Return the unique id of a message: the real message id, without the broker's own number."""
     return parts.message_id[2 + len(parts.text_view) : -8]
 
 
 def read_dead_letter(
     data: bytes, source: Destination | None, now_ms: int
 ) -> tuple[Provenance, bytes | None]:
-    """Return what a marshalled dead letter tells about its past, and its message id field.
+    """Return the provenance of a marshalled dead letter, and its message id field.
 
     Never raises; the id is None where it can't be found, so that the message can't be acked.
 
@@ -356,8 +358,17 @@ def read_cycle(data: bytes) -> int | None:
     return cycle if isinstance(cycle, int) else None
 
 
+def read_rules_digest(data: bytes) -> str:
+    """Return the digest of rules that a token shows; "" = none."""
+    try:
+        found = read_properties(take_apart(data).properties, (_RULES_DIGEST,)).get(_RULES_DIGEST)
+    except UndecodableMessage:
+        return ""
+    return found if isinstance(found, str) else ""
+
+
 def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | None]:
-    """Return what an advisory tells of a message that died, and the advisory's message id field.
+    """Return the provenance of the dead message in an advisory, and the advisory's message id.
 
     Never raises. The message is as it was before it died: its destination is where it died, and
     the broker's words for why are not on it. None = it tells of no message that can be read.

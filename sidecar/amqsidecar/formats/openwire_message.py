@@ -13,6 +13,7 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
     Resend,
 )
 from amqsidecar.formats import openwire_codec as codec
@@ -165,6 +166,7 @@ class OpenWireResendEncoder:
         now_ms: int,
         number: int,
         *,
+        rules_digest: str = "",
         answer: bool = False,
     ) -> bytes:
         """Return the frame of a token: a persistent text message, so that a console can show it.
@@ -175,11 +177,15 @@ class OpenWireResendEncoder:
             transaction: the nested transaction id, or the null field.
             now_ms: its timestamp.
             number: the command id.
+            rules_digest: shown by it.
             answer: whether the broker must answer.
         """
         lasting = b"\x01" + _LONG.pack(0)
-        entry = long_entry(CYCLE.decode(), cycle)
-        body = self._text(queue, transaction, lasting, codec.NULL, now_ms, str(cycle), (entry,))
+        entries = (
+            long_entry(CYCLE.decode(), cycle),
+            string_entry(PROPERTY_RULES_DIGEST, rules_digest),
+        )
+        body = self._text(queue, transaction, lasting, codec.NULL, now_ms, str(cycle), entries)
         return codec.command(codec.TEXT_MESSAGE, number, body, answer=answer)
 
     def question(

@@ -1,4 +1,4 @@
-"""Tells a message that a sidecar re-sent from a copy that an application made of it; pure.
+"""Distinguishes a message that a sidecar re-sent from an application's copy of it; pure.
 
 Applications that forward a message copy its properties, those of the sidecar among them. So each
 re-send carries a check over what a copy does not share with it: where it was sent, and what the

@@ -25,15 +25,18 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.formats.amqp_artemis_message import (
+from amqsidecar.formats.artemis_properties import (
+    ACTUAL_EXPIRIES,
     ANYCAST,
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
     DUPLICATE_ID,
     MULTICAST,
+    ORIGIN_PREFIXES,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
     Origin,
     OriginReader,
+    make_origin,
 )
 from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, life_of, marks_of
 from amqsidecar.formats.stomp_frame import Frame, Header, first, kept, parse_kept
@@ -41,16 +44,16 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 
 _LENGTH: Final = b"content-length"
-_ORIGIN_PREFIXES = (b"_AMQ_ORIG_", b"_HQ_ORIG_")
+_ORIGIN_PREFIXES = tuple(one.encode() for one in ORIGIN_PREFIXES)
 _ANNOTATED_ORIGIN: Final = b"JMS_AMQP_MA_x-opt-ORIG-"
-_ACTUAL_EXPIRIES = frozenset((b"_AMQ_ACTUAL_EXPIRY", b"_HQ_ACTUAL_EXPIRY"))
+_ACTUAL_EXPIRIES = frozenset(one.encode() for one in ACTUAL_EXPIRIES)
 _ORIGIN_BYTES_MAX: Final = 2048
 _NUMBER_DIGITS_MAX: Final = 19
-# What a MESSAGE frame says of its way to us; of the first of each name.
+# Headers about the delivery, not the message; only the first of each name.
 _OF_THE_FRAME = frozenset(
     (b"subscription", b"message-id", b"destination", b"redelivered", b"timestamp", b"expires")
 )
-# What a SEND frame would take for an order and not for a property.
+# Headers that a SEND frame treats as commands, not as properties.
 _ORDERS = frozenset(
     (
         b"destination",
@@ -64,7 +67,7 @@ _ORDERS = frozenset(
         b"_AMQ_SCHED_DELIVERY",
         # Quirk (Artemis 2.44): as text it keeps a large message from AMQP consumers for ever.
         b"_AMQ_LARGE_SIZE",
-        # The mark of the client that made a message; ours is made by STOMP.
+        # The mark of the client that made a message; STOMP makes ours.
         b"__AMQ_CID",
         b"JMSXDeliveryCount",
     )
@@ -78,7 +81,7 @@ _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
 _REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
 _REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
-# Why none: nothing that a SEND could know stays on the message, and STOMP makes no ids.
+# Why none: nothing known at the SEND stays on the message, and STOMP has no message ids.
 _NO_IDENTITY: Final = b""
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _CAUSE = PROPERTY_CAUSE.encode()
@@ -170,7 +173,7 @@ def read_provenance(
     expires: bool,
     read_origin: OriginReader,
 ) -> Provenance:
-    """Return what a dead letter tells about its past; never raises.
+    """Return what a dead letter shows about its past; never raises.
 
     Args:
         headers: of the message, as `read_frame` leaves them.
@@ -234,11 +237,8 @@ def _origin(found: dict[bytes, bytes]) -> Origin | None:
             raise UndecodableMessage("the name of its origin is longer than any")
         types = {b"%d" % ANYCAST: ANYCAST, b"%d" % MULTICAST: MULTICAST}
         try:
-            # Quirk (Artemis): a message sent by fully qualified name has that name as its address.
-            name = address.decode().split("::", 1)[0]
-            return Origin(
-                name, queue.decode() or None, types.get(found.get(prefix + b"ROUTING_TYPE", b""))
-            )
+            routing_type = types.get(found.get(prefix + b"ROUTING_TYPE", b""))
+            return make_origin(address.decode(), queue.decode(), routing_type)
         except UnicodeDecodeError:
             raise UndecodableMessage("the name of its origin is not UTF-8") from None
     return None
@@ -249,7 +249,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def destination_headers(destination: Destination) -> list[Header]:
-    """Return the headers that say where to, so that no address changes its routing type."""
+    """Return the headers that name a destination and its routing type."""
     kind = b"ANYCAST" if destination.is_queue else b"MULTICAST"
     return [(b"destination", destination.name.encode()), (b"destination-type", kind)]
 

@@ -1,4 +1,4 @@
-"""What Classic shows of a message over STOMP, and what it makes of one that we send.
+"""Messages of Classic over STOMP, as they are received and sent.
 
 Classic writes the fields of a message as headers, then all properties as text, each over a header
 of the same name; group and property types are not shown, and of the bodies only Text (without
@@ -19,6 +19,7 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
     Loss,
     Resend,
 )
@@ -45,6 +46,7 @@ from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.provenance import Provenance, kept_cause
 
 CYCLE = b"amqsidecarCycle"
+RULES_DIGEST = PROPERTY_RULES_DIGEST.encode()
 NOT_ACKNOWLEDGEABLE = "not_acknowledgeable"
 NOT_CARRIED = "not_carried"
 
@@ -104,7 +106,7 @@ _PREFIXES = {kind: prefix for prefix, kind in _KINDS.items()}
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
-    """What one MESSAGE frame shows.
+    """The content of one MESSAGE frame.
 
     Attributes:
         headers: all of them, in order.
@@ -127,7 +129,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
 
 
 def shown(frame: Frame) -> Shown:
-    """Return what a MESSAGE frame shows."""
+    """Return the content of a MESSAGE frame."""
     headers = frame.headers()
     return Shown(
         headers=headers,
@@ -174,7 +176,7 @@ def _origin(value: bytes | None) -> Destination | str:
 def provenance(
     message: Shown, source: Destination, origin: Destination | str, now_ms: int
 ) -> Provenance:
-    """Return what a dead letter tells of its past.
+    """Return the provenance of a dead letter.
 
     Args:
         message: what its frame shows.
@@ -236,11 +238,11 @@ def _number(value: bytes | None) -> int:
 
 
 def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:
-    """Return what would get lost, a value of `Loss` or another reason; None = nothing.
+    """Return the loss, a value of `Loss` or another reason; None = nothing is lost.
 
     Property types: all properties of a STOMP-made message are strings. Of others a property counts
-    as one only if no number, boolean or null has such a text; so what is lost is never more than
-    what this tells, but a string such as "42" is left behind.
+    as one only if no number, boolean or null has such a text; so never more is lost than this
+    returns, but a string such as "42" is left behind.
 
     What the wire can't tell: OpenWire clients may give a property the name `correlation-id`,
     `reply-to`, `message-id` or `content-length`, which no JMS client does; the first two would
@@ -394,13 +396,18 @@ class StompResendEncoder:
 
     @staticmethod
     def token(
-        queue: Destination, cycle: int, transaction: bytes | None, receipt: Sequence[Header]
+        queue: Destination,
+        cycle: int,
+        transaction: bytes | None,
+        receipt: Sequence[Header],
+        rules_digest: str = "",
     ) -> bytes:
         """Return the SEND frame of a token: a persistent Text, so that a console can show it."""
         headers = [
             destination_header(queue),
             (b"persistent", b"true"),
             (CYCLE, b"%d" % cycle),
+            (RULES_DIGEST, rules_digest.encode()),
             *receipt,
         ]
         if transaction is not None:

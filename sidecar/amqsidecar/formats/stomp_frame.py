@@ -18,6 +18,8 @@ ENCODING = "stomp/1.2"
 _COMMANDS = frozenset((b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"))
 # Why a bound: what never ends its head is no STOMP, and would fill the memory.
 _HEAD_BYTES_MAX = 1 << 24
+# Bound: what many short headers take once they are read, ten times as much as on the wire.
+_HEADERS_MAX = 100_000
 OTHER_BYTES_MAX = 2**20
 """Bytes of a frame that is no MESSAGE, or comes from who has not yet let us in."""
 MESSAGE_BYTES_MAX = 101 * 2**20
@@ -29,6 +31,11 @@ _UNESCAPES = {b"\\": b"\\", b"r": b"\r", b"n": b"\n", b"c": b":"}
 
 Header = tuple[bytes, bytes]
 """Name and value, not escaped."""
+
+
+# Source: sys.getsizeof: a header is a tuple of two bytes objects, each with a head of its own.
+_MEMORY_OF_HEADER = 160
+_MEMORY_OF_FRAME = 600
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +51,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     head: bytes
     body: bytes
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the memory that it takes once its headers are read."""
+        headers = self.head.count(b"\n") * _MEMORY_OF_HEADER
+        return len(self.head) + len(self.body) + headers + _MEMORY_OF_FRAME
+
     def headers(self) -> list[Header]:
         """Return all headers in order."""
         return read_head(self.head)
@@ -55,6 +68,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     def text(self, name: bytes) -> str:
         """Return the value of a header for people to read; "" = there is none."""
         return (self.first(name) or b"").decode(errors="replace")
+
+
+def memory_bytes(headers: Sequence[Header], body: bytes) -> int:
+    """Return the memory that a message takes whose headers are read."""
+    texts = sum(len(name) + len(value) for name, value in headers)
+    return texts + len(body) + len(headers) * _MEMORY_OF_HEADER + _MEMORY_OF_FRAME
 
 
 def first(headers: Iterable[Header], name: bytes) -> bytes | None:
@@ -143,7 +162,7 @@ class FrameReader:
     Attributes:
         problem: why nothing more can be read: bytes came that are no frame, or a frame that is
             too large.
-        broken: the frame whose size caused the problem; its body is not there.
+        broken: the frame whose size, or number of headers, caused the problem; without its body.
         is_let_in: the broker has let us in, so that a MESSAGE may have `MESSAGE_BYTES_MAX`;
             all else, and before that everything, has `OTHER_BYTES_MAX` at most.
     """
@@ -200,6 +219,9 @@ class FrameReader:
         if command not in _COMMANDS:
             raise RemoteProtocolError(f"{command[:40]!r} is no STOMP command of a broker")
         head = bytes(buffer[line_end + 1 : end + 1])
+        if head.count(b"\n") > _HEADERS_MAX:
+            self.broken = Frame(command.decode(), head, b"")
+            raise RemoteProtocolError(f"a frame has more than {_HEADERS_MAX} headers")
         begin = end + 2
         length = _content_length(head)
         if length is None:

@@ -1,1 +1,1 @@
-"""What is served over HTTP."""
+"""The HTTP server: console, API, metrics and health."""

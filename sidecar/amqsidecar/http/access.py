@@ -91,7 +91,7 @@ class Signing:
         self._key = key
 
     def serializer(self, purpose: str) -> URLSafeTimedSerializer:
-        """Return what signs for one purpose; another one's signatures don't count."""
+        """Return the signing for one purpose; signatures for other purposes are invalid."""
         return URLSafeTimedSerializer(
             self._key, salt=f"amqsidecar.{purpose}", signer_kwargs={"digest_method": sha256}
         )
@@ -145,7 +145,7 @@ class Access:
         return None
 
     def csrf_token(self, caller: Caller) -> str:
-        """Return what forms and scripts of a caller send along with changes; "" = needs none."""
+        """Return the token that forms and scripts of a caller send with changes; "" = none."""
         if caller.session is None:
             return ""
         token = self._csrf.dumps(caller.session)
@@ -180,7 +180,7 @@ class Access:
             raise HttpRefused(403, what)
 
     def check_site(self, request: HTTPConnection) -> None:
-        """Check that a browser sends this from a page of ours.
+        """Check that a browser sends this from a page of the console.
 
         Raises:
             HttpRefused: it is another site's page.

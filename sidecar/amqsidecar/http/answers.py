@@ -49,7 +49,7 @@ def lead_on(url: str, status: int = 200, headers: dict[str, str] | None = None) 
     """Return a page that goes on to one of our pages at once.
 
     Why not a redirect: a browser that came by a link of another site would follow it without the
-    session, which it sends only where a page of ours leads (SameSite=Strict).
+    session, which it sends only from a page of the console (SameSite=Strict).
     """
     where = escape(url, quote=True)
     return HTMLResponse(
@@ -67,7 +67,7 @@ def login_url(request: Request) -> str:
 
 
 def own_path(text: str) -> str:
-    """Return a path of ours to go to; what leads elsewhere becomes the first page.
+    """Return a path of the console; a link to elsewhere becomes the first page.
 
     Example:
         >>> own_path("//evil.example/"), own_path("/groups?x=1")

@@ -13,14 +13,14 @@ from amqsidecar.errors import StoreError
 from amqsidecar.http.access import Access, HttpRefused
 from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
 from amqsidecar.http.guard import Guard, Show, fault
-from amqsidecar.http.store_queries import DeskBusy, NoStore, StoreQueries
+from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
 from amqsidecar.telemetry.health import HealthAnswer
 
 """Makes the answer of a refusal."""
 
 
 def make_app(
-    desk: StoreQueries,
+    queries: StoreQueries,
     access: Access,
     pages: Sequence[BaseRoute] = (),
     show_page: Show = show_refusal,
@@ -28,7 +28,7 @@ def make_app(
     """Return the application.
 
     Args:
-        desk: answers queries of the store.
+        queries: answers queries of the store.
         access: authorizes callers.
         pages: routes beside metrics and health; they get callers that the guard passed.
         show_page: makes refusals of what is no API.
@@ -51,10 +51,10 @@ def make_app(
         return show(request, fault())
 
     app = Starlette(
-        routes=[*_probes(desk), *pages],
+        routes=[*_probes(queries), *pages],
         exception_handlers={
             **dict.fromkeys(
-                (HTTPException, HttpRefused, NoStore, DeskBusy, StoreError), show_error
+                (HTTPException, HttpRefused, NoStore, StoreBusy, StoreError), show_error
             ),
             Exception: show_fault,
         },
@@ -81,18 +81,18 @@ def _refusal(request: Request, error: Exception) -> HttpRefused:
             return HttpRefused(503, str(error), Retry_After="5")
 
 
-def _probes(desk: StoreQueries) -> list[Route]:
+def _probes(queries: StoreQueries) -> list[Route]:
     """Return metrics and health, which ask no store and answer while others wait for one."""
 
     async def metrics(request: Request) -> Response:
-        body, kind = desk.render_metrics(request.headers.get("accept", ""))
+        body, kind = queries.render_metrics(request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
     async def healthz(_request: Request) -> Response:
-        return _health(desk.health.healthz())
+        return _health(queries.health.healthz())
 
     async def readyz(_request: Request) -> Response:
-        return _health(desk.health.readyz())
+        return _health(queries.health.readyz())
 
     return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
 

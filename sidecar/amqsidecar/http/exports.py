@@ -13,13 +13,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import export
 from amqsidecar.operations.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
+from amqsidecar.schedule import Schedule
 
 CSV = "text/csv"
 GROUPS_MAX = 2_000
@@ -43,22 +44,22 @@ class ExportPage(NamedTuple, Generic[Key]):
     next_after: Key | None
 
 
-ReadPage = Callable[[OpenStore, Key | None, int], ExportPage[Key]]
+ReadPage = Callable[[Schedule, Key | None, int], ExportPage[Key]]
 """A store, where to go on, and how many rows at most, to a page."""
 
 
 class Exports:
     """Makes files of lists; what is masked elsewhere is masked in them."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
         self._running = 0
 
     async def groups(self, destination: str | None, since_ms: int = 0) -> Response:
         """Return groups of failures."""
-        masked = self._desk.masking.text
+        masked = self._queries.masking.text
 
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Group]:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Group]:
             found = read_groups(
                 store, now_ms, since_ms=since_ms, destination=destination, limit=GROUPS_MAX
             )
@@ -67,7 +68,7 @@ class Exports:
                 for group in found
             ]
 
-        found = await self._desk.ask(read)
+        found = await self._queries.ask(read)
         text = export.csv_lines([export.GROUPS_HEADERS]) + export.groups_csv(found)
         name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
@@ -78,11 +79,11 @@ class Exports:
         Raises:
             HttpRefused: too many lists are streamed already.
         """
-        masking, properties_of = self._desk.masking, self._desk.tools.properties_of
+        masking, properties_of = self._queries.masking, self._queries.tools.properties_of
 
-        def read(store: OpenStore, after: RowKey | None, limit: int) -> ExportPage[RowKey]:
+        def read(store: Schedule, after: RowKey | None, limit: int) -> ExportPage[RowKey]:
             found = list_messages(
-                store, store, selection, properties_of, order=order, limit=limit, after=after
+                store, selection, properties_of, order=order, limit=limit, after=after
             )
             rows = [
                 msgspec.structs.replace(masking.row(row), cause_group=masking.text(row.cause_group))
@@ -93,15 +94,15 @@ class Exports:
         return await self._streamed("messages", export.MESSAGES_HEADERS, read)
 
     async def members(self, number: int, outcome: OutcomeKind | None) -> Response | None:
-        """Return what became of the messages of an operation; None = there is no such one.
+        """Return the outcomes of an operation's messages; None = there is no such operation.
 
         Raises:
             HttpRefused: too many lists are streamed already.
         """
-        if await self._desk.ask(lambda store, _state, _now_ms: store.operation(number)) is None:
+        if await self._queries.ask(lambda store, _state, _now_ms: store.operation(number)) is None:
             return None
 
-        def read(store: OpenStore, after: str | None, limit: int) -> ExportPage[str]:
+        def read(store: Schedule, after: str | None, limit: int) -> ExportPage[str]:
             found = store.members(number, outcome, limit, after or "")
             has_more = len(found) == limit
             last = found[-1].redelivery_id if has_more else None
@@ -147,7 +148,7 @@ class Exports:
             yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
 
     async def _page(self, read: ReadPage[Key], after: Key | None, limit: int) -> ExportPage[Key]:
-        return await self._desk.ask(partial(_ask, read, after, limit))
+        return await self._queries.ask(partial(_ask, read, after, limit))
 
 
 class _Counted(StreamingResponse):
@@ -174,7 +175,7 @@ def _ask(
     read: ReadPage[Key],
     after: Key | None,
     limit: int,
-    store: OpenStore,
+    store: Schedule,
     _state: StoreState,
     _now_ms: int,
 ) -> ExportPage[Key]:

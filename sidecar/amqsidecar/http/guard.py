@@ -31,10 +31,10 @@ MAX_LOGIN_BYTES: Final = 16_384
 """Limit for unauthenticated requests: they must cost little memory and work."""
 
 OPEN: Final = frozenset({"/metrics", "/healthz", "/readyz"})
-"""Whoever reaches us may ask these."""
+"""Open to every client."""
 
 LOGIN: Final = "/login"
-"""Whoever reaches us may come here and below, by pages of ours."""
+"""Open without authentication, with all paths below, from pages of the console."""
 
 LOGOUT: Final = "/logout"
 """Any caller may do this: logging out needs no role."""
@@ -68,7 +68,7 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 
 def fault() -> HttpRefused:
-    """Return what is said where amqsidecar itself failed."""
+    """Return the answer for a defect of amqsidecar."""
     return HttpRefused(500, "a fault of amqsidecar; its log says more")
 
 
@@ -105,7 +105,7 @@ class Guard:
         finally:
             body.close()
             answer.close()
-            _tell(request, answer.status)
+            _log_change(request, answer.status)
 
     async def _let_through(self, request: Request, body: "_Body") -> Receive:
         """Put the caller into the scope; returns what gives the application the body.
@@ -140,7 +140,7 @@ class Guard:
         return body.replay()
 
 
-def _tell(request: Request, status: int) -> None:
+def _log_change(request: Request, status: int) -> None:
     """Log what an authenticated caller has changed, or was refused to change."""
     caller = request.scope.get("amqsidecar.caller")
     if caller is not None and request.method not in SAFE_METHODS:
@@ -211,11 +211,11 @@ class _Body:
         return bytes(self._data)
 
     def replay(self) -> Receive:
-        """Return what gives the application the body that was read."""
+        """Return the body that was read, for the application."""
         return self._receive
 
     def unread(self) -> Receive:
-        """Return what gives the application the body as it comes; none of ours reads one."""
+        """Return the body as it arrives, for the application; no route here reads one."""
         return self._request.receive
 
     def close(self) -> None:

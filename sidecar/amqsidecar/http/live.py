@@ -8,9 +8,10 @@ import msgspec
 
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.store_queries import DeskBusy, OpenStore, StoreQueries
+from amqsidecar.http.store_queries import StoreBusy, StoreQueries
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import RowState, StoreState
+from amqsidecar.schedule import Schedule
 
 MAX_LISTENERS: Final = 16
 EVERY_S: Final = 2.0
@@ -22,7 +23,7 @@ _SILENCE_S: Final = 15.0
 
 
 class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes while people look.
+    """The live updates of open pages.
 
     Attributes:
         next_due_at_ms: when the next waiting message is due; null = none waits.
@@ -37,7 +38,7 @@ class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[Operation]
 
 
-def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> LiveCounters:
+def read_counters(store: Schedule, _state: StoreState, _now_ms: int) -> LiveCounters:
     """Return the counters; scans no rows."""
     counts = dict.fromkeys(RowState, 0)
     for tally in store.tallies():
@@ -55,8 +56,8 @@ def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> LiveCou
 class Live:
     """Sends changed counters to listeners; for the server's thread."""
 
-    def __init__(self, desk: StoreQueries, every_s: float = EVERY_S) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries, every_s: float = EVERY_S) -> None:
+        self._queries = queries
         self._every_s = every_s
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._poller: asyncio.Task[None] | None = None
@@ -66,7 +67,7 @@ class Live:
 
         Raises:
             HttpRefused: too many listen already.
-            NoStore, DeskBusy, StoreUnavailable: as `StoreQueries.ask`.
+            NoStore, StoreBusy, StoreUnavailable: as `StoreQueries.ask`.
         """
         if len(self._listeners) >= MAX_LISTENERS:
             raise HttpRefused(503, "too many listen already", Retry_After="30")
@@ -98,23 +99,23 @@ class Live:
                 await asyncio.sleep(self._every_s)
                 try:
                     told = await self._read()
-                except (StoreError, DeskBusy):
+                except (StoreError, StoreBusy):
                     continue
                 if told != last:
                     last = told
-                    self._tell(told)
+                    self._publish(told)
         finally:
             self._poller = None
 
-    def _tell(self, told: bytes) -> None:
+    def _publish(self, told: bytes) -> None:
         for listener in self._listeners:
-            # Who is slow misses what is out of date by now.
+            # A slow listener misses what is out of date by now.
             if listener.full():
                 listener.get_nowait()
             listener.put_nowait(told)
 
     async def _read(self) -> bytes:
-        counters = await self._desk.ask(read_counters)
+        counters = await self._queries.ask(read_counters)
         return b"event: counters\ndata: " + msgspec.json.encode(counters) + b"\n\n"
 
 

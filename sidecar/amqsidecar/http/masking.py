@@ -1,4 +1,4 @@
-"""What of messages is shown to whom, and with what blacked out."""
+"""Decides what each role sees of messages, and what is blacked out."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,9 +1,9 @@
 """The HTTP server: uvicorn in a thread of its own, which strangers can't keep busy.
 
 Connections are few; one whose request does not arrive, or whose answer is not read, is cut off
-after a while, and at once where somebody else needs its place. Where all places are taken, metrics
-and health are still answered, on places of their own. How long an answer may take is not bounded
-here: a stream of events has no end.
+after a while, and at once if another client needs its place. When all places are taken, metrics and
+health are still answered, on places of their own. The duration of an answer is not bounded here: a
+stream of events has no end.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # Why: whom to believe is decided where access is (`access.py`).
+                # Why: `access.py` decides which proxies to trust.
                 proxy_headers=False,
                 timeout_keep_alive=min(_KEEP_ALIVE_S, max(1, int(timeout_s))),
                 timeout_graceful_shutdown=1,
@@ -170,7 +170,7 @@ class _BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Why: else what nobody reads waits here unnoticed, until it is 64 KiB.
+        # Why: otherwise up to 64 KiB that the client does not read wait here unnoticed.
         transport.set_write_buffer_limits(high=0)
         self.is_for_probes = not self._find_place()
         self._arriving = self._cut_later()

@@ -13,6 +13,7 @@ PATH: Final = "/static/"
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "png": "image/png",

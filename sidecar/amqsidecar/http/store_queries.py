@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -18,7 +18,6 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.http.access import Role
 from amqsidecar.http.masking import Masking
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.active_rules import Policies
@@ -33,7 +32,7 @@ from amqsidecar.operations.message import (
 )
 from amqsidecar.operations.select import PropertyReader
 from amqsidecar.operations.status import SidecarStatus
-from amqsidecar.store import Store
+from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.health import Health
 
 THREADS: Final = 3
@@ -48,11 +47,7 @@ RenderMetrics = Callable[[str], tuple[bytes, str]]
 """The `Accept` header to the body and its content type."""
 
 
-class OpenStore(Store, Ledger, Protocol):
-    """A schedule of our own, with what operators ask of it."""
-
-
-StoreQuery = Callable[[OpenStore, StoreState, int], AnswerT]
+StoreQuery = Callable[[Schedule, StoreState, int], AnswerT]
 """Asked with an open store, what it said when it was opened, and the time in milliseconds."""
 
 
@@ -60,23 +55,22 @@ class NoStore(SidecarError):
     """There is no schedule to ask: the broker keeps it, or the sidecar only observes."""
 
 
-class DeskBusy(SidecarError):
+class StoreBusy(SidecarError):
     """Too many questions wait already."""
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the composition root can hand in; None = this sidecar can't do it.
+    """Dependencies from the composition root; None = this sidecar can't do it.
 
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
         properties_of: reads properties out of messages.
         view_message: opens a message of an encoding for people, up to a number of bytes;
-            `StoreQueries.view` says what of that is shown to whom.
+            `StoreQueries.view` decides what of that each role sees.
         edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
         policies: the rules, and how others are asked.
         reports: folder of what jobs have reported.
         sidecar_status: returns the sidecar's own status.
-        began_ms: when this process began; None = it is none that works on the schedule.
         lateness: returns how late re-sends were, since the process began.
     """
 
@@ -87,7 +81,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     policies: Policies
     reports: Path | None = None
     sidecar_status: Callable[[], SidecarStatus] | None = None
-    began_ms: int | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 
 
@@ -100,7 +93,7 @@ class StoreQueries:
         clock: Clock,
         health: Health,
         render_metrics: RenderMetrics,
-        make_store: Callable[[], OpenStore] | None,
+        open_schedule: OpenSchedule | None,
         tools: Tools,
         masking: Masking,
     ) -> None:
@@ -109,33 +102,33 @@ class StoreQueries:
         self.render_metrics = render_metrics
         self.tools = tools
         self.masking = masking
-        self._make_store = make_store
+        self._open_schedule = open_schedule
         self._jobs = queue.Queue[_Job | None](MAX_QUESTIONS)
         self._threads: list[Thread] = []
 
     async def ask(self, question: StoreQuery[AnswerT]) -> AnswerT:
-        """Return what a question returns, and raise what it raises; it runs in another thread.
+        """Run a question in another thread; return its result, or raise its exception.
 
         Example:
-            await desk.ask(lambda store, state, now_ms: read_status(store, state, now_ms))
+            await queries.ask(lambda store, state, now_ms: read_status(store, state, now_ms))
 
         Raises:
             NoStore: there is no schedule to ask.
-            DeskBusy: too many questions wait.
+            StoreBusy: too many questions wait.
             StoreUnavailable: the store can't be reached.
         """
-        if self._make_store is None:
+        if self._open_schedule is None:
             raise NoStore("this sidecar keeps no schedule of its own that could be looked at")
         if not self._threads:
             for number in range(THREADS):
-                thread = Thread(target=self._work, name=f"desk-{number}", daemon=True)
+                thread = Thread(target=self._work, name=f"queries-{number}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         job = _Job(question)
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
-            raise DeskBusy("too many questions wait for an answer; try again soon") from None
+            raise StoreBusy("too many questions wait for an answer; try again soon") from None
         return cast("AnswerT", await asyncio.wrap_future(job.future))
 
     def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
@@ -155,7 +148,7 @@ class StoreQueries:
 
     def message(
         self,
-        store: OpenStore,
+        store: Schedule,
         state: StoreState,
         now_ms: int,
         reference: str,
@@ -173,7 +166,6 @@ class StoreQueries:
             max_bytes: of the body at most.
         """
         page = message_page(
-            store,
             store,
             reference,
             state.uid,
@@ -193,8 +185,8 @@ class StoreQueries:
         self._threads.clear()
 
     def _work(self) -> None:
-        assert self._make_store is not None  # noqa: S101 - else there is no thread
-        opened: tuple[OpenStore, StoreState] | None = None
+        assert self._open_schedule is not None  # noqa: S101 - else there is no thread
+        opened: tuple[Schedule, StoreState] | None = None
         while True:
             try:
                 job = self._jobs.get(timeout=_IDLE_S)
@@ -209,8 +201,8 @@ class StoreQueries:
                 continue
             try:
                 if opened is None:
-                    store = self._make_store()
-                    opened = store, store.open()
+                    schedule = self._open_schedule()
+                    opened = schedule, schedule.state()
                 job.future.set_result(job.question(*opened, self.clock.now_ms()))
             except StoreError as error:
                 _close(opened)
@@ -220,7 +212,7 @@ class StoreQueries:
                 job.future.set_exception(error)
 
 
-def _close(opened: tuple[OpenStore, StoreState] | None) -> None:
+def _close(opened: tuple[Schedule, StoreState] | None) -> None:
     if opened is not None:
         opened[0].close()
 

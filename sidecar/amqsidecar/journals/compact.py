@@ -25,7 +25,7 @@ _GROUP_ROWS: Final = 100_000
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """What was done.
+    """The result of a compaction.
 
     Attributes:
         merged: how many files were merged,
@@ -78,7 +78,7 @@ def compact(folder: Folder, max_events: int) -> Compacted:
 def _groups(
     files: Sequence[SegmentFile], size: int
 ) -> Iterator[tuple[SegmentFile, list[SegmentFile]]]:
-    """Yield groups of files that hold all of so many segments, each with what it becomes."""
+    """Yield files that together hold the segments of a range of `size`, and what they become."""
     numbers = [(file.first - 1) // size for file in files]
     for number, members in groupby(zip(numbers, files, strict=True), itemgetter(0)):
         group = [file for _, file in members]

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import pyarrow.compute as pc
 
+from amqsidecar.formats.csv_cell import cell
 from amqsidecar.journal import COLUMNS, ColumnType
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import opened, parquet_writer, row_groups
@@ -18,7 +19,7 @@ from amqsidecar.journals.writer import files_of, streams_of
 
 
 class ExportFormat(StrEnum):
-    """What is written."""
+    """The format of an export."""
 
     JSON = "json"
     CSV = "csv"
@@ -89,7 +90,7 @@ def _write_csv(tables: Iterator[Any], sink: BinaryIO) -> None:
     for row in _rows(tables):
         if row["properties"] is not None:
             row["properties"] = json.dumps(row["properties"], ensure_ascii=False)
-        writer.writerow(row)
+        writer.writerow({name: cell(value) for name, value in row.items()})
     text.flush()
     text.detach()
 

@@ -30,9 +30,9 @@ class Folder(Protocol):
         ...
 
     def top_names(self) -> list[str]:
-        """Return what lies in the journal itself: the folders of streams, and what else is there.
+        """Return the names in the journal's folder: those of streams, and all others.
 
-        Nothing where the journal isn't there.
+        Without the folder there are none.
         """
         ...
 
@@ -49,9 +49,9 @@ class Folder(Protocol):
         ...
 
     def write(self, stream: str, name: str, fill: Fill) -> int:
-        """Make or replace a file that is there for good and whole, or not at all; returns its size.
+        """Make or replace a file atomically and durably; return its size.
 
-        If the process dies inside, nobody sees anything of it under this name.
+        If the process dies inside, there is no file of this name, or the old one.
         """
         ...
 
@@ -65,7 +65,7 @@ def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Fo
 
     Args:
         path: of `journal.path`.
-        writer: of all who write there at once, nobody else has this name.
+        writer: unique among all that write there at once.
         before_rename: called when a new file is durable, but not there under its name yet.
 
     Raises:
@@ -76,10 +76,9 @@ def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Fo
     except ImportError as error:
         what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
         raise ConfigError([Problem("journal.path", what)]) from error
-    for scheme in _LOCAL_SCHEMES:
-        path = path.removeprefix(scheme)
-    if "://" not in path:
-        return LocalFolder(Path(path), writer, before_rename)
+    local = local_folder(path)
+    if local is not None:
+        return LocalFolder(local, writer, before_rename)
     from fsspec.core import url_to_fs  # noqa: PLC0415 - not needed for folders
 
     try:
@@ -87,6 +86,13 @@ def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Fo
     except (ImportError, ValueError) as error:
         raise ConfigError([Problem("journal.path", f"can't be used: {error}")]) from error
     return ObjectFolder(filesystem, root, path)
+
+
+def local_folder(path: str) -> Path | None:
+    """Return the folder that `journal.path` names; None = it names a prefix of an object store."""
+    for scheme in _LOCAL_SCHEMES:
+        path = path.removeprefix(scheme)
+    return None if "://" in path else Path(path)
 
 
 @contextmanager
@@ -113,7 +119,7 @@ class LocalFolder:
         return str(self._root)
 
     def top_names(self) -> list[str]:
-        """Return what lies in the journal itself."""
+        """Return the names in the journal's folder."""
         return self._listed(self._root)
 
     def names(self, stream: str) -> list[str]:
@@ -173,7 +179,7 @@ class LocalFolder:
                 return []
 
     def _make_folder(self, folder: Path) -> None:
-        """Make the folder of a stream, or mend it once: nobody else reads what is in it."""
+        """Make the folder of a stream, or mend its permissions once: it is private."""
         if folder in self._mended:
             return
         self._mended.add(folder)
@@ -204,7 +210,7 @@ class ObjectFolder:
         self.path = url
 
     def top_names(self) -> list[str]:
-        """Return what lies in the journal itself."""
+        """Return the names in the journal's folder."""
         return self._listed(self._root)
 
     def names(self, stream: str) -> list[str]:

@@ -18,7 +18,7 @@ _UNIQUE: Final = ("position", "at", "row_id", "redelivery_id", "message_id", "du
 
 
 def parquet_writer(file: BinaryIO) -> Any:
-    """Return what writes tables of the journal's schema into a file."""
+    """Return a writer of tables of the journal's schema."""
     return pq.ParquetWriter(
         file,
         SCHEMA,

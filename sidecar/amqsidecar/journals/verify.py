@@ -27,7 +27,7 @@ _PLACES: Final = ["stream", "segment", "position"]
 
 
 class StreamFacts(msgspec.Struct, kw_only=True):
-    """What the files of one stream hold.
+    """The content of the files of one stream.
 
     Attributes:
         first: number of the first segment; earlier ones were removed, or are missing.
@@ -42,7 +42,7 @@ class StreamFacts(msgspec.Struct, kw_only=True):
 
 
 class JournalFacts(msgspec.Struct, kw_only=True):
-    """What was found.
+    """The result of a verification.
 
     Attributes:
         faults: one line each; empty = nothing is missing and nothing differs.
@@ -157,7 +157,7 @@ def _verify_file(
 
 
 def _is_in_order(places: Any, rows: dict[int, int]) -> bool:
-    """Say whether segment after segment has its rows from 0 without a gap."""
+    """Return whether all segments have their rows from 0 without a gap."""
     expected = pa.table(
         {
             "segment": pa.array([n for n, count in rows.items() for _ in range(count)], pa.int64()),

@@ -67,7 +67,7 @@ class JournalWriter:
         return removed
 
     def _is_there(self, segment: Segment, rows: Any) -> bool:
-        """Say whether an earlier attempt, another process or compaction has written it.
+        """Return whether an earlier attempt, another process or a compaction has written it.
 
         A file with other events is never replaced: it is the only place where they are.
         """
@@ -85,7 +85,7 @@ class JournalWriter:
 
 
 def same_events(rows: Any, others: Any) -> bool:
-    """Say whether two tables hold the same events, whoever wrote them."""
+    """Return whether two tables hold the same events."""
     return bool(
         rows.drop_columns(list(_DIFFER_FREELY)).equals(others.drop_columns(list(_DIFFER_FREELY)))
     )

@@ -1,4 +1,4 @@
-"""What people change of a kept AMQP message; sans-IO."""
+"""Edits of a kept AMQP message; sans-IO."""
 
 from collections.abc import Collection, Sequence
 from typing import Final

@@ -190,7 +190,7 @@ def read_body(rest: bytes) -> Body:
 
 
 def jms_type(sections: dict[int, bytes]) -> int | None:
-    """Return what a JMS client of AMQP wrote down as its type of message; None = nothing."""
+    """Return the JMS message type that an AMQP client recorded; None = none."""
     section = sections.get(amqp.MESSAGE_ANNOTATIONS)
     for one in [] if section is None else slots_of(amqp.pairs(section)):
         if one.name == "x-opt-jms-msg-type" and one.type is ValueType.BYTE:
@@ -199,7 +199,7 @@ def jms_type(sections: dict[int, bytes]) -> int | None:
 
 
 def content_type(sections: dict[int, bytes]) -> str:
-    """Return what a message says of its body; "" = nothing."""
+    """Return the content type of a message; "" = none."""
     section = sections.get(amqp.PROPERTIES)
     found = [] if section is None else amqp.elements(section)
     return text_of(found[_CONTENT_TYPE]) if len(found) > _CONTENT_TYPE else ""

@@ -1,15 +1,14 @@
-"""What people see of a kept AMQP message; sans-IO."""
+"""The view of a kept AMQP message; sans-IO."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
-
-from msgspec.structs import replace
+from collections.abc import Sequence
+from typing import Final
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.messages import amqp_values as values
 from amqsidecar.messages.body_text import beginning, bytes_body, text_body
 from amqsidecar.messages.locks import HEADER, lock_of
+from amqsidecar.messages.readable import UNREADABLE_BODY, attempt, undecodable
 from amqsidecar.messages.slots import Slot, shown
 from amqsidecar.model.message import (
     EDITABLE_TYPES,
@@ -30,8 +29,6 @@ _PROPERTIES = (
 _KINDS = ("Message", "ObjectMessage", "MapMessage", "BytesMessage", "StreamMessage", "TextMessage")
 _STREAM: Final = 4
 
-_Read = TypeVar("_Read")
-
 _LOCKED = "only a text, bytes or the entries of a map can be changed"
 
 
@@ -41,17 +38,10 @@ def view(message: bytes, max_bytes: int) -> MessageView:
     try:
         sections = amqp.split(message)
     except UndecodableMessage as error:
-        return MessageView(
-            wire=WIRE,
-            body=replace(
-                bytes_body(message[:max_bytes], len(message)), locked="it can't be taken apart"
-            ),
-            size_bytes=len(message),
-            problems=(f"it can't be taken apart: {error}",),
-        )
+        return undecodable(WIRE, message, max_bytes, error)
 
     def read(what: str, code: int, names: Sequence[str] = ()) -> list[Slot]:
-        return _attempt(lambda: _slots(sections.get(code), names), [], what, problems)
+        return attempt(lambda: _slots(sections.get(code), names), [], what, problems)
 
     headers = [
         *read("its header", amqp.HEADER, _HEADERS),
@@ -60,14 +50,14 @@ def view(message: bytes, max_bytes: int) -> MessageView:
         *read("its standard properties", amqp.PROPERTIES, _PROPERTIES),
     ]
     properties = read("its application properties", amqp.APPLICATION_PROPERTIES)
-    type_ = _attempt(lambda: values.jms_type(sections), None, "its type", [])
-    content_type = _attempt(lambda: values.content_type(sections), "", "", [])
+    type_ = attempt(lambda: values.jms_type(sections), None, "its type", [])
+    content_type = attempt(lambda: values.content_type(sections), "", "", [])
     body = values.read_body(sections.get(amqp.VALUE, b""))
     entries = body.single(amqp.VALUE)
     is_map = entries is not None and values.type_of(entries) is ValueType.MAP
-    looks = _attempt(
+    looks = attempt(
         lambda: _body(body, type_, content_type, max_bytes),
-        BodyView(kind=BodyKind.EMPTY, locked="it can't be read"),
+        UNREADABLE_BODY,
         "its body",
         problems,
     )
@@ -129,12 +119,3 @@ def _body(body: values.Body, jms_type: int | None, content_type: str, max_bytes:
         entries=shown(slots, lambda _name: None if kind is BodyKind.MAP else _LOCKED),
         locked=None if kind is BodyKind.MAP else _LOCKED,
     )
-
-
-def _attempt(read: Callable[[], _Read], otherwise: _Read, what: str, problems: list[str]) -> _Read:
-    """Return what is read; what can't be is a problem more."""
-    try:
-        return read()
-    except UndecodableMessage as error:
-        problems.append(f"{what} can't be read: {error}")
-        return otherwise

@@ -14,7 +14,7 @@ from amqsidecar.formats.openwire_properties import decode_text
 from amqsidecar.model.message import DEPTH_MAX, BodyKind, BodyView
 
 JAVA_STREAM: Final = b"\xac\xed\x00\x05"
-"""What every serialised Java object begins with."""
+"""The first bytes of every serialised Java object."""
 
 JAVA_OBJECT_TYPE: Final = "application/x-java-serialized-object"
 

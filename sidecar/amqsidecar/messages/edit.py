@@ -1,8 +1,8 @@
 """Makes kept messages what people edit them to, whatever their wire."""
 
 from amqsidecar.errors import EditRefused, UndecodableMessage
-from amqsidecar.formats import openwire_codec
-from amqsidecar.messages import amqp_edit, openwire_edit, stomp_edit
+from amqsidecar.formats import core_artemis_message, openwire_codec
+from amqsidecar.messages import amqp_edit, core_edit, openwire_edit, stomp_edit
 from amqsidecar.model.message import MessageEdit
 
 
@@ -24,6 +24,8 @@ def edit_message(encoding: str, message: bytes, edit: MessageEdit) -> bytes:
             return amqp_edit.edit(message, edit)
         if encoding == openwire_codec.ENCODING:
             return openwire_edit.edit(message, edit)
+        if encoding == core_artemis_message.ENCODING:
+            return core_edit.edit(message, edit)
         return stomp_edit.edit(message, edit)
     except UndecodableMessage as error:
         raise EditRefused(f"message: it can't be taken apart: {error}") from error

@@ -1,13 +1,13 @@
 """Reads application properties out of messages as the store keeps them, whatever their wire."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
-from amqsidecar.formats import openwire_codec, stomp_frame
+from amqsidecar.formats import core_artemis_message, openwire_codec, stomp_frame
 from amqsidecar.formats.openwire_dead_letter import group_field, take_apart
 from amqsidecar.formats.openwire_properties import encode_text, read_properties
 from amqsidecar.model.cause import TEXT_MAX
@@ -34,6 +34,8 @@ _GROUP_ID: Final = 10
 
 _GROUP_HEADERS: Final = (b"_AMQ_GROUP_ID", b"JMSXGroupID")
 
+_CORE_GROUP, _CORE_JMS_GROUP = map(core_artemis_message.key_of, ("_AMQ_GROUP_ID", "JMSXGroupID"))
+
 _PLAIN_RUN = re.compile(r"[\w.$-]+", re.ASCII)
 
 
@@ -44,10 +46,12 @@ def chosen_cause(names: Sequence[str]) -> ReadCause:
     """
     read = chosen_properties(names, TEXT_MAX)
     # Why a part: what is not plain in a name is written in another way on each wire.
-    marks = [max(_PLAIN_RUN.findall(name), key=len, default="").encode() for name in names]
+    runs = [max(_PLAIN_RUN.findall(name), key=len, default="") for name in names]
+    marks = [run.encode() for run in runs]
+    core_marks = [run.encode("utf-16-le") for run in runs]
 
     def cause(encoding: str, message: bytes) -> str | None:
-        for mark in marks:
+        for mark in core_marks if encoding == core_artemis_message.ENCODING else marks:
             if mark in message:
                 break
         else:
@@ -70,6 +74,7 @@ def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> Re
     """
     wanted = frozenset(names)
     encoded = frozenset(encode_text(name) for name in names)
+    core_names = {core_artemis_message.key_of(name): name for name in names}
 
     def read(encoding: str, message: bytes) -> dict[str, str] | None:
         try:
@@ -77,6 +82,8 @@ def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> Re
                 found = _of_amqp(message, wanted)
             elif encoding == openwire_codec.ENCODING:
                 found = _of_openwire(message, encoded)
+            elif encoding == core_artemis_message.ENCODING:
+                found = _of_core(message, core_names)
             else:
                 found = _of_stomp(message, wanted)
             return {name: text[:longest] for name, text in found} or None
@@ -99,6 +106,10 @@ def group_of(encoding: str, message: bytes) -> str | None:
             group = amqp.scalar(fields[_GROUP_ID]) if len(fields) > _GROUP_ID else None
         elif encoding == openwire_codec.ENCODING:
             group = group_field(take_apart(message))
+        elif encoding == core_artemis_message.ENCODING:
+            kept = core_artemis_message.take_apart(message).message
+            properties = core_artemis_message.CoreProperties(kept.properties)
+            group = properties.text(_CORE_GROUP) or properties.text(_CORE_JMS_GROUP)
         else:
             headers, _ = stomp_frame.parse_kept(message)
             found = (stomp_frame.first(headers, name) for name in _GROUP_HEADERS)
@@ -135,6 +146,13 @@ def _plain_value(element: bytes) -> object:
 def _of_openwire(message: bytes, wanted: frozenset[bytes]) -> Iterator[tuple[str, str]]:
     for name, value in read_properties(take_apart(message).properties, wanted).items():
         yield from _told(name.decode("utf-8", "replace"), value)
+
+
+def _of_core(message: bytes, names: Mapping[bytes, str]) -> Iterator[tuple[str, str]]:
+    kept = core_artemis_message.take_apart(message).message
+    properties = core_artemis_message.CoreProperties(kept.properties)
+    for key, name in names.items():
+        yield from _told(name, properties.value(key))
 
 
 def _of_stomp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Which properties of a kept message no person may change, and why."""
+"""Properties of a kept message that nobody may change, and why."""
 
 from typing import Final
 
@@ -9,8 +9,9 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
 )
-from amqsidecar.formats.amqp_artemis_message import PROPERTY_ORIGINAL_DUPLICATE_ID
+from amqsidecar.formats.artemis_properties import PROPERTY_ORIGINAL_DUPLICATE_ID
 from amqsidecar.formats.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
 
 HEADER: Final = "headers stay as they were sent"
@@ -28,6 +29,7 @@ _BY_NAME: Final = {
     PROPERTY_ORIGINAL_MESSAGE_ID: _COUNTS,
     PROPERTY_ORIGINAL_DUPLICATE_ID: _COUNTS,
     "amqsidecarCycle": _COUNTS,
+    PROPERTY_RULES_DIGEST: _COUNTS,
     PROPERTY_ORIGINAL_DESTINATION: _DEATH,
     PROPERTY_CAUSE: _DEATH,
     "dlqDeliveryFailureCause": _DEATH,

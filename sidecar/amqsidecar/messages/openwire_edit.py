@@ -1,4 +1,4 @@
-"""What people change of a kept OpenWire message; sans-IO."""
+"""Edits of a kept OpenWire message; sans-IO."""
 
 from collections.abc import Collection, Sequence
 from struct import Struct

@@ -1,4 +1,4 @@
-"""What people see of a kept OpenWire message; sans-IO."""
+"""The view of a kept OpenWire message; sans-IO."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -11,25 +11,24 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import MessageParts, message_id_text, take_apart
 from amqsidecar.formats.openwire_properties import decode_text
 from amqsidecar.messages import openwire_values as values
-from amqsidecar.messages.body_text import beginning, bytes_body, text_body
-from amqsidecar.messages.locks import HEADER, lock_of
-from amqsidecar.messages.slots import clip, shown
-from amqsidecar.model.message import (
-    EDITABLE_TYPES,
-    FIELDS_MAX,
-    BodyKind,
-    BodyView,
-    MessageView,
-    TypedValue,
-    ValueType,
+from amqsidecar.messages.body_text import JAVA_LOCK, beginning, bytes_body, text_body
+from amqsidecar.messages.readable import (
+    STREAM_LOCK,
+    UNREADABLE_BODY,
+    attempt,
+    entries_body,
+    jms_headers,
+    jms_view,
+    undecodable,
 )
+from amqsidecar.messages.slots import Slot
+from amqsidecar.model.message import BodyKind, BodyView, MessageView, TypedValue, ValueType
 
 WIRE: Final = "OpenWire 12"
-_STREAM_LOCK = "the values of a StreamMessage can't be changed"
 _LOCKS: Final = {
     values.MESSAGE: "a Message has none",
-    values.OBJECT: "a serialised Java object is never read or made here",
-    values.STREAM: _STREAM_LOCK,
+    values.OBJECT: JAVA_LOCK,
+    values.STREAM: STREAM_LOCK,
     values.BLOB: "a BlobMessage has its body elsewhere",
 }
 _INT: Final = Struct(">i")
@@ -66,41 +65,21 @@ def view(message: bytes, max_bytes: int) -> MessageView:
         parts = take_apart(message)
         content = content_of(parts)
     except UndecodableMessage as cause:
-        return MessageView(
-            wire=WIRE,
-            body=replace(
-                bytes_body(message[:max_bytes], len(message)), locked="it can't be taken apart"
-            ),
-            size_bytes=len(message),
-            problems=(f"it can't be taken apart: {cause}",),
-        )
+        return undecodable(WIRE, message, max_bytes, cause)
     problems: list[str] = []
     code = message[0]
-    try:
-        slots = values.slots_of(parts.properties)
-    except UndecodableMessage as cause:
-        slots = []
-        problems.append(f"its properties can't be read: {cause}")
-    try:
-        body = _body(code, content.data, is_packed=bool(parts.compressed), max_bytes=max_bytes)
-    except UndecodableMessage as cause:
-        body = BodyView(kind=BodyKind.EMPTY, locked="it can't be read")
-        problems.append(f"its body can't be read: {cause}")
-    is_open = body.locked is None
-    return MessageView(
-        wire=WIRE,
-        kind=values.KINDS[code],
-        headers=tuple(_headers(message, parts, content)),
-        properties=shown(slots, lock_of),
-        left_out=max(0, len(slots) - FIELDS_MAX),
-        body=body,
-        size_bytes=len(message),
-        problems=tuple(problems),
-        property_types=EDITABLE_TYPES,
-        entry_types=EDITABLE_TYPES if is_open and code == values.MAP else (),
-        body_as_bytes=is_open and code == values.BYTES,
-        body_as_text=is_open and code in (values.TEXT, values.BYTES),
+    slots: list[Slot] = attempt(
+        lambda: values.slots_of(parts.properties), [], "its properties", problems
     )
+    is_packed = bool(parts.compressed)
+    body = attempt(
+        lambda: _body(code, content.data, is_packed=is_packed, max_bytes=max_bytes),
+        UNREADABLE_BODY,
+        "its body",
+        problems,
+    )
+    headers = _headers(message, parts, content)
+    return jms_view(WIRE, values.KINDS[code], headers, slots, body, len(message), problems)
 
 
 def unpacked(code: int, data: bytes | None, *, is_packed: bool) -> bytes | None:
@@ -130,17 +109,11 @@ def _plain_body(code: int, data: bytes | None, max_bytes: int) -> BodyView:
     if code in (values.MAP, values.STREAM):
         is_map = code == values.MAP
         entries = values.entries_of_map(data) if is_map else values.entries_of_stream(data)
-        return BodyView(
-            kind=BodyKind.MAP if is_map else BodyKind.STREAM,
-            size_bytes=len(data),
-            is_cut=len(entries) > FIELDS_MAX,
-            entries=shown(entries, lambda _name: None if is_map else _STREAM_LOCK),
-        )
+        return entries_body(entries, len(data), is_map=is_map)
     return bytes_body(data[:max_bytes], len(data))
 
 
 def _headers(message: bytes, parts: MessageParts, content: Content) -> Iterator[TypedValue]:
-    """Yield the fields of a message under their JMS names; what is null or nought is left out."""
     group, used = _text(parts.group, 0)
     sequence = _INT.unpack_from(parts.group, used)[0]
     correlation, _ = _text(parts.group, used + 4)
@@ -161,12 +134,7 @@ def _headers(message: bytes, parts: MessageParts, content: Content) -> Iterator[
         "JMSExpiration": (ValueType.LONG, expiration_ms),
         "JMSXGroupSeq": (ValueType.INT, sequence),
     }
-    for name, text in texts.items():
-        if text is not None:
-            yield TypedValue(name=name, type=ValueType.STRING, value=clip(text), locked=HEADER)
-    for name, (type_, number) in numbers.items():
-        if number or name == "JMSPriority":
-            yield TypedValue(name=name, type=type_, value=str(number), locked=HEADER)
+    return jms_headers(texts, numbers)
 
 
 def _message_id(parts: MessageParts) -> str | None:

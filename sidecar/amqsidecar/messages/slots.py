@@ -43,7 +43,7 @@ class Slot(NamedTuple):
 
 
 def shown(slots: Sequence[Slot], lock: Lock) -> tuple[TypedValue, ...]:
-    """Return what people see of values; at most `FIELDS_MAX` of them."""
+    """Return the view of values; at most `FIELDS_MAX` of them."""
     return tuple(
         TypedValue(
             name=clip(slot.looks if slot.name is None else slot.name),

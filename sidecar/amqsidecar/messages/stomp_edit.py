@@ -1,4 +1,4 @@
-"""What people change of a kept STOMP message; sans-IO."""
+"""Edits of a kept STOMP message; sans-IO."""
 
 from amqsidecar.errors import EditRefused
 from amqsidecar.formats.openwire_properties import decode_text, encode_text

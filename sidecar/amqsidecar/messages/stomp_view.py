@@ -1,13 +1,12 @@
-"""What people see of a kept STOMP message; sans-IO."""
+"""The view of a kept STOMP message; sans-IO."""
 
 from typing import Final, NamedTuple
-
-from msgspec.structs import replace
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.stomp_frame import read_head
 from amqsidecar.messages.body_text import beginning, bytes_body, text_body
 from amqsidecar.messages.locks import HEADER, lock_of
+from amqsidecar.messages.readable import undecodable
 from amqsidecar.messages.slots import Slot, shown
 from amqsidecar.model.message import FIELDS_MAX, BodyKind, BodyView, MessageView, ValueType
 
@@ -81,14 +80,7 @@ def view(message: bytes, max_bytes: int) -> MessageView:
     try:
         parts = take_apart(message)
     except UndecodableMessage as error:
-        return MessageView(
-            wire=WIRE,
-            body=replace(
-                bytes_body(message[:max_bytes], len(message)), locked="it can't be taken apart"
-            ),
-            size_bytes=len(message),
-            problems=(f"it can't be taken apart: {error}",),
-        )
+        return undecodable(WIRE, message, max_bytes, error)
     headers = [slot for slot in parts.slots if slot.name in _HEADERS]
     properties = [slot for slot in parts.slots if slot.name not in _HEADERS]
     body = _body(parts, max_bytes)

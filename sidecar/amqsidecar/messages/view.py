@@ -2,16 +2,16 @@
 
 from typing import Final
 
-from amqsidecar.formats import openwire_codec
-from amqsidecar.messages import amqp_view, openwire_view, stomp_view
+from amqsidecar.formats import core_artemis_message, openwire_codec
+from amqsidecar.messages import amqp_view, core_view, openwire_view, stomp_view
 from amqsidecar.model.message import MessageView
 
 BODY_BYTES_MAX: Final = 64 * 1024
-"""What is shown of a body unless more is asked for."""
+"""Default maximum bytes of a body in a view."""
 
 
 def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX) -> MessageView:
-    """Return what people see of a kept message; never raises.
+    """Return the view of a kept message; never raises.
 
     Args:
         encoding: of the row.
@@ -22,4 +22,6 @@ def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX)
         return amqp_view.view(message, max_bytes)
     if encoding == openwire_codec.ENCODING:
         return openwire_view.view(message, max_bytes)
+    if encoding == core_artemis_message.ENCODING:
+        return core_view.view(message, max_bytes)
     return stomp_view.view(message, max_bytes)

@@ -1,4 +1,4 @@
-"""What tells failures apart in a broker's words for why a message died.
+"""Groups of failures, from the broker's text of why a message died.
 
 Causes are written for people, with the order's number, a time, a host in them, so that no two are
 equal. A group is what stays when those are cut: the classes of exceptions and the words around
@@ -138,7 +138,7 @@ def _size(text: str) -> int:
 
 
 def cause_group(text: str) -> str:
-    """Return what stays of a cause without its numbers, ids, addresses, times and quoted values.
+    """Return a cause without its numbers, ids, addresses, times and quoted values.
 
     Different classes of exceptions never have the same group, up to the longest group. Takes the
     broker's envelope off where it holds an application's exception, and reads the first line and
@@ -196,7 +196,7 @@ def _step(text: str) -> str:
 def given_reason(text: str | None) -> str:
     """Return the reason in a cause, whole: without the envelope of the broker's client.
 
-    "" = nobody gave a reason; that the redeliveries were used up is none.
+    "" = there is no reason; that the redeliveries were used up does not count as one.
 
     Example:
         >>> given_reason(
@@ -209,7 +209,7 @@ def given_reason(text: str | None) -> str:
 
 
 def group_name(group: str) -> str:
-    """Return what people call a group; that of envelopes without a reason is "no reason given"."""
+    """Return the name of a group for people; envelopes without a reason are "no reason given"."""
     return "no reason given" if _EMPTY_ENVELOPE.fullmatch(group) else group
 
 
@@ -226,7 +226,7 @@ def _unwrap(text: str) -> str:
 
 
 def _opened(text: str) -> tuple[str, str]:
-    """Return the words of the innermost envelope, and what is in it; either may be empty."""
+    """Return the text of the innermost envelope, and its content; either may be empty."""
     envelope = ""
     while True:
         head, limit, rest = text.partition(" redelivery policy limit:")

@@ -1,4 +1,4 @@
-"""What a decision may look at."""
+"""The inputs of a decision."""
 
 from dataclasses import dataclass
 

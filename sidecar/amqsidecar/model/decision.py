@@ -1,4 +1,4 @@
-"""What the rules say about one dead letter."""
+"""The decision of the rules on one dead letter."""
 
 from dataclasses import dataclass
 

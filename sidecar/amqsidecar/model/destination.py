@@ -6,7 +6,7 @@ from functools import lru_cache
 
 
 class DestinationKind(StrEnum):
-    """What a destination is; the values are the broker's own URL schemes."""
+    """The kind of a destination; the values are the broker's own URL schemes."""
 
     QUEUE = "queue"
     TOPIC = "topic"

@@ -32,16 +32,16 @@ MERGED_STEP_MS: Final = 5 * 60_000
 """Older counts are merged to such steps, and still older ones to hours."""
 
 MERGED_BACK_MS: Final = 3_600_000
-"""What lies longer before the time of merging is not looked for: it is merged to hours later."""
+"""Older counts are not searched when minutes are merged: they are merged to hours later."""
 
 EXPIRED: Final = "(expired)"
-"""The group of what expired without a word of anybody."""
+"""The group of expired messages without a cause."""
 
 NO_REASON: Final = "(no reason given)"
-"""The group of what died without a word of anybody."""
+"""The group of other dead messages without a cause."""
 
 MORE: Final = "(more)"
-"""The group of deaths of which nobody remembers the group."""
+"""The group of deaths whose group is not recorded."""
 
 GROUPS_MAX: Final = 5_000
 """Maximum groups remembered; deaths of further ones are counted as `MORE`."""
@@ -55,7 +55,7 @@ def failure_cause(cause: str | None, *, expired: bool) -> str:
 
 
 class CountKind(StrEnum):
-    """What is counted; the kinds of events of the same names."""
+    """The kinds of counts, named like their events."""
 
     DIED = "died"
     """Received: died for the first time, as far as the sidecar knows."""
@@ -69,7 +69,7 @@ class CountKind(StrEnum):
 
 
 class CountKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a count is of.
+    """The key of a count.
 
     Attributes:
         bucket_ms: begin of its minute, milliseconds since the epoch.
@@ -125,7 +125,7 @@ CountFields = tuple[int, CountKind, str, str, int]
 
 
 class Failures(NamedTuple):
-    """What events add to what is known of failures.
+    """Additions of events to the counts and groups of failures.
 
     Attributes:
         counts: how many events there are of each key.
@@ -151,7 +151,7 @@ _KINDS: Final[Mapping[type, CountKind]] = {
 
 
 def failures_of(events: Iterable[AnyEvent]) -> Failures:
-    """Return what events add to the counts and to the groups."""
+    """Return the additions of events to the counts and to the groups."""
     # Why so plain: it looks at each event of each cycle, most of which have the same time.
     counts: dict[CountFields, int] = {}
     examples: dict[CountFields, str] = {}

@@ -13,7 +13,7 @@ class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         destination: where it would be sent now.
         due_at_ms: since when; after a wait of a gate exactly the time that the gate named.
         redelivery_count: the count that it will carry.
-        passes_gates: a person said that it goes now: no gate is asked, all are told.
+        passes_gates: a person retried it: the gates are notified, not asked.
         redelivery_id: what it keeps over all its deaths.
         group: its message group, where a gate looks at groups; None = none.
         place: where it stands in its group; None = it has none, or `passes_gates`.
@@ -34,7 +34,7 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         until_ms: when to ask again.
         reason: for the operator, who sees it beside the message.
-        is_news: the destination was open until now: log and metrics are told.
+        is_news: the destination was open until now; this is logged and counted.
     """
 
     until_ms: int

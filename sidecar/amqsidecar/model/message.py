@@ -21,7 +21,7 @@ VALUE_CHARACTERS_MAX: Final = 4_000
 
 
 class ValueType(StrEnum):
-    """Types of values; the words of JMS where it has one, else those of AMQP."""
+    """Types of values: names of JMS, or of AMQP for types that JMS lacks."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -44,7 +44,7 @@ class ValueType(StrEnum):
     TIMESTAMP = "timestamp"
     UUID = "uuid"
     OTHER = "other"
-    """What has no form that people read: arrays, decimals, described values."""
+    """Values without a text form: arrays, decimals, described values."""
 
 
 EDITABLE_TYPES: Final = (
@@ -82,7 +82,7 @@ class TypedValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyKind(StrEnum):
-    """What a body is."""
+    """The kind of a body."""
 
     TEXT = "text"
     JSON = "json"
@@ -141,7 +141,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         left_out: how many headers and properties are not among those.
         body: what it carries.
         size_bytes: of the encoded message.
-        problems: what of it can't be read, a sentence each; the rest is shown.
+        problems: the parts that can't be read, a sentence each; the rest is shown.
         property_types: types that a property may be given.
         entry_types: types that an entry of a map may be given; none = entries can't be set.
         body_as_bytes: the body may be replaced by bytes.
@@ -177,7 +177,7 @@ class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person changes of a message; what is not named keeps its bytes and its place.
+    """An edit of a message; parts that it does not name keep their bytes and their places.
 
     Attributes:
         text: the new body of a text message; of a bytes message as UTF-8. None = unchanged.

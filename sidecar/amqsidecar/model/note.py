@@ -1,4 +1,4 @@
-"""What people write down about a group of failures."""
+"""Notes of people on groups of failures."""
 
 from typing import Final
 

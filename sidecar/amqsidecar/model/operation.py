@@ -1,8 +1,8 @@
 """Operations: what a person does to many messages, as a value that survives a restart.
 
-An operation goes through the rows that its selection hits, in the order of their numbers and up to
-the newest there was when it began, in steps. `next_step` says what is next; nothing here knows of
-stores or clocks.
+An operation goes in steps through the rows that match its selection, in the order of their numbers,
+up to the newest row at its begin. `next_step` returns the next step; this module uses no store and
+no clock.
 
 The one rule of the automatic stop: of what was sent since the last mark, more than `stop_share`
 came back. A mark is set at the begin, before each portion (a probe, and each one of a ramp), and
@@ -19,7 +19,7 @@ from amqsidecar.model.schedule import RowFilter
 
 
 class Action(StrEnum):
-    """What an operator can do to scheduled messages."""
+    """The actions of operators on scheduled messages."""
 
     RETRY = "retry"
     """Redeliver now, held and parked ones too."""
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
     @property
     def word(self) -> str:
-        """What the command line calls it; `cancel` is what programs and older stores know."""
+        """Its name on the command line; programs and older stores use `cancel`."""
         return "give-up" if self is Action.CANCEL else self.value
 
     @classmethod
@@ -60,13 +60,13 @@ class OperationState(StrEnum):
     DONE = "done"
     """Every row was looked at; outcomes may still come."""
     UNDOING = "undoing"
-    """What it discarded is being put back."""
+    """Its discarded messages are being put back."""
     UNDONE = "undone"
-    """What it discarded was put back, as far as it was kept."""
+    """Its discarded messages were put back, if they were still kept."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows an operation is about.
+    """The rows of an operation.
 
     Attributes:
         rows: what the store filters by.
@@ -82,9 +82,9 @@ class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
     """How carefully an operation goes; nothing of it = all at once.
 
     Attributes:
-        probe: so many messages first, as a portion; 0 = none. A portion is sent, then nothing until
-            `window_ms` after the last of it; it passes when no more than `stop_share` of it came
-            back by then (without one: a tenth), and stops the operation otherwise.
+        probe: number of messages in a first portion; 0 = none. After a portion nothing is sent
+            until `window_ms` have passed. The portion passes if at most `stop_share` of it (by
+            default a tenth) came back by then; otherwise the operation stops.
         per_second: maximum messages per second; None = unlimited.
         ramp: further portions, each twice the one before, until one would fill a window at
             `per_second`; without `per_second` to the end.
@@ -136,7 +136,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         actor: who asked, such as `cli:anna` or `console:anna`.
         reason: why, in the person's words; may be empty.
         target: REDIRECT: where to, canonical text.
-        expected: how many the preview counted; None = nobody counted.
+        expected: how many the preview counted; None = there was no preview.
         state_reason: why it is paused, stopped or cancelled.
         until_id: the newest row when it began: later ones are left alone.
         after_id: rows up to this were looked at.
@@ -146,8 +146,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         matched: rows that the selection hit; those in flight or final may have been left.
         overtaken: rows of these that were left because somebody did something else to them since.
         changed: rows that were changed.
-        resent: of the changed ones so many were sent since; of several rows of one message all but
-            one count at once.
+        resent: how many of the changed ones were sent since; of several rows of one message all
+            but one count at once.
         came_back: how many of these died again.
         restored: how many of the changed ones were put back when it was undone.
         not_before_ms: no step before this.
@@ -155,7 +155,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         window_until_ms: when the window of the portion ends; None = not all of it was sent yet.
         mark: since when it is judged how many came back.
         state_changes: the latest changes of its state, the oldest first.
-        runner: who carries it out now, a name that no other process has; "" = nobody.
+        runner: unique name of the process that runs it now; "" = none.
         runner_until_ms: if the runner gives no sign until then, anybody may go on.
     """
 
@@ -191,7 +191,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEAST_EVIDENCE: Final = 100
-"""Outside of portions fewer messages count as so many, when the share that came back is judged."""
+"""Least divisor of the share that came back, outside of portions."""
 
 PORTION_SHARE: Final = 0.1
 """More than this of a portion must not come back, where the operator names no share."""
@@ -216,16 +216,16 @@ LEASE_MS: Final = 5_000
 """Time without a heartbeat after which a runner counts as dead."""
 
 CLOCKS_APART_MS: Final = 60_000
-"""Clocks of runners may differ by so much; what lies further ahead was set before one went back."""
+"""Maximum difference between clocks of runners; a time further ahead means a clock was set back."""
 
 UNDO_MS: Final = 3_600_000
-"""What was discarded is kept for so long."""
+"""Time for which discarded messages are kept."""
 
 UNDO_BYTES: Final = 256 * 1024 * 1024
-"""Of what was discarded the latest messages are kept that have no more bytes than this together."""
+"""Maximum bytes of discarded messages that are kept; the latest ones are."""
 
 UNDO_ROW_BYTES: Final = 2048
-"""A message counts as so many bytes more, for its row."""
+"""Added to the bytes of each message, for its row."""
 
 _OPEN = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 _WORKING = (OperationState.RUNNING, OperationState.UNDOING)
@@ -255,7 +255,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def next_step(operation: Operation, now_ms: int) -> Step | Pause | Stop | Finished:
-    """Return what is next of a running operation, once it is `settled`."""
+    """Return the next step of a running operation, once it is `settled`."""
     reason = _too_many(operation)
     if reason is not None:
         return Stop(reason)
@@ -365,7 +365,7 @@ def undone(operation: Operation, now_ms: int) -> Operation:
 
 
 def undoer(operation: Operation) -> str:
-    """Return who undid a discard; "" = nobody."""
+    """Return the name of the person who undid a discard; "" = it was not undone."""
     for change in reversed(operation.state_changes):
         if change.state is OperationState.UNDOING:
             return change.actor
@@ -375,6 +375,12 @@ def undoer(operation: Operation) -> str:
 def is_open(operation: Operation) -> bool:
     """Return whether it may still change rows, perhaps once a person resumed it."""
     return operation.state in _OPEN
+
+
+def lacks_sends(operation: Operation) -> bool:
+    """Return whether it is over, and messages that it wanted re-sent are not."""
+    is_over = operation.state in (OperationState.DONE, OperationState.CANCELLED)
+    return operation.action in SENDS and is_over and operation.resent < operation.changed
 
 
 def is_working(operation: Operation) -> bool:
@@ -473,7 +479,7 @@ def _too_many(operation: Operation) -> str | None:
 
 
 class OutcomeKind(StrEnum):
-    """What became of a re-send. No word for success: a move is none."""
+    """The outcome of a re-send. There is no SUCCEEDED: being moved is not success."""
 
     RESENT = "re-sent"
     """It was sent, its window is still open."""

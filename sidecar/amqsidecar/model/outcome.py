@@ -1,4 +1,4 @@
-"""What became of a re-send, from what was seen of its destination.
+"""The outcome of a re-send, from observations of its destination.
 
 A re-send counts as consumed only if nothing else can have become of it: its queue was empty after
 its window, and all that had left it since before the re-send was acknowledged, or came to the
@@ -25,7 +25,7 @@ NOT_COUNTED: Final = "this broker shows no acknowledged counter"
 """Why it is unknown whether a message was consumed."""
 
 COUNTING_PLUGIN: Final = "<statisticsBrokerPlugin/>"
-COUNTING_MENDS: Final = f"add {COUNTING_PLUGIN} to activemq.xml to know"
+COUNTING_MENDS: Final = f"add {COUNTING_PLUGIN} to activemq.xml, or set broker.jolokia_url, to know"
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +39,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         run: counters of different runs, such as before and after a restart, can't be compared.
         counts_deaths_late: dead letters count as acknowledged here, so that only their coming to
             the sidecar tells them.
+        at_least: where the depth is unknown, it holds no fewer.
     """
 
     depth: int | None
@@ -46,10 +47,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     removed: int | None = None
     run: str = ""
     counts_deaths_late: bool = False
+    at_least: int = 0
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of a destination at one moment, and what this and earlier looks prove.
+    """One observation of a destination, and what it and earlier ones prove.
 
     It stores its comparison with earlier ones, so a minute's last observation is self-contained.
 
@@ -65,6 +67,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         moved_at_ms: the last look at which `acknowledged` was higher than before; None = none was.
         empty_at_ms: the last look at which it was empty, and up to which `steady_since_ms` holds;
             None = none was.
+        unknown: least number of messages in a dead-letter queue that is not read and that the
+            schedule does not hold; 0 for all other queues.
     """
 
     destination: str
@@ -75,6 +79,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     steady_since_ms: int | None = None
     moved_at_ms: int | None = None
     empty_at_ms: int | None = None
+    unknown: int = 0
 
 
 class Account:
@@ -96,7 +101,7 @@ class Account:
         self._empty_at_ms: int | None = None
 
     def look(self, at_ms: int, counters: Counters, died: int, expired: int = 0) -> Observation:
-        """Return what is to be kept of a look.
+        """Return the observation to keep.
 
         Args:
             at_ms: when the counters were there, not before they were read.
@@ -169,7 +174,7 @@ def _moved(last: Counters | None, now: Counters) -> bool:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a re-send, and what that rests on, as a sentence."""
+    """The outcome of a re-send and its evidence, as a sentence."""
 
     kind: OutcomeKind
     evidence: str
@@ -182,7 +187,7 @@ def outcome_of(
     now_ms: int,
     window_ms: int,
 ) -> Outcome:
-    """Return what became of a re-send.
+    """Return the outcome of a re-send.
 
     For as long again as its window it stays RESENT while its queue was not seen empty.
 

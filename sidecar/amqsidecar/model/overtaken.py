@@ -1,4 +1,4 @@
-"""Which rows an operation has to leave to others: whoever began last has the last word."""
+"""Rows that an operation leaves to others: the action that began last wins."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a dead letter shows about its past."""
+"""The provenance of a dead letter."""
 
 from hashlib import sha256
 from typing import Final
@@ -45,12 +45,12 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def kept_cause(text: str | None) -> str | None:
-    """Return what is kept of the words for a death; None = there are none."""
+    """Return the part of a cause of death that is kept; None = there is none."""
     return None if text is None else bounded_cause(text)
 
 
 def kept_message_id(text: str | None) -> str | None:
-    """Return what is kept of a message id: all, or a beginning that only this id has.
+    """Return the part of a message id that is kept: all, or a unique beginning.
 
     At most 1,024 characters; None = there is no id.
     """

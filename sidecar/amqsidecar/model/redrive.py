@@ -1,4 +1,4 @@
-"""What a plan of bulk redelivery says of a message."""
+"""A message in a plan of bulk redelivery."""
 
 from enum import StrEnum
 

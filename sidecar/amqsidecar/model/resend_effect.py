@@ -1,10 +1,10 @@
-"""What acts on a message that is sent to its origin once more."""
+"""Effects of a broker on a message that is re-sent to its origin."""
 
 from enum import StrEnum
 
 
 class ResendEffect(StrEnum):
-    """What a broker does with a re-send besides delivering it to the queue that it died in.
+    """An effect of a broker on a re-send, beside its delivery to the queue that it died in.
 
     Attributes:
         COMPOSITE: Classic: a composite destination forwards it again.

@@ -1,6 +1,6 @@
-"""What operators' actions make of a row, whichever store keeps it."""
+"""The changes of rows by operators' actions, for every store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator's action makes of one row.
+    """The change of one row by an operator's action.
 
     Attributes:
         destination: where it belongs from now on.
@@ -45,8 +45,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     passes_gates: bool = False
 
 
-Act = Callable[[RowView], Change | None]
-"""Returns what becomes of a row; None = it is left as it is."""
+RowChange = Callable[[RowView], Change | None]
+"""Returns the change of a row; None = it stays as it is."""
 
 
 FIRST_OF_LIFE = 1
@@ -56,7 +56,7 @@ TAKEN_BACK = "taken back out of its final dead-letter queue"
 """The reason of messages that came back into the schedule."""
 
 
-def retry(now_ms: int, actor: str, reason: str = "") -> Act:
+def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
     """Make rows due now, also held and parked ones; an exhausted one begins a new life.
 
     One that lies in its final queue is taken back for it.
@@ -90,10 +90,10 @@ def retry(now_ms: int, actor: str, reason: str = "") -> Act:
     return make_due
 
 
-def cancel(now_ms: int, actor: str, suffix: str) -> Act:
+def cancel(now_ms: int, actor: str, suffix: str) -> RowChange:
     """Send rows to their final dead-letter queue now; if none is decided: source plus suffix.
 
-    What lies there already is not taken back, whatever was asked for before.
+    Messages that are there already are not taken back, even if that was requested before.
     """
 
     def change(row: RowView) -> Change | None:
@@ -125,7 +125,7 @@ def cancel(now_ms: int, actor: str, suffix: str) -> Act:
     return change
 
 
-def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> Act:
+def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> RowChange:
     """Send rows to another destination now.
 
     The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery; an
@@ -155,8 +155,8 @@ def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> Act:
     return change
 
 
-def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
-    """Drop rows and their messages; what lies in its final queue is taken back for it.
+def discard(now_ms: int, actor: str, operation: int = 0) -> RowChange:
+    """Drop rows and their messages; a message in its final queue is taken back first.
 
     Args:
         now_ms: the time.
@@ -192,7 +192,7 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
     return drop
 
 
-def undo_discard(now_ms: int, actor: str, operation: int) -> Act:
+def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
     """Leave or put back into final queues what an operation has not discarded yet."""
 
     def change(row: RowView) -> Change | None:
@@ -221,7 +221,7 @@ def restored(row: RowView, now_ms: int, actor: str) -> Restored:
     )
 
 
-def take_back(now_ms: int, actor: str) -> Act:
+def take_back(now_ms: int, actor: str) -> RowChange:
     """Take exhausted messages out of their final queues, and keep them in the schedule."""
 
     def change(row: RowView) -> Change | None:
@@ -242,11 +242,34 @@ def take_back(now_ms: int, actor: str) -> Act:
     return change
 
 
-def give_back(now_ms: int) -> Act:
-    """Send what was taken back beside others to its final queue again."""
+class OrderKeeper:
+    """Gives due times by which rows are sent in the order in which they come here.
+
+    Rows are sent by due time, then number, so that a time is new only where a number is lower than
+    the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+        self._last_id = 0
+
+    def due_at_ms(self, row_id: int, now_ms: int) -> int:
+        """Return a time that is now, or shortly after it."""
+        self._last_ms = max(now_ms, self._last_ms + (row_id < self._last_id))
+        self._last_id = row_id
+        return self._last_ms
+
+
+def give_back(now_ms: int, due_at_ms: Mapping[int, int]) -> RowChange:
+    """Send what was taken back beside others to its final queue again.
+
+    Args:
+        now_ms: the time.
+        due_at_ms: of rows, by number; the others are left as they are.
+    """
 
     def change(row: RowView) -> Change | None:
-        if row.recall is not Recall.RETURN:
+        if row.recall is not Recall.RETURN or row.id not in due_at_ms:
             return None
         event = Held(
             at_ms=now_ms,
@@ -257,7 +280,7 @@ def give_back(now_ms: int) -> Act:
         )
         return Change(
             state=RowState.WAITING,
-            due_at_ms=now_ms,
+            due_at_ms=due_at_ms[row.id],
             destination=row.destination,
             is_final=True,
             redelivery_count=row.redelivery_count,
@@ -270,7 +293,7 @@ def give_back(now_ms: int) -> Act:
     return change
 
 
-def miss(now_ms: int, queue: str) -> Act:
+def miss(now_ms: int, queue: str) -> RowChange:
     """Forget exhausted rows whose messages are not in their final dead-letter queue any more."""
 
     def drop(row: RowView) -> Change | None:
@@ -283,7 +306,7 @@ def miss(now_ms: int, queue: str) -> Act:
     return drop
 
 
-def hold(now_ms: int, actor: str) -> Act:
+def hold(now_ms: int, actor: str) -> RowChange:
     """Keep waiting rows until a person releases them."""
     reason = f"held by {actor}"
 
@@ -303,7 +326,7 @@ def hold(now_ms: int, actor: str) -> Act:
     return change
 
 
-def release(now_ms: int, actor: str) -> Act:
+def release(now_ms: int, actor: str) -> RowChange:
     """Release held rows: they are sent at their due time, at once if it has passed."""
 
     def change(row: RowView) -> Change | None:
@@ -339,7 +362,7 @@ def _sent_to(destination: str, row: RowView, event: AnyEvent, now_ms: int) -> Ch
 
 
 def _recalled(row: RowView, event: AnyEvent, recall: Recall) -> Change:
-    """Return what is to become of a row with its final queue; it stays exhausted until then."""
+    """Return the step to take with a row's final queue; the row stays exhausted until then."""
     change = _changed(row, event, state=RowState.EXHAUSTED, due_at_ms=row.due_at_ms)
     return msgspec.structs.replace(change, recall=recall)
 

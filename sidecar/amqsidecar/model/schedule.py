@@ -1,4 +1,4 @@
-"""What the schedule holds."""
+"""Rows, states and filters of the schedule."""
 
 from enum import StrEnum
 
@@ -18,7 +18,7 @@ class RowState(StrEnum):
 
 
 class Recall(StrEnum):
-    """What becomes of an exhausted message with its final dead-letter queue."""
+    """The next step of an exhausted message with its final dead-letter queue."""
 
     NONE = "none"
     """It stays where it is."""
@@ -158,7 +158,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reason: why it is parked, held, or postponed; None = nothing of that.
-        in_flight: it is in the cycle that runs now; nobody else may change it.
+        in_flight: it is in the current cycle, and only that cycle may change it.
         size_bytes: size of the encoded message.
         cause_group: see `RowFilter`.
         gate: the gate that lets it wait; None = none does.
@@ -210,7 +210,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows an operation is about; all given conditions must hold.
+    """A filter of rows; all given conditions must hold.
 
     Attributes:
         ids: row numbers; None = any.
@@ -279,6 +279,23 @@ class MissingTally(msgspec.Struct, frozen=True, kw_only=True):
     seen_at_ms: int
 
 
+class UnknownTally(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead-letter queue that is not read, with messages that are not in the schedule.
+
+    They were given up before the sidecar came, or others put them there.
+
+    Attributes:
+        count: how many there are.
+        at_least: there may be more, which the broker does not show.
+        seen_at_ms: when the queue was looked at.
+    """
+
+    queue: str
+    count: int
+    at_least: bool
+    seen_at_ms: int
+
+
 class GateTally(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages of a destination a gate lets wait.
 
@@ -303,7 +320,7 @@ class UnfinishedCycle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says when it is opened.
+    """The state of a store when it is opened.
 
     Attributes:
         instance: name of this sidecar's share of the schedule; names the token queue.

@@ -1,1 +1,1 @@
-"""What an operator does, once, for every surface."""
+"""The operators' actions and views, for command line, API and console alike."""

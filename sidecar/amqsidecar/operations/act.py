@@ -10,15 +10,15 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.select import narrow
-from amqsidecar.store import BrokerSchedule
+from amqsidecar.schedule import BrokerSchedule
 
 
 class ActionRefused(SidecarError):
-    """What was asked can't be done; the message says why and what can."""
+    """A request that can't be done; the message says why, and what can."""
 
 
 class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action did.
+    """The result of an action.
 
     Attributes:
         matched: rows that were selected.
@@ -26,7 +26,7 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
         overtaken: rows that were left because another action changed them meanwhile.
         stopped: it was ended before all rows were done; doing it again does the rest.
         operation: its number; 0 = none was begun.
-        undoable: so many of the changed messages can be put back by undoing the operation.
+        undoable: how many of the changed messages an undo can put back.
     """
 
     action: Action
@@ -38,7 +38,7 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     undoable: int = 0
 
 
-_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.Act]]] = {
+_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.RowChange]]] = {
     Action.TAKE_BACK: row_changes.take_back,
     Action.HOLD: row_changes.hold,
     Action.RELEASE: row_changes.release,
@@ -53,8 +53,8 @@ def act_of(
     target: str | None,
     reason: str = "",
     operation: int = 0,
-) -> row_changes.Act:
-    """Return what an action makes of a row.
+) -> row_changes.RowChange:
+    """Return the change of a row by an action.
 
     Args:
         action: what to do.

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
-from amqsidecar.engine.allowed_origins import within
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
-from amqsidecar.engine.resend_copies import classic_resend_problem, no_resend_problem
+from amqsidecar.engine.judging.allowed_origins import within
+from amqsidecar.engine.judging.resend_copies import classic_resend_problem, no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.resend_effect import ResendEffect
@@ -20,7 +20,7 @@ from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy
 
 LiveSettings = Mapping[str, AddressSettingEntry]
-"""What an Artemis broker last said of addresses, by address; nobody changes it."""
+"""The last settings that an Artemis broker returned, by address; immutable."""
 
 FindRules = Callable[[], Rules | LiveSettings | None]
 """Returns the rules that act now; None = none are given, and no broker said yet which act."""
@@ -65,7 +65,7 @@ class ActiveRules:
         return self._explainer_of(ArtemisRules(entries=(entry,)), self._all)
 
     def forecast(self, dead_letter: DeadLetter) -> Forecast | None:
-        """Return what becomes of a dead letter; None = the rules there are not known."""
+        """Return the decision on a dead letter; None = the rules there are unknown."""
         explainer = self.explainer_at(dead_letter.destination)
         return None if explainer is None else explainer.forecast(dead_letter)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger, Select
+from amqsidecar.ledger import Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     ExhaustedTally,
@@ -18,10 +18,11 @@ from amqsidecar.model.schedule import (
     StoreState,
     Tally,
     UnfinishedCycle,
+    UnknownTally,
     first_redelivery_id,
 )
-from amqsidecar.operations.exhausted import read_missing
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.schedule import ScheduleView
 
 EVERYTHING: Final = RowFilter()
 
@@ -58,6 +59,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             gates', so none of it is overdue.
         exhausted: where exhausted messages are, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
+        unknown: dead-letter queues that are not read, with messages that are not in the schedule.
     """
 
     instance: str
@@ -74,6 +76,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateTally]
     exhausted: list[ExhaustedTally]
     missing: list[MissingTally]
+    unknown: list[UnknownTally]
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,21 +108,21 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_status(
-    store: Store, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
+    schedule: ScheduleView, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
 ) -> Status:
     """Return how the schedule stands.
 
     Args:
-        store: an open store.
+        schedule: an open one.
         state: what it said when it was opened.
         now_ms: what is due before is overdue.
         row_filter: which rows to count; all else is about the whole schedule.
     """
     tallies = sorted(
-        _tallies(store, row_filter), key=lambda tally: (-tally.count, tally.destination)
+        _tallies(schedule, row_filter), key=lambda tally: (-tally.count, tally.destination)
     )
-    exhausted = store.exhausted_tallies() if isinstance(store, Ledger) else []
-    next_due_ms = store.next_due_ms()
+    exhausted = schedule.exhausted_tallies()
+    next_due_ms = schedule.next_due_ms()
     overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
     return Status(
         instance=state.instance,
@@ -129,27 +132,28 @@ def read_status(
         waiting=tallies,
         next_due_at_ms=next_due_ms,
         oldest_overdue_seconds=overdue_ms / 1000,
-        store_size_bytes=store.size_bytes(),
-        room=_room(store),
-        backlog={source: count for source, count in store.holds().items() if count},
-        instances=_instances(store),
-        gates=store.gate_tallies(now_ms) if isinstance(store, Ledger) else [],
+        store_size_bytes=schedule.size_bytes(),
+        room=_room(schedule),
+        backlog={source: count for source, count in schedule.holds().items() if count},
+        instances=_instances(schedule),
+        gates=schedule.gate_tallies(now_ms),
         exhausted=exhausted,
-        missing=read_missing(store, exhausted, now_ms) if isinstance(store, Ledger) else [],
+        missing=read_missing(schedule, exhausted, now_ms),
+        unknown=read_unknown(schedule, now_ms),
     )
 
 
-def _room(store: Store) -> RoomStatus:
-    room = store.room()
+def _room(schedule: ScheduleView) -> RoomStatus:
+    room = schedule.room()
     return RoomStatus(is_enough=room.is_enough, reason=room.reason)
 
 
-def _tallies(store: Store, row_filter: RowFilter) -> list[Tally]:
+def _tallies(schedule: ScheduleView, row_filter: RowFilter) -> list[Tally]:
     """Return how many rows the filter hits; costs a scan where more than tallies is asked."""
     destination, state = row_filter.destination, row_filter.state
     tallies = [
         tally
-        for tally in store.tallies()
+        for tally in schedule.tallies()
         if destination in (None, tally.destination) and state in (None, tally.state)
     ]
     if row_filter == RowFilter(destination=destination, state=state):
@@ -157,7 +161,7 @@ def _tallies(store: Store, row_filter: RowFilter) -> list[Tally]:
     counted = [
         msgspec.structs.replace(
             tally,
-            count=store.count_rows(
+            count=schedule.count_rows(
                 msgspec.structs.replace(
                     row_filter, destination=tally.destination, state=tally.state
                 )
@@ -168,8 +172,8 @@ def _tallies(store: Store, row_filter: RowFilter) -> list[Tally]:
     return [tally for tally in counted if tally.count]
 
 
-def _instances(store: Store) -> list[InstanceView]:
-    return list(store.instances()) if isinstance(store, SharedStore) else []
+def _instances(schedule: ScheduleView) -> list[InstanceView]:
+    return list(schedule.instances())
 
 
 _EXHAUSTED_AFTER: Final = "exhausted-"
@@ -177,12 +181,16 @@ _OTHER_STATES: Final = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 
 
 def list_page(
-    store: Store, row_filter: RowFilter, limit: int, after: str = "", select: Select | None = None
+    schedule: ScheduleView,
+    row_filter: RowFilter,
+    limit: int,
+    after: str = "",
+    select: Select | None = None,
 ) -> Page:
     """Return at most `limit` rows by number; exhausted ones come after all others.
 
     Args:
-        store: an open store.
+        schedule: an open one.
         row_filter: which rows.
         limit: maximum number returned.
         after: `next_after` of the page before; "" = the first page.
@@ -196,12 +204,12 @@ def list_page(
     if number and not is_row_number(number):
         raise ValueError(f"expected a number, or {_EXHAUSTED_AFTER}NUMBER; found {after!r}")
     # Why: where the broker keeps what waits, nothing is exhausted, and each look costs.
-    has_turns = isinstance(store, Ledger) and row_filter.state is None
+    has_turns = schedule.keeps_exhausted_rows and row_filter.state is None
     if not has_turns:
-        return _turn(store, [row_filter], limit, int(number or 0), select)
+        return _turn(schedule, [row_filter], limit, int(number or 0), select)
     if not is_exhausted_turn:
         others = [_in_state(row_filter, state) for state in _OTHER_STATES]
-        page = _turn(store, others, limit, int(number or 0), select)
+        page = _turn(schedule, others, limit, int(number or 0), select)
         if page.next_after is not None:
             return page
         rows, number = page.rows, "0"
@@ -209,9 +217,9 @@ def list_page(
         rows = []
     exhausted = [_in_state(row_filter, RowState.EXHAUSTED)]
     if len(rows) == limit:
-        has_more = bool(store.list_rows(exhausted[0], 1))
+        has_more = bool(schedule.list_rows(exhausted[0], 1))
         return Page(rows=rows, next_after=f"{_EXHAUSTED_AFTER}0" if has_more else None)
-    page = _turn(store, exhausted, limit - len(rows), int(number or 0), select)
+    page = _turn(schedule, exhausted, limit - len(rows), int(number or 0), select)
     end = page.next_after
     next_after = None if end is None else f"{_EXHAUSTED_AFTER}{end}"
     return Page(rows=[*rows, *page.rows], next_after=next_after)
@@ -222,12 +230,16 @@ def _in_state(row_filter: RowFilter, state: RowState) -> RowFilter:
 
 
 def _turn(
-    store: Store, filters: Sequence[RowFilter], limit: int, after_id: int, select: Select | None
+    schedule: ScheduleView,
+    filters: Sequence[RowFilter],
+    limit: int,
+    after_id: int,
+    select: Select | None,
 ) -> Page:
     """Return at most `limit` rows with a number above `after_id` that one of the filters hits."""
     most = limit if select is None else LOOKED_INTO
     # Why a dict: between two looks a row may change its state.
-    known = {row.id: row for one in filters for row in store.list_rows(one, most + 1, after_id)}
+    known = {row.id: row for one in filters for row in schedule.list_rows(one, most + 1, after_id)}
     found = [known[row_id] for row_id in sorted(known)][: most + 1]
     rows: list[RowView] = []
     looked_at = 0
@@ -235,29 +247,29 @@ def _turn(
         if len(rows) == limit:
             break
         looked_at += 1
-        if select is None or select(row, store.message(row.id) or b""):
+        if select is None or select(row, schedule.message(row.id) or b""):
             rows.append(row)
     has_more = looked_at < len(found)
     return Page(rows=rows, next_after=found[looked_at - 1].id if has_more else None)
 
 
-def tell_story(store: Store, reference: str, uid: str) -> Story | None:
-    """Return what is known of a message; None = nothing.
+def read_story(schedule: ScheduleView, reference: str, uid: str) -> Story | None:
+    """Return the story of a message; None = it is unknown.
 
     Args:
-        store: an open store.
+        schedule: an open one.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
     """
     if is_row_number(reference):
-        found = row_named(store, reference)
+        found = row_named(schedule, reference)
         # Why: a message is named after its first row, so the number of a row that is gone tells.
-        names = [found.redelivery_id] if found else _first_ids(store, uid, int(reference))
+        names = [found.redelivery_id] if found else _first_ids(schedule, uid, int(reference))
     else:
         names = [reference]
     for name in names:
-        rows = store.list_rows(RowFilter(redelivery_id=name), _ROWS_OF_ONE_MESSAGE)
-        history = store.history(name)
+        rows = schedule.list_rows(RowFilter(redelivery_id=name), _ROWS_OF_ONE_MESSAGE)
+        history = schedule.history(name)
         if rows or history:
             return Story(redelivery_id=name, rows=rows, history=history)
     return None
@@ -268,16 +280,16 @@ def is_row_number(reference: str) -> bool:
     return reference.isascii() and reference.isdecimal() and len(reference) <= _DIGITS_MAX
 
 
-def row_named(store: Store, reference: str) -> RowView | None:
+def row_named(schedule: ScheduleView, reference: str) -> RowView | None:
     """Return where a message waits, by row number or redelivery id; None = nowhere."""
     if is_row_number(reference):
-        rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+        rows = schedule.list_rows(RowFilter(ids=(int(reference),)), 1)
     else:
-        rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
+        rows = schedule.list_rows(RowFilter(redelivery_id=reference), 1)
     return next(iter(rows), None)
 
 
-def _first_ids(store: Store, uid: str, row_id: int) -> list[str]:
+def _first_ids(schedule: ScheduleView, uid: str, row_id: int) -> list[str]:
     """Return what a message may be called whose first row had this number."""
-    uids = dict.fromkeys([uid, *(instance.uid for instance in _instances(store))])
+    uids = dict.fromkeys([uid, *(instance.uid for instance in _instances(schedule))])
     return [first_redelivery_id(one, row_id) for one in uids]

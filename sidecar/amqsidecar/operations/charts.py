@@ -1,15 +1,16 @@
 """Numbers for plots: recovery by attempt, deaths by cause, the schedule ahead, lateness."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind, FailureCount
+from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.groups import DAY_MS, DEATHS, HOUR_MS, Place
+from amqsidecar.schedule import Schedule
 
 OTHER: Final = "(all others)"
 """The series of the causes that have none of their own."""
@@ -18,10 +19,11 @@ MINUTE_MS: Final = 60_000
 
 _ATTEMPTS_MAX = 12
 _MARKS_MAX = 20
+_SERVICE_MARKS_MAX = 500
 
 
 class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the re-sends of one attempt.
+    """The outcomes of the re-sends of one attempt.
 
     Attributes:
         attempt: 1 = the first redelivery.
@@ -84,12 +86,12 @@ class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovery_by_attempt(
-    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, destination: str | None = None
+    schedule: Schedule, now_ms: int, *, span_ms: int = DAY_MS, destination: str | None = None
 ) -> list[AttemptRecovery]:
     """Return for each attempt how many of the re-sent messages came back."""
     resent, returned = Counter[int](), Counter[int]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
+    for one in schedule.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
         if destination not in (None, one.key.destination):
             continue
         counts = resent if one.key.kind is CountKind.RESENT else returned
@@ -105,7 +107,7 @@ def recovery_by_attempt(
 
 
 def deaths_by_cause(
-    ledger: Ledger,
+    schedule: Schedule,
     now_ms: int,
     *,
     span_ms: int = DAY_MS,
@@ -116,7 +118,7 @@ def deaths_by_cause(
     """Return deaths by time and cause; the most frequent causes, and one series for the others.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         now_ms: the time.
         span_ms: how long before it.
         step_ms: of `FailureCount`s that are kept: minutes for the last hour, else hours.
@@ -126,13 +128,14 @@ def deaths_by_cause(
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
     counts = [
         one
-        for one in ledger.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS, step_ms)
+        for one in schedule.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS, step_ms)
         if place in (None, (one.key.destination, one.key.cause_group))
     ]
     totals = Counter[str]()
     for one in counts:
         totals[one.key.cause_group] += one.count
-    named = [name for name, _ in totals.most_common(top)]
+    # Why by name: a cause then has the same colour in charts of different spans.
+    named = sorted(name for name, _ in totals.most_common(top))
     by_name: dict[str, list[FailureCount]] = defaultdict(list)
     for one in counts:
         name = one.key.cause_group
@@ -145,7 +148,7 @@ def deaths_by_cause(
 
 
 def deaths_of_group(
-    ledger: Ledger, place: Place, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
+    schedule: Schedule, place: Place, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
 ) -> Timeline:
     """Return deaths of a group by time: now, and at the same times of the day before."""
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
@@ -153,7 +156,9 @@ def deaths_of_group(
     for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
         found = (
             one
-            for one in ledger.failure_counts(begin_ms, begin_ms + steps * step_ms, DEATHS, step_ms)
+            for one in schedule.failure_counts(
+                begin_ms, begin_ms + steps * step_ms, DEATHS, step_ms
+            )
             if (one.key.destination, one.key.cause_group) == place
         )
         series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))
@@ -161,24 +166,21 @@ def deaths_of_group(
 
 
 def schedule_ahead(
-    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
+    schedule: Schedule, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
 ) -> Timeline:
     """Return how many waiting messages are due in each step from now on."""
     steps = span_ms // step_ms
     bounds_ms = [now_ms + at * step_ms for at in range(steps + 1)]
-    counts = ledger.due_counts(bounds_ms)
+    counts = schedule.due_counts(bounds_ms)
     return Timeline(
         from_ms=now_ms, step_ms=step_ms, series=[Series(name="due", counts=list(counts))]
     )
 
 
-def marks_since(ledger: Ledger, from_ms: int, began_ms: int | None) -> list[ChartMark]:
-    """Return what happened since a time, the oldest first: operations, and the latest restart.
+def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
+    """Return the latest things that happened since a time, the oldest first.
 
-    Args:
-        ledger: of an open store.
-        from_ms: the time.
-        began_ms: when this process began, which read the rules then; None = unknown.
+    These are operations, starts of services, and changes of their rules.
     """
     marks = [
         ChartMark(
@@ -186,26 +188,37 @@ def marks_since(ledger: Ledger, from_ms: int, began_ms: int | None) -> list[Char
             what=f"{one.action.word} by {one.actor}",
             operation=one.id,
         )
-        for one in ledger.operations(_MARKS_MAX)
+        for one in schedule.operations(_MARKS_MAX)
         if one.created_at_ms >= from_ms
     ]
-    if began_ms is not None and began_ms >= from_ms:
-        marks.append(ChartMark(at_ms=began_ms, what="the sidecar began, and read its rules"))
+    marks += [one for one in _service_marks(schedule) if one.at_ms >= from_ms][-_MARKS_MAX:]
     return sorted(marks, key=lambda one: one.at_ms)
 
 
-def lateness(cumulative: Sequence[tuple[str, float]]) -> list[LatenessBucket]:
+def _service_marks(schedule: Schedule) -> Iterator[ChartMark]:
+    """Yield the marks of services, the oldest first; each start is compared with the one before."""
+    digests: dict[str, str] = {}
+    found = schedule.service_marks(_SERVICE_MARKS_MAX)[::-1]
+    is_shared = len({one.instance for one in found}) > 1
+    for one in found:
+        name = f"sidecar {one.instance}" if is_shared else "the sidecar"
+        if one.kind is ServiceMarkKind.RULES:
+            what = f"{name} read other settings from the broker"
+        elif digests.get(one.instance, one.rules_digest) != one.rules_digest:
+            what = f"{name} started with another policy"
+        else:
+            what = f"{name} started"
+        digests[one.instance] = one.rules_digest
+        yield ChartMark(at_ms=one.at_ms, what=what)
+
+
+def lateness(buckets: Sequence[tuple[float | None, int]]) -> list[LatenessBucket]:
     """Return a histogram by bucket.
 
     Args:
-        cumulative: upper bounds in seconds with the count up to there, as Prometheus has them.
+        buckets: see `ProcessCounts.lateness`.
     """
-    buckets, before = [], 0.0
-    for bound, count in cumulative:
-        upper_s = None if bound == "+Inf" else float(bound)
-        buckets.append(LatenessBucket(upper_s=upper_s, count=round(count - before)))
-        before = count
-    return buckets
+    return [LatenessBucket(upper_s=upper_s, count=count) for upper_s, count in buckets]
 
 
 def _steps(now_ms: int, span_ms: int, step_ms: int) -> tuple[int, int]:

@@ -11,8 +11,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a whole.
 
     Attributes:
-        part: so many.
-        whole: of so many; 0 = nothing is known.
+        part: the number of the part.
+        whole: the number of the whole; 0 = nothing is known.
         low: with 95 % confidence the true share is not lower; see `share`.
         high: and not higher.
     """

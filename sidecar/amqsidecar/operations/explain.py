@@ -1,4 +1,4 @@
-"""What rules say about a dead letter, now and should it die again, without asking a broker."""
+"""The decisions of rules on a dead letter and on its further deaths, without a broker."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.gates import GatesAt, no_gates
-from amqsidecar.engine.judge import ADVISORY_PREFIX
-from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
+from amqsidecar.engine.judging.final_destination import final_destination
+from amqsidecar.engine.judging.judge import ADVISORY_PREFIX
+from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
@@ -75,7 +75,7 @@ class PlannedSend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules would do with a message that dies again and again.
+    """The decisions of rules on a message that dies after each re-send.
 
     Delays are those without collision avoidance, which varies them evenly to both sides.
 
@@ -129,7 +129,7 @@ class Explainer:
         return self._park_reason(destination) is UNSET
 
     def explain(self, dead_letter: DeadLetter) -> Explanation:
-        """Return what becomes of a dead letter."""
+        """Return the decision on a dead letter."""
         origin = dead_letter.destination
         answer = self._answer(origin, self._decider.decide(dead_letter, self._chance))
         if not isinstance(self._decider, ArtemisDecider):
@@ -143,7 +143,7 @@ class Explainer:
         )
 
     def forecast(self, dead_letter: DeadLetter, sends_max: int = SENDS_MAX) -> Forecast:
-        """Return what becomes of a dead letter, and of it again each time it is re-sent."""
+        """Return the decisions on a dead letter and on its further deaths."""
         sends: list[PlannedSend] = []
         after_ms = 0
         now = answer = self.explain(dead_letter)

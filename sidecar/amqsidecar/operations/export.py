@@ -2,10 +2,10 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from amqsidecar.formats.csv_cell import cell
 from amqsidecar.model.operation import Member
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.groups import Group
@@ -19,32 +19,6 @@ PAGE_ROWS: Final = 100
 
 PAGES_MAX: Final = 500
 """Pages that are looked at; looking is bounded, so a page may have fewer rows than it could."""
-
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-# Why: spreadsheets look behind blanks, and those of Unicode are some, too. Where semicolons part
-# cells, a quoted text is none, and its pieces are cells.
-_FORMULA: Final = re.compile(
-    r"""(?:^|(?<=[;\t\r\n]))(?=[\s"\ufeff\u200b-\u200f]*+[=+\-@＝＋－＠])"""
-)
-_LINE_FIRST: Final = ("\t", "\r", "\n")
-
-
-def cell(value: object) -> str:
-    r"""Return what stands in a cell; no program takes a text of a stranger for a formula.
-
-    Nor does a terminal act on it: control characters but line ends and tabs are written as text.
-
-    Example:
-        >>> cell("=HYPERLINK(0)"), cell(-5), cell(None), cell("\x1b[2J")
-        ("'=HYPERLINK(0)", '-5', '', '\\x1b[2J')
-    """
-    if not isinstance(value, str):
-        return "" if value is None else str(value)
-    value = _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
-    value = _FORMULA.sub("'", value)
-    return f"'{value}" if value.startswith(_LINE_FIRST) else value
-
 
 GROUPS_HEADERS: Final = (
     *("destination", "cause_group", "trend", "recent", "day_before", "first_at", "last_at"),
@@ -92,7 +66,7 @@ MEMBERS_HEADERS: Final = (
 
 
 def members_csv(members: Iterable[Member]) -> str:
-    """Return what became of the messages of an operation as lines of CSV."""
+    """Return the outcomes of an operation's messages as lines of CSV."""
     return csv_lines(
         (
             *(one.redelivery_id, one.destination),

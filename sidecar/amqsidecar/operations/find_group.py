@@ -1,4 +1,4 @@
-"""Which group a person means by a number, or by a part of its cause."""
+"""Finds a group by a number, or by a part of its cause."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
@@ -6,23 +6,22 @@ from difflib import get_close_matches
 import msgspec
 
 from amqsidecar.errors import NothingFound
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import group_name, group_number
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.groups import Place
-from amqsidecar.store import Store
+from amqsidecar.schedule import ScheduleView
 
 _GROUPS_MAX = 5_000
 _SHOWN = 5
 
 
 def with_group(
-    ledger: Ledger, rows: RowFilter, *, part: str | None = None, number: int | None = None
+    schedule: ScheduleView, rows: RowFilter, *, part: str | None = None, number: int | None = None
 ) -> RowFilter:
     """Return a filter narrowed to the group that a person means.
 
     Args:
-        ledger: knows the groups.
+        schedule: knows the groups.
         rows: the other conditions; its destination tells groups apart.
         part: the cause, or a part of it that only one has, whatever its case; or a number.
         number: of a group, as every output prints it.
@@ -32,7 +31,7 @@ def with_group(
     """
     if part is None and number is None:
         return rows
-    places = [one for one in _places(ledger) if rows.destination in (None, one[0])]
+    places = [one for one in _places(schedule) if rows.destination in (None, one[0])]
     if number is not None or (part is not None and part not in _causes(places)):
         wanted = number if number is not None else _number(part or "")
         found = [one for one in places if group_number(*one) == wanted]
@@ -42,14 +41,14 @@ def with_group(
     return msgspec.structs.replace(rows, cause_group=_cause(part or "", places))
 
 
-def numbered_groups(ledger: Ledger, number: int) -> list[Place]:
+def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
     """Return the groups that have a number; hardly ever more than one."""
-    return [place for place in _places(ledger) if group_number(*place) == number]
+    return [place for place in _places(schedule) if group_number(*place) == number]
 
 
-def where_else(store: Store, rows: RowFilter) -> str:
+def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
     """Return what is near a filter that matches nothing, to end a sentence; "" = nothing is."""
-    tallies = store.tallies()
+    tallies = schedule.tallies()
     if not tallies:
         return "; nothing waits at all"
     names = list(dict.fromkeys(tally.destination for tally in tallies))
@@ -91,9 +90,9 @@ def _others(causes: Collection[str]) -> str:
     return f"; there are {len(causes)}, see `amqsidecar groups`" if causes else "; there is none"
 
 
-def _places(ledger: Ledger) -> list[Place]:
-    died = [(one.destination, one.cause_group) for one in ledger.failure_groups(0, _GROUPS_MAX)]
-    wait = [(one.destination, one.cause_group) for one in ledger.group_tallies()]
+def _places(schedule: ScheduleView) -> list[Place]:
+    died = [(one.destination, one.cause_group) for one in schedule.failure_groups(0, _GROUPS_MAX)]
+    wait = [(one.destination, one.cause_group) for one in schedule.group_tallies()]
     return list(dict.fromkeys((*died, *wait)))
 
 

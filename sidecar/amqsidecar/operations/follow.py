@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from amqsidecar.ledger import Ledger, MemberVerdict, Sighting
+from amqsidecar.ledger import MemberUpdate, MemberVerdict
 from amqsidecar.model.event import (
     AnyEvent,
     DeadLettered,
@@ -13,6 +13,7 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation, outcome_of
+from amqsidecar.schedule import Schedule
 
 EVENTS_AT_ONCE: Final = 2_000
 READS_AT_ONCE: Final = 50
@@ -24,32 +25,32 @@ UNSENT_MS: Final = 24 * 3_600_000
 NEVER_SENT = "it was not sent within a day: another action changed it, or it can't be sent"
 
 
-def follow(ledger: Ledger) -> bool:
+def follow(schedule: Schedule) -> bool:
     """Note which members of operations were sent and which died again; False = there is more.
 
     Promise: what is noted is durable with how far was read; if the process dies, or another does
     the same at the same time, nothing is left out and nothing counts twice.
     """
-    position = ledger.followed_until()
+    position = schedule.followed_until()
     if position is None:
-        ledger.apply_sightings([], ledger.tail())
+        schedule.update_members([], schedule.tail())
         return True
     for _ in range(READS_AT_ONCE):
-        tail = ledger.events_after(position, EVENTS_AT_ONCE)
+        tail = schedule.events_after(position, EVENTS_AT_ONCE)
         if tail.position == position:
             return True
-        ledger.apply_sightings(list(sightings(tail.events)), tail.position)
+        schedule.update_members(list(updates(tail.events)), tail.position)
         position = tail.position
     return False
 
 
-def sightings(events: Iterable[AnyEvent]) -> Iterator[Sighting]:
-    """Return what events report about messages that were sent or died again."""
+def updates(events: Iterable[AnyEvent]) -> Iterator[MemberUpdate]:
+    """Return the updates in events: messages that were sent or died again."""
     for event in events:
         if isinstance(event, Returned):
-            yield Sighting(event.redelivery_id, event.at_ms, has_returned=True)
+            yield MemberUpdate(event.redelivery_id, event.at_ms, has_returned=True)
         elif isinstance(event, Resent | DuplicateSuppressed | DeadLettered):
-            yield Sighting(
+            yield MemberUpdate(
                 event.redelivery_id,
                 event.at_ms,
                 has_returned=False,
@@ -57,20 +58,20 @@ def sightings(events: Iterable[AnyEvent]) -> Iterator[Sighting]:
             )
 
 
-def judge(ledger: Ledger, operation: Operation, now_ms: int) -> int:
+def judge(schedule: Schedule, operation: Operation, now_ms: int) -> int:
     """Give verdicts on members whose window has passed; returns how many.
 
     Promise: durable together; if the process dies inside, nothing of it was given.
     """
     before_ms = now_ms - operation.pace.window_ms
-    due = ledger.due_members(operation.id, before_ms, VERDICTS_AT_ONCE)
-    verdicts = list(_unsent(ledger, operation, now_ms))
+    due = schedule.due_members(operation.id, before_ms, VERDICTS_AT_ONCE)
+    verdicts = list(_unsent(schedule, operation, now_ms))
     if due:
-        seen = _observations(ledger, due, now_ms)
+        seen = _observations(schedule, due, now_ms)
         # Why before the next look at them: a death that the observations count must be known.
-        if not follow(ledger):
+        if not follow(schedule):
             return 0
-        for member in ledger.due_members(operation.id, before_ms, VERDICTS_AT_ONCE):
+        for member in schedule.due_members(operation.id, before_ms, VERDICTS_AT_ONCE):
             resent_at_ms = member.resent_at_ms
             if resent_at_ms is None or member.destination not in seen:
                 continue
@@ -80,14 +81,14 @@ def judge(ledger: Ledger, operation: Operation, now_ms: int) -> int:
             if found.kind is not OutcomeKind.RESENT:
                 verdicts.append(MemberVerdict(member.redelivery_id, found.kind, found.evidence))
     if verdicts:
-        ledger.give_verdicts(operation.id, verdicts)
+        schedule.give_verdicts(operation.id, verdicts)
     return len(verdicts)
 
 
 def _observations(
-    ledger: Ledger, members: Sequence[Member], now_ms: int
+    schedule: Schedule, members: Sequence[Member], now_ms: int
 ) -> dict[str, list[Observation]]:
-    """Return what was seen of the members' destinations since the first of them was re-sent."""
+    """Return the observations of the members' destinations since the first re-send of a member."""
     since_ms: dict[str, int] = {}
     for member in members:
         resent_at_ms = member.resent_at_ms or 0
@@ -95,18 +96,18 @@ def _observations(
             resent_at_ms, since_ms.get(member.destination, resent_at_ms)
         )
     return {
-        destination: ledger.observations(destination, from_ms, now_ms + 1)
+        destination: schedule.observations(destination, from_ms, now_ms + 1)
         for destination, from_ms in since_ms.items()
     }
 
 
-def _unsent(ledger: Ledger, operation: Operation, now_ms: int) -> Iterator[MemberVerdict]:
+def _unsent(schedule: Schedule, operation: Operation, now_ms: int) -> Iterator[MemberVerdict]:
     """Give up waiting for members of an operation that ended long ago."""
     ended_at_ms = operation.ended_at_ms
     if ended_at_ms is None or now_ms < ended_at_ms + UNSENT_MS:
         return
     after = ""
-    while members := ledger.members(operation.id, None, VERDICTS_AT_ONCE, after):
+    while members := schedule.members(operation.id, None, VERDICTS_AT_ONCE, after):
         for member in members:
             if member.outcome is None:
                 yield MemberVerdict(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)

@@ -1,4 +1,4 @@
-"""What dies and why: failures by destination and cause, and whether it gets worse."""
+"""Groups of failures by destination and cause, with their trends."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.failure import (
     BUCKET_MS,
@@ -17,6 +16,7 @@ from amqsidecar.model.failure import (
 )
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState
+from amqsidecar.schedule import Schedule
 
 DAY_MS: Final = 24 * 3_600_000
 HOUR_MS: Final = 3_600_000
@@ -42,16 +42,16 @@ class Trend(StrEnum):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """What dies of one cause at one destination.
+    """The failures of one cause at one destination.
 
     Attributes:
         number: names it, for its life; see `group_number`.
         recent: deaths in the window that ends now; messages that came back count again.
         recent_messages: how many messages that were, by `messages_of`.
         day_before: deaths in the same window of the day before.
-        first_at_ms: when one died of it for the first time, as far as the history goes.
+        first_at_ms: the first death of it in the history.
         last_at_ms: when one died of it last.
-        total: deaths altogether, as far as the history goes.
+        total: all deaths in the history.
         waiting: messages that wait for their next try now.
         held: messages that wait for a person.
         parked: messages that can't be sent as things are.
@@ -124,7 +124,7 @@ def window(now_ms: int, length_ms: int = HOUR_MS) -> tuple[int, int]:
 
 
 def read_groups(
-    ledger: Ledger,
+    schedule: Schedule,
     now_ms: int,
     *,
     window_ms: int = HOUR_MS,
@@ -135,7 +135,7 @@ def read_groups(
     """Return groups, those first of which most die.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         now_ms: the time.
         window_ms: length of "recent".
         since_ms: only groups of which one died since.
@@ -144,37 +144,37 @@ def read_groups(
     """
     found = [
         group
-        for group in ledger.failure_groups(since_ms, _GROUPS_MAX)
+        for group in schedule.failure_groups(since_ms, _GROUPS_MAX)
         if destination in (None, group.destination)
     ]
-    return _told(ledger, found, now_ms, window_ms)[:limit]
+    return _told(schedule, found, now_ms, window_ms)[:limit]
 
 
 def read_group(
-    ledger: Ledger, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
+    schedule: Schedule, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
 ) -> Group | None:
-    """Return one group; None = no message died of that there, as far as the history goes."""
+    """Return one group; None = the history has no death of this cause there."""
     found = [
         group
-        for group in ledger.failure_groups(0, _GROUPS_MAX)
+        for group in schedule.failure_groups(0, _GROUPS_MAX)
         if (group.destination, group.cause_group) == place
     ]
-    return next(iter(_told(ledger, found, now_ms, window_ms)), None)
+    return next(iter(_told(schedule, found, now_ms, window_ms)), None)
 
 
 def _told(
-    ledger: Ledger, found: Iterable[FailureGroup], now_ms: int, window_ms: int
+    schedule: Schedule, found: Iterable[FailureGroup], now_ms: int, window_ms: int
 ) -> list[Group]:
     from_ms, until_ms = window(now_ms, window_ms)
     by_place: dict[Place, list[FailureCount]] = defaultdict(list)
-    for one in ledger.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
+    for one in schedule.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
         by_place[one.key.destination, one.key.cause_group].append(one)
     recent = {place: sum(one.count for one in found) for place, found in by_place.items()}
-    day_before = _deaths(ledger, from_ms - DAY_MS, until_ms - DAY_MS)
+    day_before = _deaths(schedule, from_ms - DAY_MS, until_ms - DAY_MS)
     rows = Counter[tuple[str, RowState, str]]()
-    for tally in ledger.group_tallies():
+    for tally in schedule.group_tallies():
         rows[tally.destination, tally.state, tally.cause_group] += tally.count
-    notes = {(n.destination, n.cause_group): n for n in ledger.latest_notes(_GROUPS_MAX)}
+    notes = {(n.destination, n.cause_group): n for n in schedule.latest_notes(_GROUPS_MAX)}
     groups = []
     for group in found:
         place = group.destination, group.cause_group
@@ -202,8 +202,8 @@ def _told(
     return sorted(groups, key=lambda group: (-group.recent, -group.last_at_ms))
 
 
-def _deaths(ledger: Ledger, from_ms: int, until_ms: int) -> Counter[Place]:
+def _deaths(schedule: Schedule, from_ms: int, until_ms: int) -> Counter[Place]:
     deaths = Counter[Place]()
-    for one in ledger.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
+    for one in schedule.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
         deaths[one.key.destination, one.key.cause_group] += one.count
     return deaths

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from amqsidecar.ledger import Ledger, RowKey, RowOrder
+from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.select import PropertyReader, selector
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +32,7 @@ def shown_row(row: RowView) -> RowView:
 
 
 def list_messages(
-    store: Store,
-    ledger: Ledger,
+    schedule: Schedule,
     selection: Selection,
     properties_of: PropertyReader,
     *,
@@ -44,17 +43,16 @@ def list_messages(
     """Return messages that are selected.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         selection: which ones.
         properties_of: reads properties out of messages.
         order: the newest or the next ones first.
         limit: maximum rows examined.
         after: `next_after` of the page before.
     """
-    page = ledger.page_rows(selection.rows, order, limit, after)
+    page = schedule.page_rows(selection.rows, order, limit, after)
     select = selector(selection, properties_of)
     if select is None:
         return Listing(rows=page.rows, looked_at=0, next_after=page.next_after)
-    rows = [row for row in page.rows if select(row, store.message(row.id) or b"")]
+    rows = [row for row in page.rows if select(row, schedule.message(row.id) or b"")]
     return Listing(rows=rows, looked_at=len(page.rows), next_after=page.next_after)

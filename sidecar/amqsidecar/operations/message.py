@@ -6,23 +6,23 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.event import AnyEvent, Edited, Received
 from amqsidecar.model.message import BodyKind, BodyView, MessageEdit, MessageView
 from amqsidecar.model.operation import Action, Operation, OperationPace, Selection
-from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.model.schedule import Recall, RowFilter, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.active_rules import ActiveRules
-from amqsidecar.operations.browse import tell_story
+from amqsidecar.operations.browse import read_story
 from amqsidecar.operations.explain import Forecast, last_death
+from amqsidecar.operations.fetch import fetch
 from amqsidecar.operations.listing import shown_row
-from amqsidecar.operations.operate import LedgerStore, Wish, begin, checked
-from amqsidecar.operations.timeline import Moment, tell_life
-from amqsidecar.store import Store
+from amqsidecar.operations.operate import Wish, begin, checked
+from amqsidecar.operations.timeline import Moment, read_life
+from amqsidecar.schedule import Schedule
 
 VIEW_BYTES_MAX: Final = 64 * 1024
-"""What is shown of a body unless more is asked for."""
+"""Default maximum bytes of a body that is shown."""
 
 VIEWED_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger message is not opened to be shown; it can be downloaded."""
@@ -47,8 +47,12 @@ EditMessage = Callable[[str, bytes, MessageEdit], bytes]
 """Encoding, message and edit to the message after it; raises EditRefused."""
 
 
+class NothingToChange(ActionRefused):
+    """An edit after which a message would be as before."""
+
+
 class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message was before a person edited it.
+    """A version of a message before an edit.
 
     Attributes:
         number: of the edit, 0-based, the oldest first; names it in `original_message`.
@@ -94,8 +98,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def message_page(
-    store: Store,
-    ledger: Ledger,
+    schedule: Schedule,
     reference: str,
     uid: str,
     now_ms: int,
@@ -105,11 +108,10 @@ def message_page(
     max_bytes: int = VIEW_BYTES_MAX,
     window_ms: int = OperationPace().window_ms,
 ) -> MessagePage | None:
-    """Return what is known of a message; None = nothing.
+    """Return the details of a message; None = it is unknown.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
         now_ms: the time.
@@ -118,24 +120,25 @@ def message_page(
         max_bytes: maximum bytes of a body to show.
         window_ms: time after a re-send in which the message may come back.
     """
-    story = tell_story(store, reference, uid)
+    story = read_story(schedule, reference, uid)
     if story is None:
         return None
     redelivery_id = story.redelivery_id
 
     def history() -> Sequence[AnyEvent]:
-        return store.history(redelivery_id)
+        return schedule.history(redelivery_id)
 
     death = last_death(story.history)
     named = [row for row in story.rows if str(row.id) == reference]
     row = next(iter(named or story.rows), None)
-    looks = None if row is None else _view_of(store, row, view, max_bytes)
-    life = tell_life(ledger, history, now_ms, window_ms)
-    originals = list(enumerate(ledger.originals(redelivery_id)))
+    looks = None if row is None else _view_of(schedule, row, view, max_bytes)
+    life = read_life(schedule, history, now_ms, window_ms)
+    originals = list(enumerate(schedule.originals(redelivery_id)))
     return MessagePage(
         redelivery_id=redelivery_id,
         rows=[shown_row(one) for one in story.rows],
-        row=row if looks is not None else None,
+        # Why else none: it has just left.
+        row=row if row is not None and (looks is not None or row.is_in_final_queue) else None,
         life=_with_short_causes(life[-LIFE_MAX:]),
         life_left_out=max(0, len(life) - LIFE_MAX),
         originals=[
@@ -155,18 +158,20 @@ def message_page(
     )
 
 
-def _view_of(store: Store, row: RowView, view: ViewMessage, max_bytes: int) -> MessageView | None:
-    """Return what is in the message of a row; None = its bytes are not here."""
+def _view_of(
+    schedule: Schedule, row: RowView, view: ViewMessage, max_bytes: int
+) -> MessageView | None:
+    """Return the content of a row's message; None = its bytes are not here."""
     if row.is_in_final_queue:
         return None
     if row.size_bytes > VIEWED_BYTES_MAX:
         return too_large_to_show(row.size_bytes)
-    message = store.message(row.id)
+    message = schedule.message(row.id)
     return None if message is None else view(row.encoding, message, max_bytes)
 
 
 def too_large_to_show(size_bytes: int) -> MessageView:
-    """Return what is shown of a message that is larger than `VIEWED_BYTES_MAX`."""
+    """Return the view of a message that is larger than `VIEWED_BYTES_MAX`."""
     what = f"it has more than {VIEWED_BYTES_MAX} bytes: download it to see its content"
     return MessageView(
         wire="",
@@ -190,9 +195,9 @@ def _with_short_causes(life: Sequence[Moment]) -> list[Moment]:
     return found[::-1]
 
 
-def original_message(ledger: Ledger, redelivery_id: str, number: int) -> bytes | None:
+def original_message(schedule: Schedule, redelivery_id: str, number: int) -> bytes | None:
     """Return the bytes that a message had before an edit, by `OriginalView.number`; None = none."""
-    originals = ledger.originals(redelivery_id)
+    originals = schedule.originals(redelivery_id)
     return originals[number].message if 0 <= number < len(originals) else None
 
 
@@ -201,7 +206,7 @@ def edit_lock(row: RowView) -> str | None:
     if row.in_flight:
         return "it is being sent"
     if row.is_in_final_queue:
-        return f"it lies in {row.goes_to}: the broker has its body"
+        return f"it lies in {row.goes_to}, from where an edit takes it back first"
     if row.is_final:
         return "it goes to its final dead-letter queue as it died"
     return None
@@ -221,21 +226,20 @@ def as_typed(typed: str, shown: str) -> str:
 
 
 def try_edit(
-    store: Store, row_id: int, change: MessageEdit, edit: EditMessage, view: ViewMessage
+    schedule: Schedule, row_id: int, change: MessageEdit, edit: EditMessage, view: ViewMessage
 ) -> MessageView:
-    """Return what a message would be after an edit; nothing is changed.
+    """Return the message as an edit would make it; changes nothing.
 
     Raises:
         ActionRefused: it can't be edited now.
         EditRefused: the edit can't be made.
     """
-    row, message = _editable(store, row_id)
+    row, message = _editable(schedule, row_id)
     return view(row.encoding, edit(row.encoding, message, change), EDIT_BYTES_MAX)
 
 
 def edit_and_retry(
-    store: Store,
-    ledger: LedgerStore,
+    schedule: Schedule,
     row_id: int,
     change: MessageEdit,
     edit: EditMessage,
@@ -243,6 +247,7 @@ def edit_and_retry(
     now_ms: int,
     actor: str,
     reason: str = "",
+    edits: int | None = None,
 ) -> Operation:
     """Change a message and re-send it now; what it was stays in `Ledger.originals`.
 
@@ -250,20 +255,24 @@ def edit_and_retry(
     operation may have begun. Never is anything sent that is half of an edit.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         row_id: where it waits.
         change: what is changed of it.
         edit: makes the change.
         now_ms: the time.
         actor: the person or program that acts.
         reason: why, in the person's words.
+        edits: how many edits of it the person has seen; refused if there are more now. None = not
+            checked.
 
     Raises:
-        ActionRefused: it can't be edited now, or nothing would change.
+        ActionRefused: it can't be edited now.
+        NothingToChange: it would be as before.
         EditRefused: the edit can't be made.
     """
-    row, message = _editable(store, row_id)
+    row, message = _editable(schedule, row_id)
+    if edits is not None and len(schedule.originals(row.redelivery_id)) > edits:
+        raise ActionRefused(f"message {row_id} was edited by another person: look again")
     wish = checked(
         Wish(
             action=Action.RETRY,
@@ -275,7 +284,11 @@ def edit_and_retry(
     )
     edited = edit(row.encoding, message, change)
     if edited == message:
-        raise ActionRefused("the edit changes nothing; to send it as it is, retry it")
+        raise NothingToChange("the edit changes nothing; to send it as it is, retry it")
+    if row.recall is Recall.RETURN:
+        # Why: it would be put back into its final queue before the operation begins.
+        fetch(schedule, row_id, now_ms, actor)
+        _editable(schedule, row_id)
     event = Edited(
         at_ms=now_ms,
         id=row.id,
@@ -283,19 +296,19 @@ def edit_and_retry(
         destination=row.destination,
         actor=actor,
     )
-    if not ledger.replace_message(row.id, message, edited, event, actor):
+    if not schedule.replace_message(row.id, message, edited, event, actor):
         raise ActionRefused(
             f"message {row_id} was just sent, or changed by another action: look again"
         )
-    return begin(ledger, wish, now_ms)
+    return begin(schedule, wish, now_ms)
 
 
-def _editable(store: Store, row_id: int) -> tuple[RowView, bytes]:
-    rows = store.list_rows(RowFilter(ids=(row_id,)), 1)
-    message = store.message(row_id)
-    if not rows or message is None:
-        raise ActionRefused(f"message {row_id} waits no longer")
-    why = edit_lock(rows[0])
+def _editable(schedule: Schedule, row_id: int) -> tuple[RowView, bytes]:
+    rows = schedule.list_rows(RowFilter(ids=(row_id,)), 1)
+    why = edit_lock(rows[0]) if rows else None
     if why is not None:
         raise ActionRefused(f"message {row_id} can't be edited: {why}")
+    message = schedule.message(row_id)
+    if not rows or message is None:
+        raise ActionRefused(f"message {row_id} waits no longer")
     return rows[0], message

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.note import GroupNote
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.groups import Place, read_group
+from amqsidecar.schedule import Schedule
 
 LONGEST_NOTE: Final = 2_000
 LONGEST_OWNER: Final = 100
@@ -15,7 +15,7 @@ SNOOZE_MAX_MS: Final = 90 * 24 * 3_600_000
 
 
 def write_note(
-    ledger: Ledger,
+    schedule: Schedule,
     place: Place,
     text: str,
     author: str,
@@ -27,7 +27,7 @@ def write_note(
     """Keep a note on a group, with its owner and how long it is snoozed; returns it.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         place: the group.
         text: the note; may be empty where owner or snooze are given.
         author: the author's name.
@@ -48,9 +48,9 @@ def write_note(
         raise ActionRefused(f"the name of an owner has at most {LONGEST_OWNER} characters")
     if snooze_ms is not None and not 0 <= snooze_ms <= SNOOZE_MAX_MS:
         raise ActionRefused("a group can be snoozed for 90 days at most")
-    group = read_group(ledger, place, now_ms)
+    group = read_group(schedule, place, now_ms)
     if group is None:
-        raise ActionRefused("nothing died of this cause there, as far as the history goes")
+        raise ActionRefused("the history has no death of this cause there")
     had = group.note.owner if group.note else ""
     until_ms = group.note.snoozed_until_ms if group.note and group.is_snoozed(now_ms) else 0
     note = GroupNote(
@@ -62,5 +62,5 @@ def write_note(
         owner=had if owner is None else owner,
         snoozed_until_ms=until_ms if snooze_ms is None else snooze_ms and now_ms + snooze_ms,
     )
-    ledger.add_note(note)
+    schedule.add_note(note)
     return note

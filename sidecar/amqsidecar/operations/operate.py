@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
@@ -29,7 +28,7 @@ from amqsidecar.model.schedule import Recall, RowFilter
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import NEEDED_STATES, PropertyReader, narrow, selector
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 LONGEST_REASON: Final = 500
 LONGEST_WINDOW_MS: Final = 30 * 24 * 3_600_000
@@ -39,12 +38,8 @@ SLOWEST_PER_SECOND: Final = 1 / 3_600
 _WILDCARDS = frozenset("*>#")
 
 
-class LedgerStore(Store, Ledger, Protocol):
-    """A store that keeps the schedule itself."""
-
-
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for; see `Operation`.
+    """The request for an operation; see `Operation`.
 
     Attributes:
         since: `event_mark` of the preview that the person saw; None = there was none.
@@ -61,7 +56,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """What carrying out needs besides the ledger.
+    """The inputs of running an operation, besides the ledger.
 
     Attributes:
         suffix: of final dead-letter queues.
@@ -73,7 +68,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What one turn of an operation did.
+    """The result of one turn of an operation.
 
     Attributes:
         operation: as it is now.
@@ -138,9 +133,9 @@ def _checked_target(text: str) -> Destination:
     return target
 
 
-def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
+def _check_no_circle(schedule: Schedule, target: Destination) -> None:
     """Refuse a dead-letter queue that was ever read, by its queue or by its address."""
-    for source in map(parse_destination, ledger.holds()):
+    for source in map(parse_destination, schedule.holds()):
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
             raise ActionRefused(
@@ -149,7 +144,7 @@ def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
             )
 
 
-def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Operation:
+def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Operation:
     """Keep a new operation; it is carried out by the runner, else by whoever comes first.
 
     Promise: durable when this returns; if the process dies inside, it may have begun or not.
@@ -161,14 +156,14 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
         raise ActionRefused("an operation begins within 30 days")
     if wish.target is not None:
-        _check_no_circle(ledger, parse_destination(wish.target))
-    position = ledger.tail()
-    followed = ledger.open_operations()
+        _check_no_circle(schedule, parse_destination(wish.target))
+    position = schedule.tail()
+    followed = schedule.open_operations()
     running = [one for one in followed if _runs(one)]
     if not followed:
         # Why before it is kept: what fails here must leave no operation that would begin by itself.
-        ledger.apply_sightings([], position)
-    return ledger.add_operation(
+        schedule.update_members([], position)
+    return schedule.add_operation(
         Operation(
             id=0,
             action=wish.action,
@@ -180,7 +175,7 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
             pace=wish.pace,
             target=wish.target,
             expected=wish.expected,
-            since=ledger.event_mark() if wish.since is None else wish.since,
+            since=schedule.event_mark() if wish.since is None else wish.since,
             beside=tuple({(one.action, one.actor): None for one in running}),
             runner=runner,
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
@@ -188,87 +183,87 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
     )
 
 
-def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+def pause(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
     """Pause a running operation; returns it as it is then.
 
     Raises:
         ActionRefused: there is none of this number, or it isn't running.
     """
-    return _change(ledger, number, course.paused, now_ms, actor, reason, OperationState.PAUSED)
+    return _change(schedule, number, course.paused, now_ms, actor, reason, OperationState.PAUSED)
 
 
-def resume(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+def resume(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
     """Resume a paused or stopped operation with a new probe; returns it as it is then.
 
     Raises:
         ActionRefused: there is none of this number, or it is over.
     """
-    return _change(ledger, number, course.resumed, now_ms, actor, reason, OperationState.RUNNING)
+    return _change(schedule, number, course.resumed, now_ms, actor, reason, OperationState.RUNNING)
 
 
-def cancel(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+def cancel(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
     """End an operation: what it has changed stays changed, the other rows stay untouched.
 
     Raises:
         ActionRefused: there is none of this number, or it is done.
     """
     return _change(
-        ledger, number, course.cancelled, now_ms, actor, reason, OperationState.CANCELLED
+        schedule, number, course.cancelled, now_ms, actor, reason, OperationState.CANCELLED
     )
 
 
-def undo(ledger: LedgerStore, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Let what an operation discarded be put back; returns it as it is then.
+def undo(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+    """Begin to put back the discarded messages of an operation; return its new state.
 
     The first process that calls `carry_out` does the work. An operation that has not ended ends.
 
     Raises:
         ActionRefused: there is none of this number, or nothing of it can be put back.
     """
-    operation = ledger.operation(number)
+    operation = schedule.operation(number)
     if operation is not None and operation.action is not Action.DISCARD:
         raise ActionRefused(
             f"operation {number} is {operation.action.word}: only discard can be undone"
         )
-    if operation is not None and not (course.is_open(operation) or undoable(ledger, operation)):
+    if operation is not None and not (course.is_open(operation) or undoable(schedule, operation)):
         raise ActionRefused(
             f"nothing that operation {number} discarded is kept: discarded messages are kept for "
             "an hour, the latest 256 MiB, and not while the store is short of space"
         )
-    return _change(ledger, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
+    return _change(schedule, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
 
 
-def undoable(ledger: LedgerStore, operation: Operation) -> int:
+def undoable(schedule: Schedule, operation: Operation) -> int:
     """Return how many messages that an operation discarded, or is to discard, can be put back."""
     if operation.action is not Action.DISCARD:
         return 0
-    return ledger.count_discarded(operation.id) + len(_not_discarded_yet(ledger, operation.id))
+    return schedule.count_discarded(operation.id) + len(_not_discarded_yet(schedule, operation.id))
 
 
 _RECALLED_MAX: Final = 100_000
 
 
-def _not_discarded_yet(ledger: LedgerStore, number: int) -> list[int]:
+def _not_discarded_yet(schedule: Schedule, number: int) -> list[int]:
     """Return rows of messages that an operation wants out of their final queues to discard them."""
     return [
         row.id
         for recall in (Recall.DISCARD, Recall.DROP)
-        for row in ledger.recalled(recall, _RECALLED_MAX)
+        for row in schedule.recalled(recall, _RECALLED_MAX)
         if row.recall_operation == number
     ]
 
 
-def _put_back(ledger: LedgerStore, operation: Operation, now_ms: Callable[[], int]) -> Turn:
+def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int]) -> Turn:
     """Do a step of undoing a discard."""
     number, at_ms, by = operation.id, now_ms(), course.undoer(operation)
-    if ids := _not_discarded_yet(ledger, number)[:STEP_MAX]:
+    if ids := _not_discarded_yet(schedule, number)[:STEP_MAX]:
         act = row_changes.undo_discard(at_ms, by, number)
-        count = ledger.act(RowFilter(ids=tuple(ids)), act)
-        after = ledger.change_operation(
+        count = schedule.change(RowFilter(ids=tuple(ids)), act)
+        after = schedule.change_operation(
             number, lambda now: msgspec.structs.replace(now, restored=now.restored + count)
         )
     else:
-        after = ledger.put_back(
+        after = schedule.put_back(
             number,
             lambda row: row_changes.restored(row, at_ms, by),
             STEP_MAX,
@@ -276,14 +271,14 @@ def _put_back(ledger: LedgerStore, operation: Operation, now_ms: Callable[[], in
         )
     count = after.restored - operation.restored
     if count == 0 and not ids:
-        after = ledger.change_operation(number, lambda now: course.undone(now, at_ms))
+        after = schedule.change_operation(number, lambda now: course.undone(now, at_ms))
     is_over = not course.is_working(after)
     next_at_ms = None if is_over else now_ms() + max(30, now_ms() - at_ms)
     return Turn(operation=after, changed=count, next_at_ms=next_at_ms)
 
 
 def _change(
-    ledger: Ledger,
+    schedule: Schedule,
     number: int,
     change: Callable[[Operation, int, str, str], Operation],
     now_ms: int,
@@ -294,7 +289,7 @@ def _change(
     if len(reason) > LONGEST_REASON:
         raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
     try:
-        operation = ledger.change_operation(
+        operation = schedule.change_operation(
             number, lambda operation: change(operation, now_ms, actor, reason)
         )
     except KeyError as error:
@@ -309,7 +304,7 @@ class _LostLease(Exception):
 
 
 def carry_out(
-    ledger: LedgerStore, number: int, runner: str, means: Means, now_ms: Callable[[], int]
+    schedule: Schedule, number: int, runner: str, means: Means, now_ms: Callable[[], int]
 ) -> Turn:
     """Do at most one step of an operation, if this runner may.
 
@@ -319,39 +314,39 @@ def carry_out(
     Raises:
         ActionRefused: there is no operation of this number.
     """
-    operation = ledger.operation(number)
+    operation = schedule.operation(number)
     if operation is None:
         raise ActionRefused(f"there is no operation {number}")
     if operation.action in SENDS and operation.pace != OperationPace():
         # Why first: nothing is judged, and nothing goes on, before all is read that happened.
-        if not follow(ledger):
+        if not follow(schedule):
             return Turn(operation=operation, changed=0, next_at_ms=now_ms())
-        operation = ledger.operation(number) or operation
+        operation = schedule.operation(number) or operation
     ready = _ready(operation, runner, now_ms())
     if ready != operation:
-        operation = ledger.change_operation(number, lambda now: _ready(now, runner, now_ms()))
+        operation = schedule.change_operation(number, lambda now: _ready(now, runner, now_ms()))
     if not course.is_working(operation) or operation.runner != runner:
         return Turn(operation=operation, changed=0, next_at_ms=None)
     if operation.state is OperationState.UNDOING:
-        return _put_back(ledger, operation, now_ms)
+        return _put_back(schedule, operation, now_ms)
     match course.next_step(operation, now_ms()):
         case Step(limit):
-            return _step(ledger, operation, limit, means, now_ms)
+            return _step(schedule, operation, limit, means, now_ms)
         case Pause(until_ms):
             return Turn(operation=operation, changed=0, next_at_ms=until_ms)
         case Stop(reason):
             end = partial(course.stopped, now_ms=now_ms(), reason=reason)
         case Finished():
             end = partial(course.finished, now_ms=now_ms())
-    operation = ledger.change_operation(number, lambda now: end(now) if _runs(now) else now)
+    operation = schedule.change_operation(number, lambda now: end(now) if _runs(now) else now)
     return Turn(operation=operation, changed=0, next_at_ms=None)
 
 
-def leave(ledger: Ledger, number: int, runner: str) -> None:
+def leave(schedule: Schedule, number: int, runner: str) -> None:
     """Give the lease of a runner up, so that another goes on at once."""
-    operation = ledger.operation(number)
+    operation = schedule.operation(number)
     if operation is not None and operation.runner == runner:
-        ledger.change_operation(number, lambda now: course.left(now, runner))
+        schedule.change_operation(number, lambda now: course.left(now, runner))
 
 
 def _runs(operation: Operation) -> bool:
@@ -368,7 +363,7 @@ def _ready(operation: Operation, runner: str, now_ms: int) -> Operation:
 
 
 def _step(
-    ledger: Ledger, operation: Operation, limit: int, means: Means, now_ms: Callable[[], int]
+    schedule: Schedule, operation: Operation, limit: int, means: Means, now_ms: Callable[[], int]
 ) -> Turn:
     action, began_ms = operation.action, now_ms()
 
@@ -382,7 +377,7 @@ def _step(
     act = act_of(action, began_ms, *asked)
     select = selector(operation.selection, means.properties_of)
     try:
-        after = ledger.step_operation(
+        after = schedule.step_operation(
             operation.id, act, select, limit, progress, is_followed=action in SENDS
         )
     except _LostLease:

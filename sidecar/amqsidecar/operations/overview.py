@@ -7,11 +7,16 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, MissingTally, RowState
+from amqsidecar.model.schedule import (
+    ExhaustedTally,
+    GateTally,
+    MissingTally,
+    RowState,
+    UnknownTally,
+)
 from amqsidecar.operations.confidence import Share, share
-from amqsidecar.operations.exhausted import read_missing
+from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.operations.groups import (
     DAY_MS,
     DEATHS,
@@ -24,12 +29,12 @@ from amqsidecar.operations.groups import (
 )
 from amqsidecar.operations.solved import SolvedGroup, find_solutions
 from amqsidecar.operations.status import SidecarStatus
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 _GROUPS_MAX = 2_000
 _SOON_MS = 5 * 60_000
 _LOOKS_MS: Final = HOUR_MS
-"""What was seen of a destination longer ago says nothing about now."""
+"""Older observations of a destination say nothing about its present state."""
 
 _FAILS_FROM: Final = 0.5
 _HOLDS_UP_TO: Final = 0.2
@@ -48,7 +53,7 @@ class DestinationWaiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits and when it goes.
+    """The waiting messages, by the time of their re-sends.
 
     Attributes:
         total: messages altogether, exhausted ones too.
@@ -93,7 +98,7 @@ class RecoveryVerdict(StrEnum):
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of re-sends to one destination in the last 24 hours.
+    """The outcomes of re-sends to one destination in the last 24 hours.
 
     Attributes:
         came_back: how many of how many died again, as far as is known now.
@@ -112,8 +117,8 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     """How many died in the last hour.
 
     Attributes:
-        messages: at least so many, by `messages_of`.
-        deaths: so often altogether.
+        messages: least number of messages that died, by `messages_of`.
+        deaths: number of all their deaths.
         causes: groups that they belong to.
         new: groups among them without a death before the last 24 hours.
     """
@@ -137,6 +142,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
+        unknown: dead-letter queues that are not read, with messages that are not in the schedule.
         status: of the sidecar that serves this; None = unknown.
     """
 
@@ -149,12 +155,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: list[DestinationRecovery]
     exhausted: list[ExhaustedTally]
     missing: list[MissingTally]
+    unknown: list[UnknownTally]
     status: SidecarStatus | None = msgspec.field(default=None, name="wellness")
 
 
 def read_overview(
-    store: Store,
-    ledger: Ledger,
+    schedule: Schedule,
     now_ms: int,
     status: SidecarStatus | None = None,
     limit: int = 20,
@@ -162,18 +168,17 @@ def read_overview(
     """Return the first screen.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         now_ms: the time.
         status: how the sidecar itself is.
         limit: maximum groups of each kind.
     """
-    exhausted = ledger.exhausted_tallies()
-    groups = read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
+    exhausted = schedule.exhausted_tallies()
+    groups = read_groups(schedule, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
     snoozed = [group for group in groups if group.is_snoozed(now_ms)]
     seen = [group for group in groups if not group.is_snoozed(now_ms)]
     gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
-    solutions = find_solutions(store, ledger, gone[:limit], now_ms)
+    solutions = find_solutions(schedule, gone[:limit], now_ms)
     solved = [
         SolvedGroup(group=group, solution=solutions[place])
         for group in gone[:limit]
@@ -183,21 +188,22 @@ def read_overview(
     dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
     return Overview(
         at_ms=now_ms,
-        died=read_died(ledger, groups, now_ms),
+        died=read_died(schedule, groups, now_ms),
         groups=dying[:limit],
         solved=sorted(solved, key=lambda one: -one.solution.at_ms),
         snoozed=snoozed[:limit],
-        waiting=read_waiting(store, ledger, now_ms),
-        recoveries=read_recoveries(ledger, now_ms),
+        waiting=read_waiting(schedule, now_ms),
+        recoveries=read_recoveries(schedule, now_ms),
         exhausted=exhausted,
-        missing=read_missing(ledger, exhausted, now_ms),
+        missing=read_missing(schedule, exhausted, now_ms),
+        unknown=read_unknown(schedule, now_ms),
         status=status,
     )
 
 
-def read_died(ledger: Ledger, groups: Sequence[Group], now_ms: int) -> Died:
+def read_died(schedule: Schedule, groups: Sequence[Group], now_ms: int) -> Died:
     """Return how many died in the last hour."""
-    deaths = ledger.failure_counts(*window(now_ms), DEATHS, DAY_MS)
+    deaths = schedule.failure_counts(*window(now_ms), DEATHS, DAY_MS)
     recent = [group for group in groups if group.recent]
     return Died(
         messages=messages_of(deaths),
@@ -207,10 +213,10 @@ def read_died(ledger: Ledger, groups: Sequence[Group], now_ms: int) -> Died:
     )
 
 
-def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
-    """Return what waits and when it goes."""
+def read_waiting(schedule: Schedule, now_ms: int) -> Waiting:
+    """Return the waiting messages, by the time of their re-sends."""
     counts: dict[str, Counter[RowState]] = defaultdict(Counter)
-    for tally in store.tallies():
+    for tally in schedule.tallies():
         counts[tally.destination][tally.state] += tally.count
     by_destination = [
         DestinationWaiting(
@@ -223,9 +229,9 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
         for destination, states in counts.items()
     ]
     by_destination.sort(key=lambda one: (-counts[one.destination].total(), one.destination))
-    next_due_ms = store.next_due_ms()
+    next_due_ms = schedule.next_due_ms()
     ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS)
-    overdue, soon, hour, day = ledger.due_counts([0, now_ms, *ends_ms])
+    overdue, soon, hour, day = schedule.due_counts([0, now_ms, *ends_ms])
     # Why not counted: of ten million messages most are due later.
     waiting = sum(states[RowState.WAITING] for states in counts.values())
     return Waiting(
@@ -238,12 +244,12 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
         day=day,
         later=max(0, waiting - overdue - soon - hour - day),
         by_destination=by_destination,
-        gates=ledger.gate_tallies(now_ms),
+        gates=schedule.gate_tallies(now_ms),
     )
 
 
 def read_recoveries(
-    ledger: Ledger,
+    schedule: Schedule,
     now_ms: int,
     *,
     span_ms: int = DAY_MS,
@@ -253,7 +259,7 @@ def read_recoveries(
     """Return how destinations take re-sends, the surest failures first, at most `limit`.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         now_ms: the time.
         span_ms: length of the period whose re-sends count.
         limit: maximum number returned.
@@ -261,7 +267,7 @@ def read_recoveries(
     """
     resent, returned = Counter[str](), Counter[str]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
+    for one in schedule.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
         counts = resent if one.key.kind is CountKind.RESENT else returned
         counts[one.key.destination] += one.count
     found = [
@@ -270,11 +276,11 @@ def read_recoveries(
         if destination in (None, place)
     ]
     found.sort(key=lambda one: (-one.came_back.low, one.destination))
-    return [_with_depth(ledger, one, now_ms) for one in found[:limit]]
+    return [_with_depth(schedule, one, now_ms) for one in found[:limit]]
 
 
-def _with_depth(ledger: Ledger, one: DestinationRecovery, now_ms: int) -> DestinationRecovery:
-    seen = ledger.observations(one.destination, now_ms - _LOOKS_MS, now_ms + 1)
+def _with_depth(schedule: Schedule, one: DestinationRecovery, now_ms: int) -> DestinationRecovery:
+    seen = schedule.observations(one.destination, now_ms - _LOOKS_MS, now_ms + 1)
     if not seen:
         return one
     last = seen[-1]

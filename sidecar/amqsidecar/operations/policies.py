@@ -7,18 +7,18 @@ from typing import Final
 import msgspec
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.active_rules import ActiveRules, Policies
-from amqsidecar.operations.browse import tell_story
+from amqsidecar.operations.browse import read_story
 from amqsidecar.operations.explain import Explainer, Explanation, Forecast, last_death
+from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
-from amqsidecar.policy_source.load import parse_policy
+from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 RECENT_MS: Final = 24 * 3_600_000
 DESTINATIONS_MAX: Final = 100
@@ -28,11 +28,14 @@ ROWS_MAX: Final = 5_000
 """Waiting messages that are looked at for their attempts."""
 
 RULES_BYTES_MAX: Final = 32 * 1024
-"""Of rules that somebody tries out: the worst text of eight times as much took 39 s to read."""
+"""Of rules that somebody tries out."""
+
+RULES_VALUES_MAX: Final = 2_000
+"""Keys and values of such rules; the time to read and compare them grows with these."""
 
 
 class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules do with messages that die at a destination.
+    """The decisions of rules on messages that die at a destination.
 
     Attributes:
         deaths: in the last 24 hours.
@@ -66,17 +69,17 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
 
 
-def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
+def policy_view(schedule: Schedule, policies: Policies, now_ms: int) -> PolicyView:
     """Return the policies as they act on the destinations that the store knows.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         policies: of the sidecar.
         now_ms: the time.
     """
     acting = policies.acting()
     rules = acting.rules
-    known = _Known(ledger, now_ms, acting)
+    known = _Known(schedule, now_ms, acting)
     return PolicyView(
         source=acting.source,
         warnings=[] if rules is None else list(rules.warnings),
@@ -104,13 +107,13 @@ def acting_yaml(policies: Policies) -> str:
 class _Known:
     """Destinations that messages die at, by how much there is to say of them."""
 
-    def __init__(self, ledger: Ledger, now_ms: int, acting: ActiveRules) -> None:
+    def __init__(self, schedule: Schedule, now_ms: int, acting: ActiveRules) -> None:
         self.deaths = Counter[tuple[str, int]]()
         kinds = (CountKind.DIED, CountKind.RETURNED)
-        for one in ledger.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
+        for one in schedule.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
             self.deaths[one.key.destination, one.key.attempt] += one.count
         self.waiting = Counter[str]()
-        for tally in ledger.group_tallies():
+        for tally in schedule.group_tallies():
             self.waiting[tally.destination] += tally.count
         self._total = Counter[str](self.waiting)
         for (destination, _), count in self.deaths.items():
@@ -137,12 +140,12 @@ class _Known:
 
 
 class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What other rules change about deaths after a number of redeliveries.
+    """The effect of other rules on deaths after a number of redeliveries.
 
     Attributes:
         redelivery_count: redeliveries so far, 0 = the first death.
         deaths: how many died like this in the last 24 hours.
-        waiting: so many of the messages that were looked at will die like this if their next
+        waiting: how many of the messages that were looked at will die like this if their next
             re-send fails.
         before: by the rules as they are; None = none are known.
         after: by the other rules.
@@ -156,7 +159,7 @@ class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What other rules change at a destination.
+    """The effect of other rules at a destination.
 
     Attributes:
         waiting: messages that wait there; each keeps its due time whatever the rules become.
@@ -174,11 +177,11 @@ class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What other rules would change.
+    """The effect of other rules.
 
     Attributes:
         destinations: where something changes.
-        unchanged: at so many destinations nothing does.
+        unchanged: number of destinations where nothing changes.
         deaths: in the last 24 hours at all of them.
         deaths_changed: of these something else would have become.
         waiting_changed: of the waiting messages that were looked at something else will become if
@@ -200,16 +203,13 @@ class PolicyEffect(msgspec.Struct, frozen=True, kw_only=True):
     helm: str
 
 
-def effect_of(
-    store: Store, ledger: Ledger, policies: Policies, text: str, now_ms: int
-) -> PolicyEffect:
-    """Return what would change with other rules; nothing is changed.
+def effect_of(schedule: Schedule, policies: Policies, text: str, now_ms: int) -> PolicyEffect:
+    """Return the effect of other rules; changes nothing.
 
     Delays are compared without collision avoidance.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         policies: of the sidecar.
         text: the other rules, a policy in YAML.
         now_ms: the time.
@@ -220,11 +220,11 @@ def effect_of(
     rules = _read_rules(policies, text)
     after = policies.explainer_of(rules)
     acting = policies.acting()
-    known = _Known(ledger, now_ms, acting)
+    known = _Known(schedule, now_ms, acting)
     effects: list[DestinationEffect] = []
     rows_left = ROWS_MAX
     for destination in known.shown:
-        rows = store.list_rows(RowFilter(destination=destination), min(rows_left, ROWS_MAX))
+        rows = schedule.list_rows(RowFilter(destination=destination), min(rows_left, ROWS_MAX))
         rows_left -= len(rows)
         waiting = Counter(row.redelivery_count for row in rows if not row.is_final)
         before = acting.explainer_at(parse_destination(destination))
@@ -245,7 +245,7 @@ def effect_of(
 
 
 class MessageEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What other rules would make of the latest death of one message.
+    """The decision of other rules on the latest death of one message.
 
     Attributes:
         before: by the rules as they are; None = none are known.
@@ -259,12 +259,12 @@ class MessageEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effect_on(
-    store: Store, policies: Policies, reference: str, uid: str, text: str
+    schedule: Schedule, policies: Policies, reference: str, uid: str, text: str
 ) -> MessageEffect | None:
-    """Return what other rules would decide about a message; None = its origin is unknown.
+    """Return the decision of other rules on a message; None = its origin is unknown.
 
     Args:
-        store: an open store.
+        schedule: an open one.
         policies: of the sidecar.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
@@ -274,7 +274,7 @@ def effect_on(
         ConfigError: the rules can't be used; with every problem found.
     """
     rules = _read_rules(policies, text)
-    story = tell_story(store, reference, uid)
+    story = read_story(schedule, reference, uid)
     death = None if story is None else last_death(story.history)
     if death is None:
         return None
@@ -290,7 +290,9 @@ def _read_rules(policies: Policies, text: str) -> Rules:
     if len(data) > RULES_BYTES_MAX:
         what = f"they have {len(data)} bytes; at most {RULES_BYTES_MAX} are read here"
         raise ConfigError([Problem("rules", what)])
-    return parse_policy("rules.yaml", data, policies.plugins, {})
+    name = "rules.yaml"
+    content = read_yaml(name, data, values_max=RULES_VALUES_MAX)
+    return read_policy_mapping(content, RuleSource(name), policies.plugins)
 
 
 def _effect_at(

@@ -1,4 +1,4 @@
-"""What an action would do, before it is done."""
+"""Previews of actions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger, RowKey, RowOrder, Select
+from amqsidecar.ledger import RowKey, RowOrder, Select
 from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
-from amqsidecar.model.schedule import RowFilter, RowState, RowView, Tally
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
 from amqsidecar.operations.select import PropertyReader, is_tallied, narrow, selector
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 ROWS_MAX: Final = 5_000
 """Maximum rows examined one by one; beyond it, only the tallies are used."""
@@ -27,8 +27,8 @@ PAGES_MAX: Final = 20
 _PAGE_ROWS = 500
 
 BEING_SENT: Final = "being sent just now"
-FINAL: Final = "goes to its final dead-letter queue already"
-IN_FINAL_QUEUE: Final = "lies in its final dead-letter queue"
+FINAL: Final = "already on the way to a final dead-letter queue"
+IN_FINAL_QUEUE: Final = "already in a final dead-letter queue"
 
 
 class SkippedRows(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class SendTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action would do.
+    """The preview of an action.
 
     Attributes:
         count: rows that it would change.
@@ -83,8 +83,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview(
-    store: Store,
-    ledger: Ledger,
+    schedule: Schedule,
     action: Action,
     selection: Selection,
     properties_of: PropertyReader,
@@ -92,14 +91,13 @@ def preview(
     suffix: str,
     after: RowKey | None = None,
 ) -> Preview:
-    """Return what an action would do now.
+    """Return the preview of an action.
 
     Where there are more than `ROWS_MAX` rows the tallies tell, if they know; else the newest rows
     are looked at, a bounded number.
 
     Args:
-        store: an open store.
-        ledger: the same store.
+        schedule: an open one.
         action: what to do.
         selection: to what.
         properties_of: reads properties out of messages.
@@ -107,15 +105,15 @@ def preview(
         after: `next_after` of the preview before, to look at what it didn't.
     """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
-    since = ledger.event_mark()
+    since = schedule.event_mark()
     if after is None and is_tallied(selection):
-        parts = _tallied(ledger, selection.rows)
+        parts = _tallied(schedule, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
-            return _by_tallies(store, ledger, action, selection.rows, parts, since, suffix)
-    look = _Look(action, store, selector(selection, properties_of), suffix)
+            return _by_tallies(schedule, action, selection.rows, parts, since, suffix)
+    look = _Look(action, schedule, selector(selection, properties_of), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
-        page = ledger.page_rows(selection.rows, RowOrder.NEWEST, look.room, after)
+        page = schedule.page_rows(selection.rows, RowOrder.NEWEST, look.room, after)
         look.add(page.rows)
         after = page.next_after
         pages += 1
@@ -131,7 +129,7 @@ def preview(
         left=[SkippedRows(reason, count) for reason, count in look.left.most_common()],
         delayed=look.delayed,
         gated=look.gated,
-        notes=_notes(ledger, action, look.expired, look.final, look.lying, look.unread),
+        notes=_notes(schedule, action, look.expired, look.final, look.lying, look.unread),
         oldest_at_ms=look.oldest_at_ms,
         newest_at_ms=look.newest_at_ms,
         example=look.example,
@@ -160,12 +158,14 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
 class _Look:
     """Looks at rows one by one."""
 
-    def __init__(self, action: Action, store: Store, select: Select | None, suffix: str) -> None:
+    def __init__(
+        self, action: Action, schedule: Schedule, select: Select | None, suffix: str
+    ) -> None:
         # Why nobody: only whether a row would be changed, and where it would go, matters.
         self._act = act_of(action, 0, "", suffix, "queue://x")
         self._has_target = action in (Action.RETRY, Action.CANCEL, Action.RELEASE)
         self._is_send = action in SENDS
-        self._store = store
+        self._store = schedule
         self._select = select
         self._max = ROWS_MAX if select is None else MESSAGES_MAX
         self.count = 0
@@ -214,8 +214,10 @@ class _Look:
             return
         self.parts[row.destination, row.state] += 1
         if self._has_target:
+            # Why: what is taken back to be sent leaves its final queue.
+            is_final = change.is_final and change.recall is not Recall.SEND
             final = change.final_queue or change.destination
-            self.targets[final if change.is_final else change.destination] += 1
+            self.targets[final if is_final else change.destination] += 1
         if self._is_send and row.gate is not None:
             self.gated += 1
         elif self._is_send and row.state is RowState.WAITING and row.reason:
@@ -229,9 +231,9 @@ class _Look:
         self.example = self.example or row
 
 
-def _tallied(ledger: Ledger, rows: RowFilter) -> Counter[tuple[str, RowState]]:
+def _tallied(schedule: Schedule, rows: RowFilter) -> Counter[tuple[str, RowState]]:
     parts = Counter[tuple[str, RowState]]()
-    for tally in ledger.group_tallies():
+    for tally in schedule.group_tallies():
         if (
             rows.destination in (None, tally.destination)
             and rows.state in (None, tally.state)
@@ -242,22 +244,21 @@ def _tallied(ledger: Ledger, rows: RowFilter) -> Counter[tuple[str, RowState]]:
 
 
 def _by_tallies(
-    store: Store,
-    ledger: Ledger,
+    schedule: Schedule,
     action: Action,
     rows: RowFilter,
     parts: Counter[tuple[str, RowState]],
     since: int,
     suffix: str,
 ) -> Preview:
-    newest = ledger.page_rows(rows, RowOrder.NEWEST, _PAGE_ROWS).rows
-    look = _Look(action, store, None, suffix)
+    newest = schedule.page_rows(rows, RowOrder.NEWEST, _PAGE_ROWS).rows
+    look = _Look(action, schedule, None, suffix)
     look.add(newest)
-    oldest = store.list_rows(rows, 1)
+    oldest = schedule.list_rows(rows, 1)
     expired = 0
     if rows.cause_group in (None, EXPIRED):
         of_expired = msgspec.structs.replace(rows, cause_group=EXPIRED)
-        expired = sum(_tallied(ledger, of_expired).values())
+        expired = sum(_tallied(schedule, of_expired).values())
     return Preview(
         action=action,
         count=sum(parts.values()),
@@ -267,8 +268,8 @@ def _by_tallies(
         targets=look.listed_targets(),
         left=[],
         delayed=0,
-        gated=_gated(ledger, action, rows),
-        notes=[_NOT_LOOKED, *_notes(ledger, action, expired)],
+        gated=_gated(schedule, action, rows),
+        notes=[_NOT_LOOKED, *_notes(schedule, action, expired)],
         oldest_at_ms=oldest[0].received_at_ms if oldest else None,
         newest_at_ms=newest[0].received_at_ms if newest else None,
         example=newest[0] if newest else None,
@@ -276,11 +277,11 @@ def _by_tallies(
     )
 
 
-def _gated(ledger: Ledger, action: Action, rows: RowFilter) -> int:
+def _gated(schedule: Schedule, action: Action, rows: RowFilter) -> int:
     if action not in SENDS or rows.cause_group is not None:
         return 0
     return sum(
-        one.count for one in ledger.gate_tallies(0) if rows.destination in (None, one.destination)
+        one.count for one in schedule.gate_tallies(0) if rows.destination in (None, one.destination)
     )
 
 
@@ -290,25 +291,25 @@ _NOT_LOOKED = (
 )
 
 
-def running_notes(ledger: Ledger) -> list[str]:
-    """Return what to say of operations that run while another is about to begin."""
+def running_notes(schedule: Schedule) -> list[str]:
+    """Return warnings about running operations, for a preview of another one."""
     return [
-        f"operation {one.id} ({one.action} by {one.actor}) runs: it leaves alone what you change, "
-        "and goes on with the rest; pause or cancel it if it shall not"
-        for one in ledger.open_operations()
+        f"operation {one.id} ({one.action} by {one.actor}) runs: it skips messages that you "
+        "change and continues with the rest; pause or cancel it to prevent that"
+        for one in schedule.open_operations()
         if one.state is OperationState.RUNNING
     ]
 
 
 def _notes(
-    ledger: Ledger,
+    schedule: Schedule,
     action: Action,
     expired: int = 0,
     final: int = 0,
     lying: int = 0,
     unread: int = 0,
 ) -> list[str]:
-    notes = running_notes(ledger)
+    notes = running_notes(schedule)
     if lying:
         notes.append(
             f"{lying} of them lie in their final dead-letter queue: the sidecar takes them back "

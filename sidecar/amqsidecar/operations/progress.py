@@ -1,8 +1,10 @@
 """How operations stand: what they did, what became of it, and what they wait for."""
 
+from enum import StrEnum
+from typing import Final, assert_never
+
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.operation import (
     SENDS,
     Finished,
@@ -13,15 +15,17 @@ from amqsidecar.model.operation import (
     Pause,
     Step,
     Stop,
+    is_open,
     next_step,
 )
 from amqsidecar.operations.act import ActionRefused
-from amqsidecar.operations.operate import LedgerStore, undoable
+from amqsidecar.operations.operate import undoable
 from amqsidecar.operations.words import clock_time
+from amqsidecar.schedule import Schedule
 
 
 class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the messages that an operation was to send.
+    """The outcomes of the messages of an operation.
 
     Attributes:
         not_sent: changed and not sent yet.
@@ -37,6 +41,27 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
     unknown_because: str = ""
 
 
+class OperationResult(StrEnum):
+    """What is known of all messages that an operation has sent; the first that applies."""
+
+    UNFINISHED = "unfinished"
+    """The operation has not ended."""
+    NOT_SENT = "not_sent"
+    """It ended, and some of its messages wait to be sent."""
+    OPEN = "open"
+    """All are sent; some may still come back."""
+    CAME_BACK = "came_back"
+    """All are sent and judged; some came back."""
+    UNKNOWN = "unknown"
+    """All are sent and judged; none came back, and what became of some is unknown."""
+    CONSUMED = "consumed"
+    """All are sent and were consumed."""
+
+
+UNSETTLED: Final = (OperationResult.UNFINISHED, OperationResult.NOT_SENT, OperationResult.OPEN)
+"""Results that change by themselves."""
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How one operation stands.
 
@@ -44,12 +69,14 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         outcomes: None = it sends nothing.
         doing: what it does or waits for now, as a sentence.
         undoable: how many messages `undo` would put back now.
+        result: None = it sends nothing, or has changed nothing.
     """
 
     operation: Operation
     outcomes: Outcomes | None
     doing: str
     undoable: int = 0
+    result: OperationResult | None = None
 
 
 class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,19 +101,19 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: str | None
 
 
-def read_progress(ledger: LedgerStore, number: int, now_ms: int) -> Progress:
+def read_progress(schedule: Schedule, number: int, now_ms: int) -> Progress:
     """Return how an operation stands.
 
     Raises:
         ActionRefused: there is none of this number.
     """
-    operation = ledger.operation(number)
+    operation = schedule.operation(number)
     if operation is None:
         raise ActionRefused(f"there is no operation {number}")
     outcomes = None
     if operation.action in SENDS:
-        counts = ledger.member_counts(number)
-        unknown = ledger.members(number, OutcomeKind.UNKNOWN, 1)
+        counts = schedule.member_counts(number)
+        unknown = schedule.members(number, OutcomeKind.UNKNOWN, 1)
         outcomes = Outcomes(
             not_sent=counts.get(None, 0),
             resent=counts.get(OutcomeKind.RESENT, 0),
@@ -99,30 +126,67 @@ def read_progress(ledger: LedgerStore, number: int, now_ms: int) -> Progress:
         operation=operation,
         outcomes=outcomes,
         doing=doing(operation, now_ms),
-        undoable=undoable(ledger, operation),
+        undoable=undoable(schedule, operation),
+        result=None if outcomes is None else result_of(operation, outcomes),
     )
 
 
-def list_operations(ledger: Ledger, limit: int, before: int | None = None) -> OperationPage:
+def result_of(operation: Operation, outcomes: Outcomes) -> OperationResult | None:
+    """Return what is known of all messages of an operation that sends; None = it has none."""
+    if is_open(operation):
+        return OperationResult.UNFINISHED
+    by_weight = (
+        (outcomes.not_sent, OperationResult.NOT_SENT),
+        (outcomes.resent, OperationResult.OPEN),
+        (outcomes.came_back, OperationResult.CAME_BACK),
+        (outcomes.unknown, OperationResult.UNKNOWN),
+        (outcomes.consumed, OperationResult.CONSUMED),
+    )
+    return next((result for count, result in by_weight if count), None)
+
+
+def result_words(result: OperationResult, outcomes: Outcomes) -> str:
+    """Return a result as a clause, such as `12 wait to be sent`."""
+    match result:
+        case OperationResult.UNFINISHED:
+            return "not finished"
+        case OperationResult.NOT_SENT:
+            return (
+                f"{outcomes.not_sent} wait to be sent (if it stays so: the service is not "
+                "connected, their destination takes nothing, or another person holds them)"
+            )
+        case OperationResult.OPEN:
+            return f"all are sent, {outcomes.resent} may still come back"
+        case OperationResult.CAME_BACK:
+            return f"all are sent, {outcomes.came_back} came back"
+        case OperationResult.UNKNOWN:
+            return f"all are sent, what became of {outcomes.unknown} is unknown"
+        case OperationResult.CONSUMED:
+            return f"all {outcomes.consumed} were consumed"
+        case _:
+            assert_never(result)
+
+
+def list_operations(schedule: Schedule, limit: int, before: int | None = None) -> OperationPage:
     """Return at most `limit` operations with a number below `before`."""
-    found = ledger.operations(limit + 1, before)
+    found = schedule.operations(limit + 1, before)
     has_more = len(found) > limit
     found = found[:limit]
     return OperationPage(operations=found, next_before=found[-1].id if has_more else None)
 
 
 def list_members(
-    ledger: Ledger, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
+    schedule: Schedule, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
 ) -> MemberPage:
     """Return at most `limit` messages of an operation; None = of any outcome."""
-    found = ledger.members(number, outcome, limit + 1, after)
+    found = schedule.members(number, outcome, limit + 1, after)
     has_more = len(found) > limit
     found = found[:limit]
     return MemberPage(members=found, next_after=found[-1].redelivery_id if has_more else None)
 
 
 def doing(operation: Operation, now_ms: int) -> str:
-    """Return what an operation does or waits for, as a sentence."""
+    """Return the activity of an operation as a sentence."""
     match operation.state:
         case OperationState.DONE:
             return "every message was looked at"

@@ -1,20 +1,19 @@
-"""What an id names that some output has printed: a message, an operation, a group, a store."""
+"""Resolves ids in any output: of a message, an operation, a group or a store."""
 
 from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import group_name
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowView, StoreState
-from amqsidecar.operations.browse import is_row_number, tell_story
+from amqsidecar.operations.browse import is_row_number, read_story
 from amqsidecar.operations.find_group import numbered_groups
 from amqsidecar.operations.words import clock_time, one_line
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.schedule import ScheduleView
 
 MESSAGES_MAX: Final = 20
-"""Of messages with the same message id so many are named."""
+"""Maximum messages named that have the same message id."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an id names; see `Story`.
+    """The object of an id; see `Story`.
 
     Attributes:
         redelivery_id: of the message; None = it names none.
@@ -47,26 +46,25 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     also: list[Reference] = []
 
 
-def find_reference(store: Store, reference: str, state: StoreState) -> Found | None:
+def find_reference(schedule: ScheduleView, reference: str, state: StoreState) -> Found | None:
     """Return all that an id names; None = nothing.
 
     A message id is looked for in all rows and in the whole history.
 
     Args:
-        store: an open store.
+        schedule: an open one.
         reference: a row number, a redelivery id, a message id, the number of an operation or of a
             group (`#4711`), or the id or name of a store.
         state: what the store said when it was opened.
     """
     also: list[Reference] = []
-    story = tell_story(store, reference, state.uid)
-    if isinstance(store, Ledger):
-        if story is None and not is_row_number(reference):
-            names = store.messages_called(reference, MESSAGES_MAX)
-            story = tell_story(store, names[0], state.uid) if names else None
-            also += [_message(one) for one in names[1:]]
-        also += [*_operations(store, reference), *_groups(store, reference)]
-    also += _stores(store, reference, state)
+    story = read_story(schedule, reference, state.uid)
+    if story is None and not is_row_number(reference):
+        names = schedule.messages_called(reference, MESSAGES_MAX)
+        story = read_story(schedule, names[0], state.uid) if names else None
+        also += [_message(one) for one in names[1:]]
+    also += [*_operations(schedule, reference), *_groups(schedule, reference)]
+    also += _stores(schedule, reference, state)
     if story is not None:
         return Found(**msgspec.structs.asdict(story), also=also)
     return Found(also=also) if also else None
@@ -81,8 +79,8 @@ def _message(redelivery_id: str) -> Reference:
     )
 
 
-def _operations(ledger: Ledger, reference: str) -> list[Reference]:
-    operation = ledger.operation(int(reference)) if is_row_number(reference) else None
+def _operations(schedule: ScheduleView, reference: str) -> list[Reference]:
+    operation = schedule.operation(int(reference)) if is_row_number(reference) else None
     if operation is None:
         return []
     began = clock_time(operation.created_at_ms)
@@ -91,7 +89,7 @@ def _operations(ledger: Ledger, reference: str) -> list[Reference]:
     return [Reference(kind="operation", id=reference, what=what, command=command)]
 
 
-def _groups(ledger: Ledger, reference: str) -> list[Reference]:
+def _groups(schedule: ScheduleView, reference: str) -> list[Reference]:
     number = reference.removeprefix("#")
     if not is_row_number(number):
         return []
@@ -102,14 +100,13 @@ def _groups(ledger: Ledger, reference: str) -> list[Reference]:
             what=f"{one_line(destination)}: {one_line(group_name(cause_group))}",
             command=f"amqsidecar list --group {number}",
         )
-        for destination, cause_group in numbered_groups(ledger, int(number))
+        for destination, cause_group in numbered_groups(schedule, int(number))
     ]
 
 
-def _stores(store: Store, reference: str, state: StoreState) -> list[Reference]:
+def _stores(schedule: ScheduleView, reference: str, state: StoreState) -> list[Reference]:
     known = {state.uid: state.instance}
-    if isinstance(store, SharedStore):
-        known |= {one.uid: one.instance for one in store.instances()}
+    known |= {one.uid: one.instance for one in schedule.instances()}
     return [
         Reference(
             kind="store",

@@ -1,4 +1,4 @@
-"""Which rows an operation is about."""
+"""The rows of an operation."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from amqsidecar.ledger import Select
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
-from amqsidecar.store import Store
+from amqsidecar.schedule import ScheduleView
 
 NEEDED_STATES: Final = {
     Action.HOLD: RowState.WAITING,
@@ -59,15 +59,15 @@ def selector(selection: Selection, properties_of: PropertyReader) -> Select | No
     return is_selected
 
 
-def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
+def resolve(schedule: ScheduleView, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the row numbers that row numbers and redelivery ids name, and what names no row."""
     ids: dict[int, None] = {}
     unknown = []
     for reference in references:
         if reference.isascii() and reference.isdigit() and len(reference) <= _DIGITS_MAX:
-            rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+            rows = schedule.list_rows(RowFilter(ids=(int(reference),)), 1)
         else:
-            rows = store.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
+            rows = schedule.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
         ids.update((row.id, None) for row in rows)
         if not rows:
             unknown.append(reference)

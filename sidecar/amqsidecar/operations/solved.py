@@ -6,18 +6,17 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.event import AnyEvent, DeadLettered, Discarded, Redirected, Resent, Retried
 from amqsidecar.model.operation import Operation, OperationPace
 from amqsidecar.operations.groups import Group, Place
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 _OPERATIONS_LOOKED_AT: Final = 100
 """Of the latest ones; an older one is on its page."""
 
 
 class Ending(StrEnum):
-    """What became of the last message of a group."""
+    """The end of the last message of a group."""
 
     RESENT = "re-sent, and did not come back"
     REDIRECTED = "sent elsewhere"
@@ -50,7 +49,7 @@ class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_solutions(
-    store: Store, ledger: Ledger, groups: Iterable[Group], now_ms: int
+    schedule: Schedule, groups: Iterable[Group], now_ms: int
 ) -> dict[Place, Solution]:
     """Return what ended those groups of which nothing is left, and nothing may still come back.
 
@@ -61,11 +60,11 @@ def find_solutions(
     for group in groups:
         if group.kept or group.last_at_ms > now_ms - OperationPace().window_ms:
             continue
-        solution = _ended(group, store.history(group.example_id))
+        solution = _ended(group, schedule.history(group.example_id))
         if solution.at_ms > now_ms - OperationPace().window_ms:
             continue
         if operations is None:
-            operations = ledger.operations(_OPERATIONS_LOOKED_AT)
+            operations = schedule.operations(_OPERATIONS_LOOKED_AT)
         place = group.destination, group.cause_group
         number = next((one.id for one in operations if _is_about(one, group)), None)
         found[place] = msgspec.structs.replace(solution, operation=number)

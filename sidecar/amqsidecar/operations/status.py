@@ -43,28 +43,23 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
     """Return how the sidecar itself is: what probes see, and counts of its metrics."""
-    readiness = health.readiness()
+    readiness, counts = health.readiness(), metrics.counts()
     left_behind = [
-        LeftInQueue(queue=queue, reason=reason, count=round(count))
-        for (queue, reason), count in metrics.labelled("amqsidecar_left_behind").items()
+        LeftInQueue(queue=queue, reason=reason, count=count)
+        for (queue, reason), count in counts.left_behind.items()
     ]
-    in_doubt = round(metrics.value("amqsidecar_cycles_in_doubt_total"))
+    in_doubt = counts.cycles_in_doubt
     left_alone = [describe(one) for one in orphans(readiness.other_schedules)]
-    cycles, _ = metrics.histogram("amqsidecar_cycle_duration_seconds")
     return SidecarStatus(
         is_well=readiness.is_ready
         and readiness.taking.ok
         and not (readiness.intake.refused or in_doubt or left_alone),
         readiness=readiness,
-        cycles=round(cycles[-1][1]),
+        cycles=counts.cycles,
         cycles_in_doubt=in_doubt,
-        reconnects=round(metrics.value("amqsidecar_link_reconnects_total")),
-        journal_lag_seconds=metrics.value("amqsidecar_journal_lag_seconds"),
+        reconnects=counts.reconnects,
+        journal_lag_seconds=counts.journal_lag_seconds,
         left_behind=sorted(left_behind, key=lambda one: -one.count),
         orphans=left_alone,
-        outcomes_doubt=(
-            f"{NOT_COUNTED}: {COUNTING_MENDS}"
-            if metrics.value("amqsidecar_outcomes_not_counted")
-            else ""
-        ),
+        outcomes_doubt=("" if counts.outcomes_are_counted else f"{NOT_COUNTED}: {COUNTING_MENDS}"),
     )

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import event as events
 from amqsidecar.model.cause import given_reason
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.outcome import Observation, Outcome, outcome_of
 from amqsidecar.operations.words import clock_time, one_line, span
+from amqsidecar.schedule import Schedule
 
 LOOK_MS: Final = 24 * 3_600_000
 """Time after a re-send in which observations of its destination are used."""
@@ -34,22 +34,22 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
 
 
-def tell_life(
-    ledger: Ledger,
+def read_life(
+    schedule: Schedule,
     history: Callable[[], Sequence[events.AnyEvent]],
     now_ms: int,
     window_ms: int,
 ) -> list[Moment]:
-    """Return what happened to a message, the oldest first.
+    """Return the events of a message, the oldest first.
 
     Args:
-        ledger: of an open store.
+        schedule: an open one.
         history: reads all its events, the oldest first.
         now_ms: the time.
         window_ms: time after a re-send in which the message may come back.
     """
     seen = {
-        event: ledger.observations(
+        event: schedule.observations(
             event.destination, event.at_ms, min(now_ms, event.at_ms + LOOK_MS) + 1
         )
         for event, returned_at_ms in _resends(history())

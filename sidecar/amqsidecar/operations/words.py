@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from amqsidecar.model.cause import given_reason
-from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView
+from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView, UnknownTally
 
 
 def clock_time(at_ms: int) -> str:
@@ -98,6 +98,13 @@ def missing_line(one: MissingTally, now_ms: int) -> str:
     """Return how many messages are gone from a final dead-letter queue, and when that was seen."""
     seen = span(max(0, now_ms - one.seen_at_ms))
     return f"{one.count} are no longer in {one_line(one.queue)} (seen {seen} ago)"
+
+
+def unknown_line(one: UnknownTally, now_ms: int) -> str:
+    """Return how many messages of a dead-letter queue the schedule does not know."""
+    seen = span(max(0, now_ms - one.seen_at_ms))
+    count = f"at least {one.count}" if one.at_least else str(one.count)
+    return f"{count} in {one_line(one.queue)} are not in the schedule (seen {seen} ago)"
 
 
 def reason_lines(cause: str | None) -> list[str]:

@@ -1,1 +1,1 @@
-"""The history turned into answers, with PySpark: on a laptop or a cluster without a change."""
+"""Jobs over the history, with PySpark: on a laptop or a cluster without a change."""

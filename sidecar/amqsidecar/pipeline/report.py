@@ -60,9 +60,9 @@ _MISSING: Final = "–"
 
 
 class Report:
-    """A page that is built from above to below and then written; the same input, the same bytes.
+    """A page, built from top to bottom and then written; the same input gives the same bytes.
 
-    What it is given is text, never markup: message texts come from anyone.
+    All input is text, never markup: message texts are untrusted.
 
     Args:
         facts: what was read, until when, with which options: name to value, in this order.
@@ -108,7 +108,7 @@ class Report:
         )
 
     def chart(self, chart: altair.TopLevelMixin, caption: str) -> None:
-        """Add a plot; its `description` tells who can't see it what it shows."""
+        """Add a plot; its `description` is its text for people who can't see it."""
         self._charts += 1
         name = f"chart-{self._charts}"
         svg, description = draw(chart, name)

@@ -53,13 +53,13 @@ def printable(text: str) -> str:
 
 
 def draw(chart: altair.TopLevelMixin, name: str) -> tuple[etree._Element, str]:
-    """Return the plot as an SVG element, and what it shows in words.
+    """Return the plot as an SVG element, and its description.
 
     Only shapes and text of known kinds come through, whatever a specification or a label says.
     Times are drawn as UTC; those without a zone are taken for it.
 
     Args:
-        chart: its `description` says what it shows; without one, its axes are named.
+        chart: its `description` is returned; without one, the names of its axes.
         name: makes ids unique on the page.
     """
     spec = _cleaned(chart.to_dict())

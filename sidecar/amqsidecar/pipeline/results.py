@@ -1,4 +1,4 @@
-"""What a job leaves: its tables in one folder, and rows of them in its report."""
+"""The output of a job: its tables in one folder, and rows of them in its report."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,8 +16,8 @@ MOST_ROWS: Final = 200
 class Results:
     """The folder that a job writes into.
 
-    Before its first table is written all that an earlier run has left is removed, so that what is
-    there is of one run, also after a death.
+    It removes the output of an earlier run before it writes the first table. So all that is in the
+    folder is of one run, even after a crash.
 
     Attributes:
         report_path: where its report goes.
@@ -38,9 +38,13 @@ class Results:
         self.report_path = f"{folder}/report.html"
 
     def keep(self, name: str, table: DataFrame) -> DataFrame:
-        """Write a table, and return it as it is read back.
+        """Write a table as Parquet, and return it as it is read back, with the same schema.
 
-        If the process dies inside, `_SUCCESS` is not there.
+        The table is complete if its folder has the file `_SUCCESS`.
+
+        Raises:
+            pyspark.errors.AnalysisException: the folder has this table, because `name` is none of
+                the names that were given when this was made.
         """
         self._clear()
         path = f"{self._folder}/{name}"
@@ -59,7 +63,7 @@ class Results:
 
 
 def show_rows(report: Report, table: DataFrame, caption: str) -> None:
-    """Add the first rows of a table to a report; say so where there are more."""
+    """Add the first `MOST_ROWS` rows of a table to a report; the caption says if there are more."""
     rows = table.limit(MOST_ROWS + 1).collect()
     if len(rows) > MOST_ROWS:
         caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
@@ -67,7 +71,7 @@ def show_rows(report: Report, table: DataFrame, caption: str) -> None:
 
 
 def time_text(time_ms: int | None, otherwise: str) -> str:
-    """Return a time in UTC for people; the other words where there is none."""
+    """Return a time in UTC for people; `otherwise` if it is None."""
     if time_ms is None:
         return otherwise
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")

@@ -25,14 +25,14 @@ Why: a job makes much new code, of which it runs most for the length of one smal
 
 
 def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSession:
-    """Return a session; under spark-submit the one that it describes.
+    """Return a session; under spark-submit the one that it configures.
 
     Times are UTC in every session: a table must not depend on where it is made.
 
     Args:
         job: its name, as the user interface of Spark shows it.
-        master: None = what spark-submit says, else all processors of this machine.
-        conf: settings as `key=value`; they win.
+        master: None = that of spark-submit, or all processors of this machine without it.
+        conf: settings as `key=value`; they override all others.
 
     Raises:
         ConfigError: a setting is not of this form, or Java does not run Spark.

@@ -103,7 +103,7 @@ RECOVERY_COUNTS: Final = _table(
 
 RECOVERY_BY_ATTEMPT: Final = _table(
     *_RESENDS,
-    ("messages", _COUNT, "messages that were re-sent so often"),
+    ("messages", _COUNT, "messages that were re-sent this many times"),
     ("returned", _COUNT, "returned within the horizon"),
     ("returned_later", _COUNT, "returned after the horizon; counts as recovered"),
     ("stayed", _COUNT, "had not returned when the horizon or more had passed"),
@@ -246,7 +246,7 @@ REDRIVE_PLAN: Final = _table(
     ("destination", _TEXT, "where it died, and goes to"),
     ("offset_ms", _COUNT, "when it is sent, from the start of the execution"),
     ("redelivery_count", _COUNT, "redeliveries before its last death"),
-    ("first_death_at", _TIME, "when it died first, as far as the history goes back"),
+    ("first_death_at", _TIME, "its first death in the history"),
     ("last_death_at", _TIME, "when it died last"),
     ("cause_group", _TEXT, "of its last death; null = none, or not in the history"),
     ("message_id", _TEXT, "the id that consumers see; null = unknown"),

@@ -1,4 +1,4 @@
-"""What Artemis decides about a message that a consumer gave back."""
+"""The decisions of Artemis on a message that a consumer gave back."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class ArtemisDecider:
         return self._verdict(address).settings
 
     def decide(self, dead_letter: DeadLetter, chance: Callable[[], float] | None) -> Decision:
-        """Return what happens to a dead letter; Artemis has an answer for every one.
+        """Return the decision on a dead letter; Artemis has one for every message.
 
         An expired message is never redelivered: it belongs to the expiry address.
 

@@ -1,4 +1,4 @@
-"""The broker's chain of interceptors: who is asked first about a dead letter.
+"""The broker's chain of interceptors: the order in which plugins decide about a dead letter.
 
 Source: org.apache.activemq.broker.BrokerService.addInterceptors.
 """
@@ -20,14 +20,14 @@ INNERMOST = "deadletter"
 
 
 class ChainDecider(Protocol):
-    """What the chain asks; see `amqsidecar.plugin.Decider`.
+    """A decider of the chain; see `amqsidecar.plugin.Decider`.
 
     A decider may also have a method `passing_rule(dead_letter) -> str | None`: the rule by which it
     passed a dead letter on. The chain writes it before the rule that decided in the end.
     """
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return what happens to a dead letter; None = not mine."""
+        """Return the decision on a dead letter; None = the next decider is asked."""
         ...
 
 
@@ -57,7 +57,7 @@ class Chain:
         self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return the first answer; None = nobody had one."""
+        """Return the first answer; None = there was none."""
         for position, (decide, _) in enumerate(self._asked):
             decision = decide(dead_letter, chance)
             if decision is not None:
@@ -82,7 +82,7 @@ def _prefix_rule(decision: Decision, passed: str) -> Decision:
 
 
 class StoredDeadLetters:
-    """Asks about what lies in a dead-letter queue; that a strategy put it there is believed.
+    """Asks about messages of a dead-letter queue, on the assumption that a strategy put them there.
 
     The broker notes on a dead letter that the message was not persistent, and any producer can
     write the same words. Where the strategy refuses such messages, none of them is in a queue.

@@ -74,7 +74,7 @@ class DiscardingRules:
 
     Attributes:
         drop_only: Java regular expressions separated by blanks; None = not given.
-        report_interval: every so many drops one log line; 0 = none.
+        report_interval: drops per log line; 0 = no log lines.
 
     Source: org.apache.activemq.plugin.DiscardingDLQBrokerPlugin.
     """
@@ -139,7 +139,7 @@ DeadLetterStrategy = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEntry:
-    """One entry of the destination policy map, as far as dead letters are concerned.
+    """The part of an entry of the destination policy map that concerns dead letters.
 
     Attributes:
         destinations: the pattern, one element; a composite has several.
@@ -158,7 +158,7 @@ class DeadLetterRules:
     Attributes:
         entries: in file order.
         default_entry: the policy map's own default entry; None = there is none.
-        is_known: False = nothing was said of the broker's strategies, so that it may have others.
+        is_known: False = the broker's strategies are not given, so it may have others.
     """
 
     entries: tuple[PolicyEntry, ...] = ()
@@ -238,13 +238,13 @@ class VirtualTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationInterceptors:
-    """What acts on each message that is sent to a destination, as far as it makes copies.
+    """The interceptors that may copy a message that is sent to a destination.
 
     Attributes:
         virtual_topics: they copy what is sent to a topic; a re-send goes to the queue of one
             consumer, which they don't see.
         mirrored_queues: None = queues have no mirrors.
-        are_known: False = nothing was said of them, so that the broker may have some.
+        are_known: False = they are not given, so the broker may have some.
     """
 
     composites: tuple[CompositeDestination, ...] = ()
@@ -297,4 +297,4 @@ BROKER_DEFAULTS = ClassicRules(
     ),
     source=RuleSource("the broker's default redelivery policy for all, since none is given"),
 )
-"""What acts on Classic when no policy is given: the broker's own default redelivery policy."""
+"""The broker's own default redelivery policy, for Classic without a policy."""

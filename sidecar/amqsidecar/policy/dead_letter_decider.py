@@ -1,4 +1,4 @@
-"""Where does a dead letter belong that nobody redelivers? What the broker's strategies decide.
+"""The destination of a dead letter that is not redelivered, by the broker's strategies.
 
 Source: org.apache.activemq.broker.region.RegionBroker.sendToDeadLetterQueue;
 org.apache.activemq.broker.region.policy.{Abstract,Shared,Individual,Discarding}DeadLetterStrategy.

@@ -1,4 +1,4 @@
-"""Which entry of a destination map acts on a destination, exactly as the broker chooses.
+"""The entry of a destination map for a destination, exactly as the broker chooses it.
 
 Three steps, as in the broker: a tree finds the entries that may match, each entry's own filter has
 the last word, and a comparison of the matching entries picks one. The broker's comparison is not an
@@ -221,7 +221,7 @@ class _Node:
     opens_below: list[int] = field(default_factory=list)
 
     def values_with_extra(self, min_extra: int) -> Iterator[int]:
-        """Yield what lies at or below this node and matches at least so many further segments."""
+        """Yield values at or below this node that match at least `min_extra` more segments."""
         if not min_extra:
             yield from self.ends
         yield from self.opens

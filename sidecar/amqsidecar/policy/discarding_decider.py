@@ -1,4 +1,4 @@
-"""What is dropped whatever became of it? What a `discardingDLQBrokerPlugin` decides.
+"""The decisions of a `discardingDLQBrokerPlugin`.
 
 Source: org.apache.activemq.plugin.DiscardingDLQBroker, DiscardingDLQBrokerPlugin.
 """

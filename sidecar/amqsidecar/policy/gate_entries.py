@@ -1,4 +1,4 @@
-"""Which options of a gate act on a destination: entries with patterns, as in Classic's policies."""
+"""Options of a gate by destination: entries with patterns, as in Classic's policies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ class EntryFinder(Generic[T]):
         self._default = options.default_entry
 
     def find(self, destination: Destination) -> T | None:
-        """Return what acts on a destination; None = nothing."""
+        """Return the entry that acts on a destination; None = none."""
         if "::" in destination.name:
             destination = Destination(DestinationKind(destination.kind), destination.address)
         found = self._map.find(destination)
         return self._default if found is None else found
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what acts on a destination, in words; None = nothing."""
+        """Return a text of the entry that acts on a destination; None = none."""
         found = self.find(destination)
         return None if found is None else str(found)
 

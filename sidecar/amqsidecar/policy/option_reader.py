@@ -25,7 +25,7 @@ PATTERN_KEYS = {
 
 
 class OptionReader:
-    """Reads the options of one mapping; call `finish` last to find keys that nobody read.
+    """Reads the options of one mapping; call `finish` last to find keys that were not read.
 
     Attributes:
         source: where the mapping stands: its own line where the mapping knows it (attribute `lc`

@@ -8,7 +8,7 @@ class RuleSource:
     """File and line of a rule.
 
     Attributes:
-        path: file name as the operator wrote it; `(defaults)` for what nobody wrote.
+        path: file name as the operator wrote it; `(defaults)` for defaults.
         line: 1-based; None where there is no line.
     """
 

@@ -1,4 +1,4 @@
-"""What an operator should know about address settings before trusting them."""
+"""Warnings about address settings."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,9 @@ from amqsidecar.policy.address_settings import (
     EffectiveSettings,
     compile_address_settings,
 )
-from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
+
+_EMPTY = AddressSettings()
 
 
 def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
@@ -24,6 +26,8 @@ def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
 
 def _warnings(rules: ArtemisRules, settings: CompiledAddressSettings) -> Iterator[str]:
     for entry in rules.entries:
+        if entry.settings == _EMPTY:
+            continue
         sample = settings.effective(_sample_address(entry.match, rules))
         if entry in sample.decided_by.values():
             yield from _entry_warnings(entry, sample)

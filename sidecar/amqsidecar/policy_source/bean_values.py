@@ -193,7 +193,7 @@ class BeanValues:
         return value
 
     def integer(self, bean: Bean, name: str, default: int, bits: int) -> int:
-        """Return a whole number that fits into so many bits."""
+        """Return a whole number that fits into this number of bits."""
         text = self.text(bean, name)
         if text is None:
             return default

@@ -250,7 +250,7 @@ class _BrokerXml:
         return self._expand(element, text).strip(_JAVA_BLANKS)
 
     def _expand(self, element: etree._Element, text: str) -> str:
-        """Fill in `${name}` and `${name:default}`; what nobody knows becomes empty.
+        """Fill in `${name}` and `${name:default}`; an unknown name becomes empty.
 
         Source: XMLUtil.replaceSystemPropsInString.
         """

@@ -1,4 +1,4 @@
-"""What an operator should know about Classic rules before trusting them."""
+"""Warnings about Classic rules."""
 
 from collections.abc import Iterator, Sequence
 

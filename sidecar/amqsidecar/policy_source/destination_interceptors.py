@@ -30,7 +30,7 @@ _COMPOSITE_KINDS = {
 
 
 def read_interceptors(values: BeanValues, broker: Bean) -> DestinationInterceptors:
-    """Return what copies the messages that are sent to a destination.
+    """Return the interceptors that copy messages to a destination.
 
     Quirk (Classic 5.x): `useMirroredQueues` acts only where `destinationInterceptors` are not
     written. Source: org.apache.activemq.broker.BrokerService.createRegionBroker.
@@ -126,7 +126,7 @@ def _warn_of_unknown(values: BeanValues, bean: Bean) -> None:
 
 
 def read_interceptor_options(options: OptionReader) -> DestinationInterceptors:
-    """Return what a policy of ours says; what is wrong is noted in the reader."""
+    """Return the interceptors of a YAML policy; problems are noted in the reader."""
     composites = []
     for one in options.mappings("composites"):
         composites.append(

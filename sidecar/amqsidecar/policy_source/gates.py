@@ -39,7 +39,7 @@ def read_gates(
                 Problem(str(source), f"{what}; installed: {', '.join(sorted(plugins))}")
             )
         elif name in gates:
-            what = f"{GATES_KEY}: {name} stands there twice; put all entries into one"
+            what = f"{GATES_KEY}: {name} is there twice; merge the entries"
             problems.append(Problem(str(source), what))
         elif not isinstance(options, Mapping):
             what = f"{GATES_KEY}: {name}: expected a mapping of options"

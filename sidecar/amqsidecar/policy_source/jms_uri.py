@@ -9,7 +9,7 @@ from amqsidecar.policy.classic_rules import RedeliveryPolicy
 from amqsidecar.policy.rule_source import RuleSource
 
 PREFIX = "jms.redeliveryPolicy."
-"""What the options of a redelivery policy begin with."""
+"""The prefix of the options of a redelivery policy."""
 
 _INTEGERS = {
     "maximumRedeliveries": ("maximum_redeliveries", 32),

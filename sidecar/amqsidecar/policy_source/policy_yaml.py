@@ -27,7 +27,7 @@ from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source import artemis_warnings, classic_warnings
 from amqsidecar.policy_source.destination_interceptors import read_interceptor_options
-from amqsidecar.policy_source.yaml_text import NotYaml, read_yaml_text
+from amqsidecar.policy_source.yaml_text import VALUES_MAX, NotYaml, read_yaml_text
 
 CLASSIC_KEYS = ("plugins", "dead_letter", "destination_interceptors", "scheduler_support")
 ARTEMIS_KEYS = ("address_settings", "wildcard_addresses", "literal_match_markers")
@@ -40,14 +40,19 @@ _EXPECTED = {
 }
 
 
-def read_yaml(path: str, data: bytes) -> Mapping[str, object]:
+def read_yaml(path: str, data: bytes, *, values_max: int = VALUES_MAX) -> Mapping[str, object]:
     """Return the mapping that a YAML file holds; its values know their lines.
+
+    Args:
+        path: named in problems.
+        data: what the file holds.
+        values_max: see `read_yaml_text`.
 
     Raises:
         ConfigError: too large, not YAML, or no mapping.
     """
     try:
-        content = read_yaml_text(data.decode("utf-8-sig"), keeps_lines=True)
+        content = read_yaml_text(data.decode("utf-8-sig"), keeps_lines=True, values_max=values_max)
     except UnicodeDecodeError as error:
         raise ConfigError([Problem(path, f"is not UTF-8: {error.reason}")]) from error
     except NotYaml as error:

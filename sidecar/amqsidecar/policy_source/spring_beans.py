@@ -50,7 +50,7 @@ CONSTRUCTOR_ARGUMENT = "(constructor argument)"
 
 @dataclass(slots=True)
 class Value:
-    """What a property of a bean was given.
+    """The value of a property of a bean.
 
     Attributes:
         text: as written, placeholders included; None where beans were given.

@@ -1,4 +1,4 @@
-"""Reading XML that nobody vouches for: no entities, no network, bounded."""
+"""Reads untrusted XML: no entities, no network, bounded."""
 
 import re
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def line_of(element: etree._Element) -> int:
 
 
 def whole_number(text: str, bits: int, *, base: int = 10) -> int | None:
-    """Return the number that digits write; None = it does not fit into so many bits."""
+    """Return the number that digits write; None = it does not fit into this number of bits."""
     # Bound: Python refuses to read thousands of digits.
     value = int(text, base) if len(text) <= _DIGITS_MAX else 2**bits
     return value if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None

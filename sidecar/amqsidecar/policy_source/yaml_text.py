@@ -1,4 +1,4 @@
-"""Reading YAML that nobody vouches for: bounded, and every fault has a line where there is one.
+"""Reads untrusted YAML: bounded, and every fault has a line where there is one.
 
 ruamel.yaml raises what Python raises where a value is not what its tag says, and follows aliases
 wherever they lead: nine lines can hold more texts than there is memory.
@@ -15,10 +15,11 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 MAX_YAML_BYTES = 512 * 1024
 """Longer ones are refused: they take half a minute to read."""
 
-# Bound: a text of the longest allowed length has fewer without aliases.
-_VALUES_MAX = 300_000
+VALUES_MAX = 300_000
+"""A text of the longest allowed length has fewer without aliases."""
+
 _DEPTH_MAX = 60
-# Bound: beyond every limit of ours, and Python can still print it.
+# Bound: above every limit of the options, and Python can still print it.
 _NUMBER_BITS_MAX = 1000
 
 
@@ -37,12 +38,20 @@ class NotYaml(ValueError):
 
 
 class _BoundedComposer(Composer):
+    values_max = VALUES_MAX
+
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
         self.warn_double_anchors = False
         self._depth = 0
+        self._values = 0
 
     def compose_node(self, parent: Any, index: int) -> Any:
+        self._values += 1
+        if self._values > self.values_max:
+            mark = self.parser.peek_event().start_mark
+            what = f"it has more than {self.values_max} keys and values"
+            raise ComposerError(None, None, what, mark)
         # Why not up to Python's own bound: there ruamel.yaml has worked for half a minute.
         if self._depth > _DEPTH_MAX:
             mark = self.parser.peek_event().start_mark
@@ -51,6 +60,14 @@ class _BoundedComposer(Composer):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+
+def _composer_of(values_max: int) -> type[_BoundedComposer]:
+    class Bounded(_BoundedComposer):
+        pass
+
+    Bounded.values_max = values_max
+    return Bounded
 
 
 class _CheckedConstructor:
@@ -94,12 +111,13 @@ class _RoundTripConstructor(_CheckedConstructor, RoundTripConstructor):
     pass
 
 
-def read_yaml_text(text: str, *, keeps_lines: bool) -> object:
+def read_yaml_text(text: str, *, keeps_lines: bool, values_max: int = VALUES_MAX) -> object:
     """Return the value that a text of YAML holds.
 
     Args:
         text: one document.
         keeps_lines: mappings know the lines of their keys (attribute `lc`).
+        values_max: keys, values, lists and mappings, which take the time to read it.
 
     Raises:
         NotYaml: it is none, or too long, nested too deep, or has aliases that lead to too much.
@@ -107,7 +125,7 @@ def read_yaml_text(text: str, *, keeps_lines: bool) -> object:
     if len(text) > MAX_YAML_BYTES:
         raise NotYaml(None, f"longer than {MAX_YAML_BYTES} bytes; at most that many are read")
     yaml = YAML(typ="rt" if keeps_lines else "safe", pure=True)
-    yaml.Composer = _BoundedComposer
+    yaml.Composer = _composer_of(values_max)
     yaml.Constructor = _RoundTripConstructor if keeps_lines else _SafeConstructor
     try:
         value: object = yaml.load(text)
@@ -126,7 +144,7 @@ def read_yaml_text(text: str, *, keeps_lines: bool) -> object:
 def _check_size(value: object) -> None:
     """Follow all aliases, as whoever prints the value will."""
     left = [value]
-    for _ in range(_VALUES_MAX):
+    for _ in range(VALUES_MAX):
         if not left:
             return
         one = left.pop()

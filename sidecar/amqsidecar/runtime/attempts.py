@@ -1,9 +1,28 @@
 """Attempts to connect: to which of several brokers, and after what pause."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
+import structlog
+
+from amqsidecar.broker import BrokerDescription
+from amqsidecar.diagnosis.wires import untested_version
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.plugin import Chance
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+"""Pauses between attempts of a service to connect."""
+
+
+log = structlog.get_logger()
+
+
+def log_link_up(url: str, description: BrokerDescription, **facts: str) -> None:
+    """Log that a link is up; warn about a broker version that no test has run against."""
+    kind, version = description.kind.value, description.version
+    log.info("link_up", url=url, broker=kind, version=version, **facts)
+    if why := untested_version(description):
+        log.warning("broker_version_untested", url=url, reason=f"the broker {why}")
 
 
 class Candidates(Protocol):
@@ -45,10 +64,10 @@ class OneBroker:
 class Attempts:
     """Decides after each attempt that failed what comes next.
 
-    A link that was up and is lost is first tried at the same broker, since a standby takes nobody
-    while that one lives. All brokers are tried before the pauses grow. A link that was ended by
-    what the next one avoids, such as a message that STOMP can't show, is made anew at once: there
-    may be many such messages, and each ends one link only.
+    A link that was up and is lost is first tried at the same broker, since a standby accepts no
+    client while that one lives. All brokers are tried before the pauses grow. A link that ended for
+    a cause that the next one avoids, such as a message that STOMP can't show, is made anew at once:
+    there may be many such messages, and each ends one link only.
     """
 
     def __init__(
@@ -63,6 +82,11 @@ class Attempts:
         self._refusal: BrokerRefused | None = None
         self.has_been_up = False
 
+    @property
+    def current(self) -> str:
+        """The URL of the current broker, without its password."""
+        return self._candidates.current
+
     def up(self) -> None:
         """Take note that the link is up."""
         self.has_been_up = True
@@ -73,7 +97,7 @@ class Attempts:
     def fault(
         self, error: LinkLost | BrokerRefused | ConfigError, *, was_up: bool, is_first: bool
     ) -> tuple[str, float]:
-        """Return what to say of what ended a link, and how long to wait, in seconds.
+        """Return the log line about the end of a link, and the seconds to wait.
 
         Args:
             error: what ended it.

@@ -1,11 +1,18 @@
-"""What a service without a store needs of a link."""
+"""The service without a store: the broker keeps what waits."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from amqsidecar.broker import IntakeQueue, Link, LookSession, MoveSession
+from amqsidecar.broker import IntakeQueue, IntakeSession, Link, LookSession, MoveSession
+from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination
+from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
 
 INSTANCE = "broker-held"
 """Names the connections of a service without a store."""
@@ -37,5 +44,80 @@ def named_with_waiting(named: Sequence[IntakeQueue]) -> tuple[IntakeQueue, ...]:
 def found_with_waiting(
     find: Callable[[LookSession], Sequence[IntakeQueue]],
 ) -> Callable[[LookSession], Sequence[IntakeQueue]]:
-    """Return what finds the same queues, and our own."""
+    """Return a finder of the same queues and of our own."""
     return lambda link: (*find(link), IntakeQueue(WAITING_QUEUE))
+
+
+class BrokerHeldMode:
+    """Opens links that move dead letters on a broker which keeps what waits."""
+
+    def __init__(
+        self, *, make_link: Callable[[str], Link], make_judge: MakeJudge, parts: EngineParts
+    ) -> None:
+        self._make_link = make_link
+        self._make_judge = make_judge
+        self._parts = parts
+        self._blockages = Blockages()
+        self._losses = Losses()
+
+    def open(self) -> OpenedLink:
+        """Open a link and make the queues that it needs; see `OpenLink`."""
+        return _Opened(self, open_to_move(self._make_link(INSTANCE)))
+
+    def work(self, link: MoveSession) -> Work:
+        """Return the work over an open link."""
+        names = IntakeNames(link.description.kind)
+        bound = self._parts.cycle_size(link)
+        engine = MoveEngine(
+            link=link,
+            judge=self._make_judge(link, names),
+            uid=secrets.token_hex(8),
+            clock=self._parts.clock,
+            max_messages=bound,
+            observe=self._parts.observe,
+            blockages=self._blockages,
+            losses=self._losses,
+            crash_point=self._parts.crash_point,
+        )
+        return _Moving(engine, names, bound)
+
+
+class _Opened:
+    """See `OpenedLink`."""
+
+    instance = INSTANCE
+
+    def __init__(self, mode: BrokerHeldMode, link: MoveSession) -> None:
+        self._mode = mode
+        self._link = link
+
+    @property
+    def link(self) -> IntakeSession:
+        return self._link
+
+    def begin(
+        self, _is_stopped: Callable[[], bool], _wake_at: Callable[[int], None]
+    ) -> Work | None:
+        # Why at once: there is no token, and the broker itself delivers what is due.
+        return self._mode.work(self._link)
+
+
+class _Moving:
+    """See `Work`; there is no store, no backlog, no token and no final queue that is read."""
+
+    def __init__(self, engine: MoveEngine, names: IntakeNames, cycle_size: int) -> None:
+        self.engine = engine
+        self.names = names
+        self.cycle_size = cycle_size
+
+    def final_queues(self) -> Sequence[IntakeQueue]:
+        return ()
+
+    def meet(self, queues: Sequence[Destination]) -> None:
+        pass
+
+    def look_for_tokens(self) -> None:
+        pass
+
+    def tend(self) -> bool:
+        return False

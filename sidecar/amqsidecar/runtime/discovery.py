@@ -1,6 +1,6 @@
 """Finds the dead-letter queues of a broker, from rules and from the broker itself.
 
-What is left out on purpose, and what can't be found, is told once, not at each look.
+It reports once what it leaves out on purpose and what it can't find, not at each look.
 """
 
 from collections.abc import Sequence
@@ -29,38 +29,40 @@ log = structlog.get_logger("amqsidecar.discovery")
 class Discovery:
     """Finds again and again; knows what it has told."""
 
-    def __init__(self, rules: ClassicRules | None) -> None:
+    def __init__(self, rules: ClassicRules | None, *, is_silent: bool = False) -> None:
         """Make it.
 
         Args:
             rules: of a Classic broker; None = none were given. Artemis is asked itself.
+            is_silent: it logs nothing, because another one logs the same.
         """
         self._rules = rules
+        self._is_silent = is_silent
         self._told: set[str] = set()
 
     def find(self, link: LookSession) -> Sequence[IntakeQueue]:
-        """Return the dead-letter queues to read, as far as they are known now.
+        """Return the dead-letter queues to read that are known now.
 
         Raises:
-            DiscoveryRefused: the broker does not let us ask, and nothing else tells of any.
+            DiscoveryRefused: no permission to ask the broker, and no other source names a queue.
         """
         if link.description.kind is BrokerKind.ARTEMIS:
             return self._find_artemis(link)
         if self._rules is None:
-            self._tell("intake_limited", ONLY_DEFAULT)
+            self._log_once("intake_limited", ONLY_DEFAULT)
         return self._find_classic(link, self._rules or ClassicRules())
 
     def _find_artemis(self, link: LookSession) -> Sequence[IntakeQueue]:
         found = link.discover()
         expired = sorted(item.destination.name for item in found if item.expires)
         if expired:
-            self._tell("expiry_queues_left_out", EXPIRED_STAYS, queues=expired)
+            self._log_once("expiry_queues_left_out", EXPIRED_STAYS, queues=expired)
         return tuple(item for item in found if not item.expires)
 
     def _find_classic(self, link: LookSession, rules: ClassicRules) -> Sequence[IntakeQueue]:
         queues, doubts = dead_letter_queues_of(rules)
         for doubt in doubts:
-            self._tell("intake_incomplete", doubt)
+            self._log_once("intake_incomplete", doubt)
         patterns = name_patterns_of(rules)
         if not patterns:
             return queues
@@ -80,12 +82,12 @@ class Discovery:
             except DiscoveryRefused as refused:
                 reason = str(refused)
         for pattern in patterns:
-            self._tell("intake_incomplete", f"{pattern} can't be found: {reason}")
+            self._log_once("intake_incomplete", f"{pattern} can't be found: {reason}")
         return ()
 
-    def _tell(self, event: str, meaning: str, **more: object) -> None:
+    def _log_once(self, event: str, meaning: str, **more: object) -> None:
         key = f"{event} {meaning} {more}"
-        if key in self._told:
+        if self._is_silent or key in self._told:
             return
         self._told.add(key)
         if event == "intake_incomplete":

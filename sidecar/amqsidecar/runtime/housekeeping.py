@@ -2,8 +2,8 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -12,11 +12,11 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import GateTally, Tally
+from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.runtime.service_clock import ServiceClock
-from amqsidecar.store import Store
+from amqsidecar.schedule import OpenSchedule, Schedule
 
 GAUGES_EVERY_S = 5.0
 LEDGER_EVERY_S = 30.0
@@ -26,7 +26,7 @@ FORGOTTEN_AT_ONCE = 2_000
 LEDGER_FORGOTTEN_AT_ONCE = 500
 """Rows of each kind of what a ledger keeps removed in one transaction."""
 NEW_MS = 3_600_000
-"""A cause is new for so long."""
+"""Time for which a cause is new."""
 GROUPS_AT_ONCE = 2_000
 HOURS_AFTER_MS = 2 * 24 * 3_600_000
 """Counts of failures that are older are kept by the hour."""
@@ -35,7 +35,14 @@ STEPS_AFTER_MS = 2 * 3_600_000
 WORK_S = 10.0
 """Maximum duration of one run; the rest is left for the next one."""
 
+RulesChange = Callable[[], ServiceMark | None]
+"""Returns the latest change of the broker's own settings; None = there was none."""
+
 log = structlog.get_logger("amqsidecar.housekeeping")
+
+
+def no_rules_change() -> None:
+    """Return that rules do not change while the service runs."""
 
 
 class Gauges(Protocol):
@@ -72,20 +79,23 @@ class Housekeeping:
     def __init__(
         self,
         *,
-        make_store: Callable[[], Store],
+        open_schedule: OpenSchedule,
         clock: Clock,
         gauges: Gauges,
         keep_ms: int,
         max_events: int,
         folder: Path | None = None,
+        rules_change: RulesChange = no_rules_change,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        self._make_store = make_store
+        self._open_schedule = open_schedule
         self._clock = clock
         self._gauges = gauges
         self._keep_ms = keep_ms
         self._max_events = max_events
         self._folder = folder
+        self._rules_change = rules_change
+        self._kept_change: ServiceMark | None = None
         self._stopping = Event()
         self._sleep = sleep
 
@@ -99,7 +109,7 @@ class Housekeeping:
     def show(self) -> None:
         """Show the state of the schedule."""
         try:
-            with self._opened() as store:
+            with closing(self._open_schedule()) as store:
                 self._gauges.set_waiting(store.tallies())
                 self._gauges.set_next_due(store.next_due_ms(), self._clock.now_ms())
                 self._gauges.set_store_size(store.size_bytes())
@@ -112,12 +122,18 @@ class Housekeeping:
         """Show how many causes are new, and what gates let wait."""
         now_ms = self._clock.now_ms()
         try:
-            with self._opened() as store:
-                if isinstance(store, Ledger):
-                    self._gauges.set_new_causes(_new_causes(store, now_ms - NEW_MS))
-                    self._gauges.set_gate_waiting(store.gate_tallies(now_ms))
+            with closing(self._open_schedule()) as store:
+                self._gauges.set_new_causes(_new_causes(store, now_ms - NEW_MS))
+                self._gauges.set_gate_waiting(store.gate_tallies(now_ms))
+                self._keep_rules_change(store)
         except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
+
+    def _keep_rules_change(self, schedule: Schedule) -> None:
+        change = self._rules_change()
+        if change is not None and change != self._kept_change:
+            schedule.add_service_mark(change)
+            self._kept_change = change
 
     def forget(self) -> None:
         """Remove events that are too old or too many, and what else a ledger keeps as long."""
@@ -125,7 +141,7 @@ class Housekeeping:
         before_ms = now_ms - self._keep_ms
         ends_s = self._clock.monotonic_s() + WORK_S
         try:
-            with self._opened() as store:
+            with closing(self._open_schedule()) as store:
                 limit = FORGOTTEN_AT_ONCE
                 removed = self._repeat(
                     ends_s, limit, lambda: store.forget_history(before_ms, limit)
@@ -133,11 +149,10 @@ class Housekeeping:
                 removed += self._repeat(
                     ends_s, limit, lambda: store.trim_history(self._max_events, limit)
                 )
-                if isinstance(store, Ledger):
-                    self._forget_ledger(store, ends_s, before_ms, now_ms)
-                    # Why all where it is short: what was discarded is the first to give way.
-                    undo_ms = UNDO_MS if store.room().is_enough else 0
-                    self._forget_discarded(store, ends_s, now_ms - undo_ms)
+                self._forget_ledger(store, ends_s, before_ms, now_ms)
+                # Why all where it is short: what was discarded is the first to give way.
+                undo_ms = UNDO_MS if store.room().is_enough else 0
+                self._forget_discarded(store, ends_s, now_ms - undo_ms)
                 self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
@@ -145,7 +160,7 @@ class Housekeeping:
         if removed:
             log.info("history_forgotten", events=removed)
 
-    def _forget_ledger(self, ledger: Ledger, ends_s: float, before_ms: int, now_ms: int) -> None:
+    def _forget_ledger(self, ledger: Schedule, ends_s: float, before_ms: int, now_ms: int) -> None:
         limit, merged = LEDGER_FORGOTTEN_AT_ONCE, (now_ms - HOURS_AFTER_MS, now_ms - STEPS_AFTER_MS)
 
         def forget() -> int:
@@ -153,18 +168,9 @@ class Housekeeping:
 
         self._repeat(ends_s, limit, forget)
 
-    def _forget_discarded(self, ledger: Ledger, ends_s: float, before_ms: int) -> None:
+    def _forget_discarded(self, ledger: Schedule, ends_s: float, before_ms: int) -> None:
         limit = LEDGER_FORGOTTEN_AT_ONCE
         self._repeat(ends_s, limit, lambda: ledger.forget_discarded(before_ms, limit))
-
-    @contextmanager
-    def _opened(self) -> Iterator[Store]:
-        store = self._make_store()
-        try:
-            store.open()
-            yield store
-        finally:
-            store.close()
 
     def _repeat(self, ends_s: float, whole: int, step: Callable[[], int]) -> int:
         """Do steps until one finds less than a whole portion; return how much it was altogether."""
@@ -180,7 +186,7 @@ class Housekeeping:
             (self._sleep or self._stopping.wait)(max(0.03, now_s - began_s))
 
 
-def _new_causes(ledger: Ledger, since_ms: int) -> Counter[str]:
+def _new_causes(ledger: Schedule, since_ms: int) -> Counter[str]:
     """Return how many groups began since, by destination."""
     groups = ledger.failure_groups(since_ms, GROUPS_AT_ONCE)
     return Counter(group.destination for group in groups if group.first_at_ms > since_ms)

@@ -1,7 +1,7 @@
 """Keeps a link reading the dead-letter queues that are to be read.
 
 Named queues are the operator's word: one that can't be read when the process starts ends it. Found
-ones are not: what can't be read is left out, told once, and tried again at each look.
+ones are not: what can't be read is left out, reported once, and tried again at each look.
 """
 
 import re
@@ -37,19 +37,19 @@ log = structlog.get_logger("amqsidecar.service")
 FindIntake = Callable[[LookSession], Sequence[IntakeQueue]]
 """Finds the dead-letter queues to read; called again and again; may raise `DiscoveryRefused`."""
 
-TellIntake = Callable[[int, Mapping[str, str], str], None]
+ReportIntake = Callable[[int, Mapping[str, str], str], None]
 """Takes how many queues are read, the refused ones with the broker's words, and what is wrong."""
 
 
 class IntakeKeeper:
-    """What is read and what is not, over all links of a process."""
+    """The queues that are read and those that are not, over all links of a process."""
 
     def __init__(
-        self, named: Sequence[IntakeQueue], find: FindIntake, tell_health: TellIntake
+        self, named: Sequence[IntakeQueue], find: FindIntake, report_health: ReportIntake
     ) -> None:
         self._named = tuple(named)
         self._find = find
-        self._tell_health = tell_health
+        self._report_health = report_health
         self._has_looked = False
         self._found: tuple[IntakeQueue, ...] = ()
         self._told_queues: list[str] | None = None
@@ -63,11 +63,11 @@ class IntakeKeeper:
         prefetch: int,
         finals: Sequence[IntakeQueue] = (),
     ) -> tuple[LeftBehind, ...]:
-        """Look for queues, let the link read them, and return what stays in them, and why.
+        """Find queues, make the link read them, and return the messages that it leaves, and why.
 
         Args:
             link: the link.
-            names: told of dead-letter queues that are read.
+            names: learns the dead-letter queues that are read.
             prefetch: see `IntakeSession.attach`.
             finals: final dead-letter queues that are read besides.
 
@@ -102,13 +102,13 @@ class IntakeKeeper:
         all_refused = {one.queue.name: one.meaning for one in left_behind if one.reason == REFUSED}
         if not read and not problem:
             problem = ALL_REFUSED if all_refused else NONE_KNOWN
-        self._tell(read, all_refused, problem)
+        self._report(read, all_refused, problem)
         return left_behind
 
     def _attach(
         self, link: IntakeSession, wanted: list[IntakeQueue], prefetch: int
     ) -> dict[IntakeQueue, str]:
-        """Let the link read all that it can, and return the others with the broker's words."""
+        """Make the link read all that it can, and return the others with the broker's words."""
         refused: dict[IntakeQueue, str] = {}
         while True:
             try:
@@ -125,9 +125,9 @@ class IntakeKeeper:
             else:
                 return refused
 
-    def _tell(self, read: list[str], refused: dict[str, str], problem: str) -> None:
+    def _report(self, read: list[str], refused: dict[str, str], problem: str) -> None:
         is_harmless = bool(read) or problem == NONE_KNOWN
-        self._tell_health(len(read), refused, "" if is_harmless else problem)
+        self._report_health(len(read), refused, "" if is_harmless else problem)
         if read and read != self._told_queues:
             log.info("intake", count=len(read), queues=read[:_LOGGED_MAX])
         self._told_queues = read

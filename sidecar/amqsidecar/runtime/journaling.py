@@ -4,7 +4,7 @@ A segment is fixed in the store, written, and noted in the store. Whatever ends 
 two of these steps, the next one that drains this store goes on with the same segment.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event as Flag
 from threading import Thread
@@ -17,6 +17,7 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import ConfigError, JournalError, SegmentTaken, StoreError
 from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
@@ -26,18 +27,6 @@ STOP_S: Final = 5.0
 """Maximum time a stop waits for a write; an object store may hang."""
 
 log = structlog.get_logger("amqsidecar.journal")
-
-
-class JournalStore(Outbox, Protocol):
-    """A store that keeps events for the journal."""
-
-    def open(self) -> object:
-        """Open."""
-        ...
-
-    def close(self) -> None:
-        """Close; safe to call twice."""
-        ...
 
 
 class SegmentWriter(Protocol):
@@ -116,37 +105,40 @@ class Journaling:
     def __init__(
         self,
         *,
-        make_store: Callable[[], JournalStore],
+        open_schedule: OpenSchedule,
         writer: SegmentWriter,
         clock: Clock,
         gauges: JournalGauges,
         segment_events: int,
         segment_ms: int,
         keep_ms: int,
+        shares_volume: bool = False,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare.
 
         Args:
-            make_store: returns a store, not yet opened.
+            open_schedule: opens the schedule.
             writer: of the segments.
             clock: tells how old events are.
             gauges: shows how it goes.
-            segment_events: a segment is written when there are so many events,
-            segment_ms: or when the oldest is so old.
+            segment_events: number of events at which a segment is written,
+            segment_ms: or age of the oldest event at which it is.
             keep_ms: files with older events only are removed; 0 = never.
+            shares_volume: it lies on the store's volume, so it waits while that is short of space.
             crash_point: tests may end the process at `JOURNAL_NAMES`.
         """
-        self._make_store = make_store
+        self._open_schedule = open_schedule
         self._writer = writer
         self._clock = clock
         self._gauges = gauges
         self._segment_events = segment_events
         self._segment_ms = segment_ms
         self._keep_ms = keep_ms
+        self._shares_volume = shares_volume
         self._crash_point = crash_point
         self._stop = Flag()
-        self._store: JournalStore | None = None
+        self._store: Schedule | None = None
         self._forget_at_s = clock.monotonic_s()
 
     @contextmanager
@@ -161,21 +153,21 @@ class Journaling:
             thread.join(STOP_S)
 
     def look(self) -> None:
-        """Write all segments that are due, and remove old ones.
+        """Remove old files, and write all segments that are due.
 
         Raises:
             StoreError: the store can't be asked.
             JournalError: a file can't be written.
         """
+        # Why first: on a full volume it is what makes room.
+        self._forget()
         try:
             if self._store is None:
-                self._store = self._make_store()
-                self._store.open()
+                self._store = self._open_schedule()
             self._drain(self._store)
         except BaseException:
             self.close()
             raise
-        self._forget()
 
     def close(self) -> None:
         """Close the store, which stays open from look to look; safe to call twice."""
@@ -183,8 +175,9 @@ class Journaling:
         if store is not None:
             store.close()
 
-    def _drain(self, store: JournalStore) -> None:
+    def _drain(self, store: Schedule) -> None:
         while self._is_due(self._lag(store)) and not self._stop.is_set():
+            self._leave_the_reserve(store)
             began_s = self._clock.monotonic_s()
             segment = store.plan_segment(self._segment_events)
             if segment is None:
@@ -193,7 +186,15 @@ class Journaling:
             # Why: a long outbox must leave the processor and the store to cycles in between.
             self._stop.wait(self._clock.monotonic_s() - began_s)
 
-    def _write(self, store: JournalStore, segment: Segment) -> None:
+    def _leave_the_reserve(self, store: Schedule) -> None:
+        reason = store.room().reason if self._shares_volume else ""
+        if reason:
+            raise JournalError(
+                f"{reason}; the journal on the same volume waits too, make room or move it with "
+                "journal.path"
+            )
+
+    def _write(self, store: Outbox, segment: Segment) -> None:
         size_bytes = write_segment(store, self._writer, segment, self._crash_point)
         if size_bytes is None:
             return
@@ -206,7 +207,7 @@ class Journaling:
             bytes=size_bytes,
         )
 
-    def _lag(self, store: JournalStore) -> OutboxLag:
+    def _lag(self, store: Outbox) -> OutboxLag:
         lag = store.outbox_lag()
         self._gauges.set_journal_lag(lag, self._clock.now_ms())
         return lag
@@ -236,7 +237,7 @@ class Journaling:
                 pause_s = self._failed(pause_s)
                 log.warning("journal_failed", reason=str(error), again_in_s=pause_s)
             except Exception:
-                # Why: the thread would end, and nobody would write any more.
+                # Why: otherwise the thread would end, and the journal with it.
                 pause_s = self._failed(pause_s)
                 log.exception("journal_failed", reason="a fault of amqsidecar", again_in_s=pause_s)
         self.close()

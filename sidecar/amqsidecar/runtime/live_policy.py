@@ -33,30 +33,37 @@ _ADDRESSES_MAX = 2_000
 
 
 class SeenSettings:
-    """What the broker last said of addresses, for those who may not ask it.
+    """The broker's last answers about addresses, for threads that may not ask it.
 
     One thread notes, any thread reads: `entries` is replaced as a whole, never changed.
 
     Attributes:
         entries: by address; the source says when the settings were read.
+        changed_at_ms: when an address had other settings than before; None = never.
     """
 
     def __init__(self) -> None:
         self.entries: Mapping[str, AddressSettingEntry] = {}
+        self.changed_at_ms: int | None = None
 
     def note(self, found: Mapping[str, AddressSettingEntry], at_ms: int) -> None:
-        """Take note of what was read just now."""
+        """Store settings that were read just now."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         noted = {
             address: replace(entry, source=RuleSource(f"{entry.source.path} at {at:%F %T}Z"))
             for address, entry in found.items()
         }
+        if any(
+            address in self.entries and self.entries[address].settings != entry.settings
+            for address, entry in found.items()
+        ):
+            self.changed_at_ms = at_ms
         is_full = len(self.entries) + len(noted) > _ADDRESSES_MAX
         self.entries = noted if is_full else {**self.entries, **noted}
 
 
 class LivePolicy:
-    """Decides by what the broker says of an address; asks again for what it asked too long ago."""
+    """Decides by the broker's settings of an address; asks again once an answer is too old."""
 
     def __init__(
         self, link: TellsSettings, clock: Clock, keep_s: float, seen: SeenSettings | None = None
@@ -65,9 +72,9 @@ class LivePolicy:
 
         Args:
             link: to the broker; only the thread that decides uses it.
-            clock: tells when to ask again.
-            keep_s: for so long an answer is believed.
-            seen: is told each answer; None = nobody wants to know.
+            clock: decides when to ask again.
+            keep_s: how long an answer is valid.
+            seen: called with each answer; None = not called.
         """
         self._link = link
         self._clock = clock
@@ -78,7 +85,7 @@ class LivePolicy:
         self._needed: set[str] = set()
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return what the broker's settings say; see `plugin.Decider`.
+        """Return the decision of the broker's settings; see `plugin.Decider`.
 
         Raises:
             LinkLost: the broker could not be asked.

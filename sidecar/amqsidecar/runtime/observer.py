@@ -1,4 +1,4 @@
-"""The observer: looks into the dead-letter queues, decides, tells, and touches nothing.
+"""The observer: browses the dead-letter queues, decides, reports, and touches nothing.
 
 It makes nothing in the broker that stays, takes nothing, sends nothing and has no store. Any number
 of observers can run beside each other and beside a sidecar of any instance.
@@ -12,7 +12,6 @@ import msgspec
 import structlog
 
 from amqsidecar.broker import (
-    FINAL_SUFFIX,
     BrokerKind,
     Delivery,
     HeardDeaths,
@@ -23,16 +22,14 @@ from amqsidecar.broker import (
 )
 from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judge import CauseOf, Judge, JudgeSettings, no_cause
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
-from amqsidecar.engine.origin import TrueOrigin, named_origin
-from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
 from amqsidecar.model.destination import Destination
-from amqsidecar.plugin import Chance
-from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
+from amqsidecar.runtime.attempts import Attempts, log_link_up
 from amqsidecar.runtime.intake_keeper import FindIntake
-from amqsidecar.runtime.service import MakeDecider, ServiceHealth
+from amqsidecar.runtime.service import ServiceHealth
+from amqsidecar.runtime.work import MakeJudge
 
 INSTANCE = "observer"
 """In the place of an instance's name; a broker sees it as part of the client id."""
@@ -46,26 +43,23 @@ _TURN_S = 1.0
 log = structlog.get_logger("amqsidecar.observer")
 
 DeadLetterQueueOf = Callable[[Delivery], Destination | None]
-"""Tells into which dead-letter queue the broker put what died; None = into none that is known."""
+"""Returns the dead-letter queue of a message that died; None = not known."""
 
 
 class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator decides about an observer; see `ServiceSettings` for what both have.
+    """The options of an observer.
 
     Attributes:
+        intake_queues: empty = discover.
+        discovery_interval_s: how often dead-letter queues are looked for again.
         interval_s: from one look to the next.
         max_messages: of each dead-letter queue that a look goes through.
     """
 
-    intake_queues: tuple[IntakeQueue, ...] = ()
-    final_suffix: str = FINAL_SUFFIX
-    parks_topics: bool = True
-    keeps_exhausted: bool = False
-    discovery_interval_s: float = 30.0
-    interval_s: float = 10.0
-    max_messages: int = 10_000
-    first_backoff_s: float = 0.5
-    max_backoff_s: float = 30.0
+    intake_queues: tuple[IntakeQueue, ...]
+    discovery_interval_s: float
+    interval_s: float
+    max_messages: int
 
 
 class ObserverLog:
@@ -75,47 +69,36 @@ class ObserverLog:
         """These were seen for the first time."""
 
     def summary(self, tally: ObservationTally) -> None:
-        """This is what all comes to since the start."""
+        """Report the totals since the start."""
 
 
 class Observer:
-    """Looks and decides until it is told to stop, over one link at a time."""
+    """Looks and decides until it is stopped, over one link at a time."""
 
     def __init__(
         self,
         *,
         make_link: Callable[[str], Link],
-        make_decider: MakeDecider,
+        make_judge: MakeJudge,
         find_intake: FindIntake,
         dead_letter_queue_of: DeadLetterQueueOf,
         observation: ObservedDeaths,
         clock: Clock,
-        chance: Chance,
+        attempts: Attempts,
         settings: ObserverSettings,
         health: ServiceHealth,
-        tell: ObserverLog,
-        candidates: Candidates | None = None,
-        true_origin: TrueOrigin = named_origin,
-        cause_of: CauseOf = no_cause,
-        resend_problem: ResendProblem = no_resend_problem,
+        observer_log: ObserverLog,
     ) -> None:
         self._make_link = make_link
-        self._make_decider = make_decider
+        self._make_judge = make_judge
         self._find_intake = find_intake
         self._dead_letter_queue_of = dead_letter_queue_of
         self._observation = observation
         self._clock = clock
-        self._chance = chance
         self._settings = settings
         self._health = health
-        self._tell = tell
-        self._candidates = candidates or OneBroker()
-        self._attempts = Attempts(
-            self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
-        )
-        self._true_origin = true_origin
-        self._cause_of = cause_of
-        self._resend_problem = resend_problem
+        self._observer_log = observer_log
+        self._attempts = attempts
         self._stop = Flag()
         self._link: LookSession | None = None
         self._is_up = False
@@ -144,10 +127,10 @@ class Observer:
                 self._run_once(is_first=is_first)
                 is_first = False
         finally:
-            self._tell.summary(self._observation.tally)
+            self._observer_log.summary(self._observation.tally)
 
     def _run_once(self, *, is_first: bool) -> None:
-        """Run one link until it ends, then wait, unless we are told to stop."""
+        """Run one link until it ends, then wait, unless a stop is requested."""
         self._is_up = False
         try:
             self._run_link()
@@ -173,13 +156,8 @@ class Observer:
             if self._attempts.has_been_up:
                 self._health.reconnected()
             self._attempts.up()
-            log.info(
-                "link_up",
-                url=self._candidates.current,
-                broker=link.description.kind.value,
-                version=link.description.version,
-                mode="observe: nothing is taken, nothing is sent",
-            )
+            mode = "observe: nothing is taken, nothing is sent"
+            log_link_up(self._attempts.current, link.description, mode=mode)
             self._drive(link, judge, names, hears)
         finally:
             self._link = None
@@ -203,25 +181,8 @@ class Observer:
                 self._look(link, judge, names, is_heard=hears is not None)
                 look_at_s = clock.monotonic_s() + settings.interval_s
             if now_s >= self._summary_at_s:
-                self._tell.summary(self._observation.tally)
+                self._observer_log.summary(self._observation.tally)
                 self._summary_at_s = now_s + SUMMARY_EVERY_S
-
-    def _make_judge(self, link: LookSession, names: IntakeNames) -> Judge:
-        is_classic = link.description.kind is BrokerKind.CLASSIC
-        return Judge(
-            self._make_decider(link),
-            names.covers,
-            JudgeSettings(
-                encoding=link.description.encoding,
-                final_suffix=self._settings.final_suffix,
-                parks_topics=is_classic and self._settings.parks_topics,
-                keeps_exhausted=self._settings.keeps_exhausted,
-            ),
-            self._chance,
-            self._true_origin,
-            cause_of=self._cause_of,
-            resend_problem=self._resend_problem,
-        )
 
     # Where dead letters are
 
@@ -232,7 +193,7 @@ class Observer:
         try:
             return hears.listen()
         except BrokerRefused as refused:
-            self._tell_once("deaths_not_heard", meaning=str(refused))
+            self._log_once("deaths_not_heard", meaning=str(refused))
             return None
 
     def _find_queues(self, link: LookSession, names: IntakeNames) -> None:
@@ -240,7 +201,7 @@ class Observer:
             queues = tuple(self._settings.intake_queues or self._find_intake(link))
         except DiscoveryRefused as refused:
             queues = names.queues or ()
-            self._tell_once("discovery_refused", meaning=f"{refused}; or name intake.queues")
+            self._log_once("discovery_refused", meaning=f"{refused}; or name intake.queues")
         if queues == names.queues:
             return
         names.replace(queues)
@@ -272,23 +233,23 @@ class Observer:
                 seen = link.browse(queue, self._settings.max_messages)
             except BrokerRefused as words:
                 refused[str(queue.destination)] = str(words)
-                self._tell_once("not_looked_into", queue=str(queue.destination), meaning=str(words))
+                self._log_once("not_looked_into", queue=str(queue.destination), meaning=str(words))
                 continue
-            self._tell_of_more(link, queue, seen, is_heard=is_heard)
+            self._report_more(link, queue, seen, is_heard=is_heard)
             # Why here: of all queues together the messages may be too many to hold.
-            self._tell.observe(self._observation.look(judge, seen, self._clock.now_ms()))
+            self._observer_log.observe(self._observation.look(judge, seen, self._clock.now_ms()))
         if refused and len(refused) == len(queues):
             raise BrokerRefused("; ".join(refused.values()))
         problem = "" if queues else "no dead-letter queue is known, so nothing is seen"
         self._health.intake(len(queues) - len(refused), refused, problem)
         self._observation.end_look()
         if self._observation.skipped_count > skipped:
-            self._tell_once(
+            self._log_once(
                 "not_judged",
                 meaning="more dead letters are in view than can be remembered; the last ones are "
                 "left out: name fewer queues in intake.queues, or lower observe.max_messages",
             )
-        self._tell_left_behind(link.left_behind())
+        self._report_left_behind(link.left_behind())
 
     def _hear(self, hears: HeardDeaths, judge: Judge) -> None:
         deaths = []
@@ -297,11 +258,11 @@ class Observer:
             if source is not None and judge.is_intake(source):
                 deaths.append(msgspec.structs.replace(delivery, source=source))
         if deaths:
-            self._tell.observe(self._observation.hear(judge, deaths, self._clock.now_ms()))
+            self._observer_log.observe(self._observation.hear(judge, deaths, self._clock.now_ms()))
 
     # What an operator has to know, once
 
-    def _tell_of_more(
+    def _report_more(
         self, link: LookSession, queue: IntakeQueue, seen: Sequence[Delivery], *, is_heard: bool
     ) -> None:
         is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -312,22 +273,22 @@ class Observer:
                 continue
             count = 0 if is_classic else link.count(queue, 1_000_000_000)
             behind = f"of {count}" if count > number else "and there may be more"
-            self._tell_once(
+            self._log_once(
                 "sees_in_part",
                 queue=str(source),
                 meaning=f"a look shows the first {number}, {behind}; {later}",
             )
 
-    def _tell_once(self, event: str, *, meaning: str, queue: str = "") -> None:
+    def _log_once(self, event: str, *, meaning: str, queue: str = "") -> None:
         key = f"{event} {queue}"
         if key not in self._told:
             self._told.add(key)
             log.warning(event, **({"queue": queue} if queue else {}), meaning=meaning)
 
-    def _tell_left_behind(self, items: tuple[LeftBehind, ...]) -> None:
+    def _report_left_behind(self, items: tuple[LeftBehind, ...]) -> None:
         if items == self._left_behind:
             return
         self._left_behind = items
         self._health.left_behind(items)
         for item in items:
-            self._tell_once("left_behind", queue=str(item.queue), meaning=item.meaning)
+            self._log_once("left_behind", queue=str(item.queue), meaning=item.meaning)

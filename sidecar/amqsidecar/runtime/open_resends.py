@@ -11,8 +11,8 @@ from amqsidecar.model.outcome import Observation, outcome_of
 OPEN_MAX: Final = 20_000
 """Maximum re-sends followed one by one; the outcome of others is unknown at once."""
 
-Tell = Callable[[Mapping[tuple[str, OutcomeKind], int]], None]
-"""Told how many re-sends to a destination had an outcome."""
+ReportOutcomes = Callable[[Mapping[tuple[str, OutcomeKind], int]], None]
+"""Called with the number of re-sends by destination and outcome."""
 
 
 class _Sent(NamedTuple):
@@ -23,9 +23,9 @@ class _Sent(NamedTuple):
 class OpenResends:
     """Counts the outcome of each re-send once, when it is known."""
 
-    def __init__(self, window_ms: int, tell: Tell) -> None:
+    def __init__(self, window_ms: int, report: ReportOutcomes) -> None:
         self._window_ms = window_ms
-        self._tell = tell
+        self._report = report
         self._open: dict[str, _Sent] = {}
 
     def follow(self, events: Iterable[AnyEvent]) -> None:
@@ -41,7 +41,7 @@ class OpenResends:
                     self._open[event.redelivery_id] = _Sent(event.destination, event.at_ms)
                 else:
                     found[event.destination, OutcomeKind.UNKNOWN] += 1
-        self._told(found)
+        self._report_any(found)
 
     def judge(self, latest: Mapping[str, Observation], now_ms: int) -> None:
         """Give outcomes to those whose window has passed.
@@ -61,8 +61,8 @@ class OpenResends:
             if outcome.kind is not OutcomeKind.RESENT:
                 del self._open[redelivery_id]
                 found[sent.destination, outcome.kind] += 1
-        self._told(found)
+        self._report_any(found)
 
-    def _told(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
+    def _report_any(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
         if found:
-            self._tell(found)
+            self._report(found)

@@ -1,7 +1,7 @@
-"""Operations go on by themselves: the service carries out what nobody else does, and follows it.
+"""Runs operations in the service, and follows their messages.
 
-A command carries its operation out itself as long as it runs; the console leaves it to the service.
-Whichever process dies, the next one goes on where the store says.
+A command runs its own operation while it lives; the console leaves that to the service. When a
+process dies, the next one continues from the state in the store.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,13 +16,8 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Action, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
-from amqsidecar.operations.operate import (
-    LedgerStore,
-    Means,
-    carry_out,
-    leave,
-    pause,
-)
+from amqsidecar.operations.operate import Means, carry_out, leave, pause
+from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
@@ -58,7 +53,7 @@ class Operating:
     def __init__(
         self,
         *,
-        make_store: Callable[[], LedgerStore],
+        open_schedule: OpenSchedule,
         clock: Clock,
         means: Means,
         runner: str,
@@ -68,21 +63,21 @@ class Operating:
         """Prepare.
 
         Args:
-            make_store: returns a store, not yet opened.
+            open_schedule: opens the schedule.
             clock: the time.
             means: what carrying out needs.
             runner: a name that no other process has.
             wake: called when rows may have become due.
             gauges: shows how it goes.
         """
-        self._make_store = make_store
+        self._open_schedule = open_schedule
         self._clock = clock
         self._means = means
         self._runner = runner
         self._wake = wake
         self._gauges = gauges
         self._stop = Flag()
-        self._store: LedgerStore | None = None
+        self._store: Schedule | None = None
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
@@ -105,8 +100,7 @@ class Operating:
         """
         try:
             if self._store is None:
-                self._store = self._make_store()
-                self._store.open()
+                self._store = self._open_schedule()
             return self._look(self._store)
         except BaseException:
             self.close()
@@ -118,7 +112,7 @@ class Operating:
         if store is not None:
             store.close()
 
-    def _look(self, store: LedgerStore) -> float:
+    def _look(self, store: Schedule) -> float:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
         self._gauges.set_operations_running(sum(map(is_working, found)))
@@ -134,7 +128,7 @@ class Operating:
             self._judge(store, [one for one in found if one.action in SENDS])
         return pause_s
 
-    def _turn(self, store: LedgerStore, operation: Operation) -> float:
+    def _turn(self, store: Schedule, operation: Operation) -> float:
         try:
             turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
         except SidecarError:
@@ -161,12 +155,12 @@ class Operating:
             return LOOK_EVERY_S
         return max(0.0, (turn.next_at_ms - self._clock.now_ms()) / 1000)
 
-    def _judge(self, store: LedgerStore, operations: list[Operation]) -> None:
+    def _judge(self, store: Schedule, operations: list[Operation]) -> None:
         if operations and follow(store):
             for operation in operations:
                 judge(store, operation, self._clock.now_ms())
 
-    def _count(self, store: LedgerStore) -> None:
+    def _count(self, store: Schedule) -> None:
         """Count what operations did since the last time, and those that stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
@@ -196,7 +190,7 @@ class Operating:
         self.close()
 
     def _leave(self) -> None:
-        """Let others go on at once with what this runner has."""
+        """Release the operations of this runner at once."""
         try:
             for operation in [] if self._store is None else self._store.open_operations():
                 if self._store is not None:

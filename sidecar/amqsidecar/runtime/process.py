@@ -1,4 +1,4 @@
-"""What a service tells the C library and the interpreter about itself."""
+"""Settings of the C library and of the interpreter for a service."""
 
 import ctypes
 import sys
@@ -6,13 +6,13 @@ import sys
 LARGE_BYTES = 1024 * 1024
 
 SWITCH_S = 0.0005
-"""A thread that works gives way after so long to one that has waited for broker or disk."""
+"""After this time a busy thread gives way to one that has waited for the broker or the disk."""
 
 _M_MMAP_THRESHOLD = -3  # Source: malloc.h of glibc.
 
 
 def give_large_blocks_back() -> None:
-    """Let blocks from 1 MiB on go back to the system as soon as they are freed.
+    """Return blocks from 1 MiB on to the system as soon as they are freed.
 
     Quirk (glibc): once one was freed it takes the next ones from its heap, where they leave holes:
     after some large messages the process kept 300 MiB for good. Elsewhere this does nothing.
@@ -23,7 +23,7 @@ def give_large_blocks_back() -> None:
 
 
 def give_way_soon() -> None:
-    """Let the cycle's thread go on soon after it has waited, also while another thread works.
+    """Shorten the time that the cycle's thread waits for another thread that works.
 
     By default it would wait up to 5 ms each time, several times in each cycle, while the journal is
     written or a page is made.

@@ -1,4 +1,4 @@
-"""Which final dead-letter queues are read now, and what becomes of what came out of them beside.
+"""Chooses the final dead-letter queues to read, and puts back messages that came out besides.
 
 A queue is read while rows of it are to be taken back. A link that can choose reads those alone.
 Any other takes the whole queue, so that what goes back keeps its order; that waits in the schedule
@@ -8,7 +8,7 @@ All of it stands in the schedule, so a process that dies goes on where it was.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import structlog
 
@@ -16,12 +16,11 @@ from amqsidecar.broker import IntakeQueue, IntakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
-from amqsidecar.store import Store
+from amqsidecar.schedule import Schedule
 
 CHOSEN_AT_ONCE: Final = 500
 """A selector names no more messages."""
@@ -38,17 +37,12 @@ _BUSY_S: Final = 0.2
 log = structlog.get_logger("amqsidecar.service")
 
 
-@runtime_checkable
-class RecallStore(Store, Ledger, Protocol):
-    """A store that knows what lies in final queues, and which operations run."""
-
-
 class Recalling:
     """Reads final queues over one link; one object belongs to one thread."""
 
     def __init__(
         self,
-        store: RecallStore,
+        store: Schedule,
         link: IntakeSession,
         finals: FinalQueues,
         clock: Clock,
@@ -61,8 +55,8 @@ class Recalling:
         Args:
             store: of the service.
             link: which is open.
-            finals: told which queues are read.
-            clock: tells how long nothing came.
+            finals: learns which queues are read.
+            clock: measures how long nothing came.
             final_suffix: ends the names of the queues that `keeps_exhausted` empties.
             keeps_exhausted: all but what a person put into final queues is taken back.
         """
@@ -77,6 +71,7 @@ class Recalling:
         self._arrivals = 0
         self._quiet_since_s = clock.monotonic_s()
         self._suspects: frozenset[int] = frozenset()
+        self._order = row_changes.OrderKeeper()
 
     def queues(self) -> list[IntakeQueue]:
         """Return the final queues to read now."""
@@ -113,7 +108,7 @@ class Recalling:
         return is_changed
 
     def _kept(self) -> list[str]:
-        """Return the queues of ours with messages that are to be kept here instead."""
+        """Return the final queues of this sidecar whose messages belong into the schedule."""
         if not self._keeps:
             return []
         left = self._store.count_recalled(Recall.LEAVE)
@@ -162,13 +157,13 @@ class Recalling:
         self._suspects, before = ids, self._suspects
         if gone := tuple(sorted(ids & before)):
             name = str(reading.destination)
-            count = self._store.act(
+            count = self._store.change(
                 RowFilter(ids=gone), row_changes.miss(self._clock.now_ms(), name)
             )
             log.warning("exhausted_gone", queue=name, count=count)
 
     def _holds(self, reading: IntakeQueue) -> bool:
-        """Return whether a queue may hold what is to be taken back, also where it can't be told."""
+        """Return whether a queue may hold what is to be taken back; True where this is unknown."""
         try:
             choosing = self._link.features.choosing
             if choosing is not None and reading.redelivery_ids:
@@ -185,17 +180,19 @@ class Recalling:
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)
             ids = tuple(row.id for row in dropped if row.recall_operation == number)
-            self._store.act(RowFilter(ids=ids), self._end_of_discard(operation, number))
+            self._store.change(RowFilter(ids=ids), self._end_of_discard(operation, number))
             self._undo_again(number)
         if not self._store.recalled(Recall.RETURN, 1):
             return bool(dropped)
         if not self._is_operating():
-            rows = self._store.recalled(Recall.RETURN, CHANGED_AT_ONCE)
-            act = row_changes.give_back(self._clock.now_ms())
-            self._store.act(RowFilter(ids=tuple(row.id for row in rows)), act)
+            now_ms = self._clock.now_ms()
+            rows = self._store.returned(CHANGED_AT_ONCE)
+            due_at_ms = {row.id: self._order.due_at_ms(row.id, now_ms) for row in rows}
+            act = row_changes.give_back(now_ms, due_at_ms)
+            self._store.change(RowFilter(ids=tuple(due_at_ms)), act)
         return True
 
-    def _end_of_discard(self, operation: Operation | None, number: int) -> row_changes.Act:
+    def _end_of_discard(self, operation: Operation | None, number: int) -> row_changes.RowChange:
         now_ms = self._clock.now_ms()
         if operation is not None and (actor := undoer(operation)):
             return row_changes.undo_discard(now_ms, actor, number)
@@ -203,7 +200,7 @@ class Recalling:
         return row_changes.discard(now_ms, actor, number)
 
     def _undo_again(self, number: int) -> None:
-        """Let be put back what was discarded while its operation was being undone."""
+        """Put back messages that were discarded while their operation was being undone."""
         operation = self._store.operation(number)
         is_undone = operation is not None and operation.state is OperationState.UNDONE
         if is_undone and self._store.count_discarded(number):

@@ -1,4 +1,4 @@
-"""A clock that nobody can set: it begins with the wall clock and goes on by the machine's uptime.
+"""A clock that can't be set: it starts at the wall clock and advances with the machine's uptime.
 
 A delay that is measured by the wall clock changes when somebody sets that clock: an hour back turns
 12 s into an hour. This clock keeps its course and closes the gap slowly, as time daemons do: it
@@ -62,7 +62,7 @@ class Course(msgspec.Struct, frozen=True):
         return closed_ms if self.behind_ms > 0 else -closed_ms
 
     def now_ms(self, uptime_ms: int) -> int:
-        """Return what the clock says.
+        """Return the time of the clock.
 
         Example:
             >>> Course(0, 1_000).now_ms(200), Course(0, 1_000, -50).now_ms(200)
@@ -100,7 +100,7 @@ class SteadyClock:
 
         Args:
             wall_ms: milliseconds since the epoch; may be set at any time.
-            uptime_ms: milliseconds of a clock that nobody can set and that counts suspension.
+            uptime_ms: milliseconds of a clock that can't be set and that counts suspension.
             monotonic_s: see `Clock`.
         """
         self._wall_ms = wall_ms

@@ -16,7 +16,8 @@ from amqsidecar.broker import Link, TakeSession
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerError, ConfigError, StoreError
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.store import Store
 
 TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
@@ -30,7 +31,8 @@ class Takeover:
     def __init__(
         self,
         *,
-        make_store: Callable[[str | None], SharedStore],
+        open_schedule: OpenSchedule,
+        open_instance: Callable[[str], Schedule],
         make_link: Callable[[str], Link],
         make_engine: Callable[[TakeSession, Store], CycleEngine],
         every_s: float,
@@ -39,13 +41,15 @@ class Takeover:
         """Prepare.
 
         Args:
-            make_store: returns a store that will be this instance, or only look: None.
+            open_schedule: opens the shared schedule to look.
+            open_instance: opens it as the holder of an instance.
             make_link: returns a link for an instance.
             make_engine: returns what settles a cycle.
             every_s: time between two looks.
-            taken_over: told of each instance that was settled.
+            taken_over: called with each instance that was settled.
         """
-        self._make_store = make_store
+        self._open_schedule = open_schedule
+        self._open_instance = open_instance
         self._make_link = make_link
         self._make_engine = make_engine
         self._every_s = every_s
@@ -66,9 +70,8 @@ class Takeover:
     def look(self) -> None:
         """Settle what can be settled now; the rest is left to the next look."""
         try:
-            with closing(self._make_store(None)) as store:
-                store.open()
-                abandoned = store.abandoned()
+            with closing(self._open_schedule()) as schedule:
+                abandoned = schedule.abandoned()
         except (ConfigError, StoreError) as error:
             log.warning("takeover_failed", reason=str(error))
             return
@@ -88,18 +91,18 @@ class Takeover:
             try:
                 self.look()
             except Exception:
-                # Why: the thread would end, and nobody would look any more.
+                # Why: otherwise the thread would end, and the takeovers with it.
                 log.exception("takeover_failed", reason="a fault of amqsidecar")
 
     def _settle(self, instance: str) -> None:
         """Be the instance for a moment; if the process dies inside, it is abandoned as before."""
-        with closing(self._make_store(instance)) as store:
-            state = store.open()
+        with closing(self._open_instance(instance)) as schedule:
+            state = schedule.state()
             if state.unfinished is None:
                 return
             link = self._make_link(instance)
             with closing(link.take(TOKEN_QUEUE_PREFIX + instance)) as session:
-                is_settled = self._make_engine(session, store).recover(state, TOKEN_WAIT_S)
+                is_settled = self._make_engine(session, schedule).recover(state, TOKEN_WAIT_S)
         if is_settled:
             self._taken_over()
             log.info("taken_over", instance=instance, cycle=state.unfinished.cycle)

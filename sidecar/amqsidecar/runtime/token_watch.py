@@ -8,15 +8,16 @@ import structlog
 
 from amqsidecar.broker import ForeignToken, LookSession
 from amqsidecar.engine.foreign_tokens import (
-    FOREIGN_SIDECAR,
     ORPHAN_MENDS,
     describe,
+    foreign_sentence,
+    has_other_rules,
     orphan_sentence,
     orphans,
 )
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.store import Store
 
 log = structlog.get_logger("amqsidecar.service")
 
@@ -24,9 +25,10 @@ log = structlog.get_logger("amqsidecar.service")
 class TokenWatch:
     """Looks at each start and now and then, and says what changed."""
 
-    def __init__(self, *, accepts_orphans: bool) -> None:
+    def __init__(self, *, accepts_orphans: bool, rules_digest: str) -> None:
+        self._rules_digest = rules_digest
         self._accepts_orphans = accepts_orphans
-        self._told: frozenset[tuple[str, bool]] = frozenset()
+        self._told: frozenset[tuple[str, bool, str]] = frozenset()
         self._is_refused = False
 
     def check_start(self, link: LookSession, store: Store, state: StoreState) -> None:
@@ -52,14 +54,16 @@ class TokenWatch:
         """
         found = self._find(link, _known(store, state))
         for one in found:
-            if (one.instance, one.is_held) in self._told:
+            if _said_of(one) in self._told:
                 continue
             if one.is_held:
-                log.info("foreign_sidecar", queue=describe(one), meaning=FOREIGN_SIDECAR)
+                meaning = foreign_sentence(one, self._rules_digest)
+                say = log.warning if has_other_rules(one, self._rules_digest) else log.info
+                say("foreign_sidecar", queue=describe(one), meaning=meaning)
             else:
                 meaning = f"{orphan_sentence([one])}; {ORPHAN_MENDS}"
                 log.warning("orphaned_token", queue=describe(one), meaning=meaning)
-        self._told = frozenset((one.instance, one.is_held) for one in found)
+        self._told = frozenset(map(_said_of, found))
         return found
 
     def _find(self, link: LookSession, known: frozenset[str]) -> tuple[ForeignToken, ...]:
@@ -72,6 +76,10 @@ class TokenWatch:
             return ()
 
 
+def _said_of(token: ForeignToken) -> tuple[str, bool, str]:
+    return token.instance, token.is_held, token.rules_digest
+
+
 def _known(store: Store, state: StoreState) -> frozenset[str]:
-    shared = store.instances() if isinstance(store, SharedStore) else ()
+    shared = store.instances()
     return frozenset((state.instance, *(one.instance for one in shared)))

@@ -6,11 +6,12 @@ and now and then while anything is kept for it, so that there is a look from bef
 Without either the link is closed.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import Event as Flag
 from threading import Thread
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -18,14 +19,14 @@ import structlog
 from amqsidecar.broker import Link, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
-from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
 from amqsidecar.model.schedule import RowFilter, RowState, Tally
 from amqsidecar.runtime.open_resends import OpenResends
-from amqsidecar.store import Store
+from amqsidecar.runtime.unread_queues import FindUnread, no_unread_queues
+from amqsidecar.schedule import OpenSchedule, Schedule
 
 DESTINATIONS_MAX: Final = 100
 """Looked at at most; those of the latest re-sends first."""
@@ -39,14 +40,16 @@ LOOK_MAX_S: Final = 2.0
 """A look that took longer is not one of a moment and proves nothing."""
 STOP_S: Final = 5.0
 """Maximum time a stop waits for an observation in progress."""
+FIND_S: Final = 60.0
+"""From one search for dead-letter queues that are not read to the next."""
+REFUSED_S: Final = 3_600.0
+"""The same where the broker refuses to show them."""
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
 
+_Answer = TypeVar("_Answer")
+
 log = structlog.get_logger("amqsidecar.watching")
-
-
-class WatchedStore(Store, Ledger, Protocol):
-    """A store that is a ledger, too."""
 
 
 class Brokers(Protocol):
@@ -71,7 +74,25 @@ class _Watched:
         self.latest: Observation | None = None
         self.died = 0
         self.expired = 0
+        self.at_least = 0
         self.look_at_s = 0.0
+        self._known = self._unknown = 0
+
+    def note_unknown(self, known: int) -> int:
+        """Return how many of its messages the schedule did not know at both of the last two looks.
+
+        Why two, and none where the schedule changed: what a cycle moves is for a moment known and
+        not there, or there and not known.
+
+        Args:
+            known: how many the schedule knew before the look.
+        """
+        seen = self.latest
+        depth = 0 if seen is None else seen.depth
+        held = self.at_least if depth is None else depth
+        was_known, before = self._known, self._unknown
+        self._known, self._unknown = known, max(0, held - known)
+        return min(before, self._unknown) if known == was_known else 0
 
     @property
     def is_steady(self) -> bool:
@@ -80,44 +101,49 @@ class _Watched:
 
 
 class WatchingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator decides; see `OutcomesOptions`."""
+    """The options; see `OutcomesOptions`."""
 
     window_ms: int
     interval_s: float
 
 
 class Watching:
-    """Looks again and again until it is told to stop."""
+    """Looks again and again until it is stopped."""
 
     def __init__(
         self,
         *,
-        make_store: Callable[[], WatchedStore],
+        open_schedule: OpenSchedule,
         brokers: Brokers,
         instance: str,
         clock: Clock,
         settings: WatchingSettings,
         resends: OpenResends,
-        tell_counted: Callable[[bool], None] = lambda _is_counted: None,
+        find_unread: FindUnread = no_unread_queues,
+        report_counted: Callable[[bool], None] = lambda _is_counted: None,
     ) -> None:
         """Prepare.
 
         Args:
-            make_store: returns a store, not yet opened.
+            open_schedule: opens the schedule.
             brokers: where links are made to.
             instance: names our links, and has to differ from that of the main link.
             clock: where the time comes from.
             settings: how often, and for how long.
             resends: counts outcomes.
-            tell_counted: is told after each look whether the broker counts acknowledgements.
+            find_unread: finds dead-letter queues that are not read; they are looked at, too.
+            report_counted: called after each look with whether the broker counts acknowledgements.
         """
-        self._make_store = make_store
+        self._open_schedule = open_schedule
         self._brokers = brokers
         self._instance = instance
         self._clock = clock
         self._settings = settings
         self._resends = resends
-        self._tell_counted = tell_counted
+        self._find_unread = find_unread
+        self._unread: tuple[str, ...] = ()
+        self._find_at_s = 0.0
+        self._report_counted = report_counted
         self._stop = Flag()
         self._link: LookSession | None = None
         self._url = ""
@@ -149,29 +175,30 @@ class Watching:
             except (ConfigError, StoreError) as error:
                 log.warning("watching_failed", reason=str(error))
             except Exception:
-                # Why: the thread would end, and nobody would look any more.
+                # Why: otherwise the thread would end, and the watching with it.
                 log.exception("watching_failed", reason="a fault of amqsidecar")
             finally:
                 self._close_link()
             self._stop.wait(_MAX_PAUSE_S / 4)
 
     def _watch(self) -> None:
-        store = self._make_store()
-        try:
-            store.open()
+        with closing(self._open_schedule()) as store:
             while not self._stop.is_set():
                 self.turn(store)
                 self._rest()
-        finally:
-            store.close()
 
-    def turn(self, store: WatchedStore) -> None:
+    def turn(self, store: Schedule) -> None:
         """Read what happened, look at what is to be looked at, and keep what was seen."""
         # Why before the events: what is sent meanwhile is then in one of them at least.
         tallies, exhausted = store.tallies(), store.exhausted_tallies()
-        finals = [one.queue for one in exhausted if one.is_in_queue]
+        known = Counter[str]()
+        for one in exhausted:
+            if one.is_in_queue:
+                known[one.queue] += one.count
+        finals = list(known)
         self._read(store)
-        self._choose(store, tallies, finals)
+        self._find()
+        self._choose(store, tallies, [*finals, *self._unread])
         if not self._watched:
             self._close_link()
         now_s = self._clock.monotonic_s()
@@ -182,11 +209,80 @@ class Watching:
         ]
         if due:
             lying = self._lying(store, [one for one in due if str(one.destination) in finals])
-            seen = self._look(due)
+            seen = self._look([one for one in due if not self._is_unread(one, known)])
+            seen += self._look_unread([one for one in due if self._is_unread(one, known)])
+            seen = [self._with_unknown(one, known) for one in seen]
             store.add_observations(seen)
             self._forget_gone(store, lying, seen)
         latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
         self._resends.judge(latest, self._clock.now_ms())
+
+    def _find(self) -> None:
+        """Find dead-letter queues that are not read, if it is time."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._find_at_s or self._find_unread is no_unread_queues:
+            return
+        found = self._ask_unread(lambda link: tuple(map(str, self._find_unread(link))))
+        if found is not None:
+            self._unread = found
+            self._find_at_s = now_s + FIND_S
+
+    def _is_unread(self, one: _Watched, known: Mapping[str, int]) -> bool:
+        name = str(one.destination)
+        return name in self._unread and name not in known and name not in self._resent_at_ms
+
+    def _look_unread(self, due: Sequence[_Watched]) -> list[Observation]:
+        """Look at queues that are not read; nothing where the broker can't be asked now."""
+        if not due:
+            return []
+        counters = self._ask_unread(
+            lambda link: link.queue_counters([one.destination for one in due])
+        )
+        if counters is None:
+            return []
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        seen = []
+        for one in due:
+            one.look_at_s = now_s + RESTING_S
+            if (found := counters.get(one.destination)) is not None:
+                one.at_least = found.at_least
+                one.latest = one.account.look(now_ms, found, one.died, one.expired)
+                seen.append(one.latest)
+        return seen
+
+    def _ask_unread(self, ask: Callable[[LookSession], _Answer]) -> _Answer | None:
+        """Ask about queues that are not read; None = the broker can't be asked now.
+
+        A refusal ends the counting of these queues for a while, and no more than that: the
+        sidecar's user needs no permission on them.
+        """
+        link = self._open_link()
+        if link is None:
+            return None
+        try:
+            return ask(link)
+        except BrokerRefused as refused:
+            self._give_up_unread(str(refused))
+        except LinkLost as lost:
+            self._give_up_unread(f"the link is lost: {lost}")
+            self._lost(f"the link is lost: {lost}")
+        return None
+
+    def _give_up_unread(self, reason: str) -> None:
+        self._unread = ()
+        self._find_at_s = self._clock.monotonic_s() + REFUSED_S
+        self._log_once(
+            "unread_queues_not_counted",
+            reason=reason,
+            meaning="messages that other programs gave up are not shown; all else goes on",
+        )
+
+    def _with_unknown(self, seen: Observation, known: Mapping[str, int]) -> Observation:
+        name = seen.destination
+        if name not in self._unread and name not in known:
+            return seen
+        unknown = self._watched[name].note_unknown(known.get(name, 0))
+        return msgspec.structs.replace(seen, unknown=unknown)
 
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
@@ -200,7 +296,7 @@ class Watching:
 
     # What happened
 
-    def _read(self, store: WatchedStore) -> None:
+    def _read(self, store: Schedule) -> None:
         self._position = self._position or store.tail()
         for _ in range(READS_AT_ONCE):
             tail = store.events_after(self._position, EVENTS_AT_ONCE)
@@ -222,11 +318,11 @@ class Watching:
                 self._resent_at_ms[event.destination] = event.at_ms
         self._resends.follow(events)
 
-    def _choose(self, store: WatchedStore, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
+    def _choose(self, store: Schedule, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
         """Decide what is watched from now on."""
         windows = [one.pace.window_ms for one in store.open_operations()]
         window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
-        # Why twice: so long a re-send waits for a proof.
+        # Why twice: a re-send waits up to that long for a proof.
         since_ms = self._clock.now_ms() - 2 * window_ms - int(self._settings.interval_s * 1000)
         self._resent_at_ms = {
             name: at_ms for name, at_ms in self._resent_at_ms.items() if at_ms >= since_ms
@@ -240,7 +336,7 @@ class Watching:
 
     # Final dead-letter queues
 
-    def _lying(self, store: WatchedStore, queues: Sequence[_Watched]) -> dict[str, tuple[int, ...]]:
+    def _lying(self, store: Schedule, queues: Sequence[_Watched]) -> dict[str, tuple[int, ...]]:
         """Return exhausted rows by their final queue, some of them, for the look that follows."""
         if not queues:
             return {}
@@ -253,24 +349,26 @@ class Watching:
 
     def _forget_gone(
         self,
-        store: WatchedStore,
+        store: Schedule,
         lying: Mapping[str, tuple[int, ...]],
         seen: Sequence[Observation],
     ) -> None:
         """Forget what lay in a queue before the look that found it empty.
 
-        Why not what is missing in others: nobody knows which it is.
+        Why not rows that are missing in other queues: it is unknown which rows those are.
         """
         for one in seen:
             if one.depth == 0 and (ids := lying.get(one.destination)):
-                gone = store.act(RowFilter(ids=ids), row_changes.miss(one.at_ms, one.destination))
+                gone = store.change(
+                    RowFilter(ids=ids), row_changes.miss(one.at_ms, one.destination)
+                )
                 log.warning("exhausted_gone", queue=one.destination, count=gone)
 
     # Looking
 
     def _look(self, due: Sequence[_Watched]) -> list[Observation]:
         """Look at destinations; nothing, where the broker can't be asked now."""
-        link = self._open_link()
+        link = self._open_link() if due else None
         if link is None:
             return []
         began_s = self._clock.monotonic_s()
@@ -288,9 +386,9 @@ class Watching:
             return []
         is_counted = any(one.acknowledged is not None for one in counters.values())
         if counters:
-            self._tell_counted(is_counted)
+            self._report_counted(is_counted)
         if counters and not is_counted:
-            self._tell_once(
+            self._log_once(
                 "outcomes_not_counted",
                 reason=NOT_COUNTED,
                 meaning="what becomes of re-sends stays unknown, unless they come back; on Classic "
@@ -302,6 +400,7 @@ class Watching:
             if found is not None:
                 one.latest = one.account.look(now_ms, found, one.died, one.expired)
                 one.died = one.expired = 0
+                one.at_least = found.at_least
                 seen.append(one.latest)
             # Why at once while nothing is steady: it takes two looks to have something to go by.
             is_new = found is not None and found.removed is not None and not one.is_steady
@@ -320,18 +419,18 @@ class Watching:
         return self._link
 
     def _lost(self, reason: str) -> None:
-        """Give the link up for a while; each reason is told once."""
+        """Give the link up for a while; each reason is logged once."""
         self._close_link()
         self._link_at_s = self._clock.monotonic_s() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _MAX_PAUSE_S)
-        self._tell_once(
+        self._log_once(
             "outcomes_not_watched",
             reason=reason,
             meaning="what becomes of re-sends stays unknown, unless they come back; redelivery "
             "goes on",
         )
 
-    def _tell_once(self, event: str, *, reason: str, meaning: str) -> None:
+    def _log_once(self, event: str, *, reason: str, meaning: str) -> None:
         if reason not in self._told:
             self._told.add(reason)
             # Why no warning: redelivery, which is what we are here for, goes on.

@@ -1,4 +1,4 @@
-"""Which discarded messages stores keep, so that people can put them back."""
+"""The discarded messages that stores keep for an undo."""
 
 from collections.abc import Sequence
 

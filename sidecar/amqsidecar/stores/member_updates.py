@@ -1,35 +1,35 @@
-"""What a sighting makes of a member of an operation, whichever store keeps it."""
+"""The change of an operation's member, for every store."""
 
 import msgspec
 
-from amqsidecar.ledger import Sighting
+from amqsidecar.ledger import MemberUpdate
 from amqsidecar.model.operation import Member, OutcomeKind
 
 
-def seen(member: Member, sighting: Sighting) -> Member | None:
-    """Return an open member after it was seen; None = it tells nothing new of it.
+def updated(member: Member, update: MemberUpdate) -> Member | None:
+    """Return an open member after an update; None = nothing new is known of it.
 
-    A death tells of a re-send, too: what tells of that may come later, or be forgotten.
+    A death proves a re-send, too: the event of the re-send may come later, or be forgotten.
     """
-    if sighting.at_ms < member.changed_at_ms:
+    if update.at_ms < member.changed_at_ms:
         return None
     resent_at_ms = member.resent_at_ms
-    if not sighting.has_returned:
+    if not update.has_returned:
         if resent_at_ms is not None:
             return None
-        if sighting.destination not in (None, member.destination):
+        if update.destination not in (None, member.destination):
             return msgspec.structs.replace(
                 member,
-                resent_at_ms=sighting.at_ms,
+                resent_at_ms=update.at_ms,
                 outcome=OutcomeKind.UNKNOWN,
-                evidence=f"it was sent to {sighting.destination}: changed by another action",
+                evidence=f"it was sent to {update.destination}: changed by another action",
             )
         return msgspec.structs.replace(
-            member, resent_at_ms=sighting.at_ms, outcome=OutcomeKind.RESENT
+            member, resent_at_ms=update.at_ms, outcome=OutcomeKind.RESENT
         )
     return msgspec.structs.replace(
         member,
-        resent_at_ms=sighting.at_ms if resent_at_ms is None else resent_at_ms,
+        resent_at_ms=update.at_ms if resent_at_ms is None else resent_at_ms,
         outcome=OutcomeKind.CAME_BACK,
         evidence="it died again",
     )

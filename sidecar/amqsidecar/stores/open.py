@@ -1,4 +1,4 @@
-"""Finds the store that `store.url` asks for."""
+"""Opens the schedule that `store.url` names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.schedule import Schedule
 from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class HasText(Protocol):
 
 
 class StoreSettings(Protocol):
-    """What of the options concerns the store."""
+    """The options of the store."""
 
     @property
     def url(self) -> str:
@@ -59,7 +60,7 @@ class StoreSettings(Protocol):
 
 
 class HasStoreOptions(Protocol):
-    """The options, as far as they are needed here."""
+    """The options that are used here."""
 
     @property
     def store(self) -> StoreSettings:
@@ -67,22 +68,85 @@ class HasStoreOptions(Protocol):
         ...
 
 
-def open_store(
-    config: HasStoreOptions, clock: Clock, *, read_only: bool = False
-) -> SqliteStore | PostgresStore:
-    """Return the store, not yet opened.
+def open_schedule(
+    config: HasStoreOptions, clock: Clock, *, read_only: bool = False, for_service: bool = False
+) -> Schedule:
+    """Open the schedule that the options name, and create it where it is missing.
 
     Args:
         config: the options.
         clock: measures how long an operator's action held the write lock.
         read_only: never create and never write.
+        for_service: be the only service on a file, or the only holder of an instance, until
+            `close`.
 
     Raises:
         ConfigError: the URL names no store, or the driver of PostgreSQL is not installed.
+        StoreUnavailable: it can't be opened, or another service has it.
+        SchemaMismatch: an unknown version wrote it.
     """
+    return _opened(_store_of(config, clock, read_only=read_only), for_service=for_service)
+
+
+def open_instance(config: HasStoreOptions, clock: Clock, instance: str) -> Schedule:
+    """Open the shared schedule as the only holder of this instance.
+
+    Raises:
+        ConfigError, StoreUnavailable, SchemaMismatch: as `open_schedule`.
+    """
+    store = _shared_store(config, clock, instance, read_only=False)
+    return _opened(store, for_service=True)
+
+
+def open_file(
+    path: Path,
+    clock: Clock,
+    *,
+    instance: str | None = None,
+    read_only: bool = False,
+    for_service: bool = False,
+) -> Schedule:
+    """Open the schedule in a SQLite file; see `open_schedule`.
+
+    Raises:
+        StoreUnavailable, SchemaMismatch: as `open_schedule`.
+    """
+    store = SqliteStore(path, clock=clock, instance_name=instance, read_only=read_only)
+    return _opened(store, for_service=for_service)
+
+
+def check_store(config: HasStoreOptions, clock: Clock) -> None:
+    """See that a store can be made of the options, without opening it.
+
+    Raises:
+        ConfigError: as `open_schedule`.
+    """
+    _store_of(config, clock, read_only=True)
+
+
+def store_folder(config: HasStoreOptions) -> Path | None:
+    """Return the folder that the store's file lies in; None = the store is no file."""
+    url = config.store.url
+    return path_of_url(url).parent if url.startswith("sqlite:") else None
+
+
+def _opened(store: SqliteStore | PostgresStore, *, for_service: bool) -> Schedule:
+    try:
+        if for_service:
+            store.lock_for_service()
+        store.open()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _store_of(
+    config: HasStoreOptions, clock: Clock, *, read_only: bool
+) -> SqliteStore | PostgresStore:
     options = config.store
     if options.is_shared:
-        return open_shared_store(config, clock, options.instance or None, read_only=read_only)
+        return _shared_store(config, clock, options.instance or None, read_only=read_only)
     return SqliteStore(
         path_of_url(options.url),
         clock=clock,
@@ -92,26 +156,9 @@ def open_store(
     )
 
 
-def store_folder(config: HasStoreOptions) -> Path | None:
-    """Return the folder that the store's file lies in; None = the store is no file."""
-    url = config.store.url
-    return path_of_url(url).parent if url.startswith("sqlite:") else None
-
-
-def open_shared_store(
-    config: HasStoreOptions, clock: Clock, instance: str | None, *, read_only: bool = False
+def _shared_store(
+    config: HasStoreOptions, clock: Clock, instance: str | None, *, read_only: bool
 ) -> PostgresStore:
-    """Return the store in PostgreSQL, not yet opened.
-
-    Args:
-        config: the options.
-        clock: tells when a lease is to be renewed.
-        instance: which one to be; None = any.
-        read_only: never create and never write.
-
-    Raises:
-        ConfigError: as `open_store`.
-    """
     try:
         from amqsidecar.stores.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What the outboxes of both stores share."""
+"""The common part of both stores' outboxes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from amqsidecar.model.event import AnyEvent
 
 
 def whole_blocks(blocks: Iterable[tuple[int, int]], max_events: int) -> list[tuple[int, int]]:
-    """Return the first blocks, by number and events, that hold at most so many; at least one.
+    """Return the first blocks, by number and events, that hold at most `max_events`; at least one.
 
     Example:
         >>> whole_blocks([(4, 10), (5, 20), (7, 1)], 30)
@@ -25,7 +25,7 @@ def whole_blocks(blocks: Iterable[tuple[int, int]], max_events: int) -> list[tup
 
 
 def not_kept(place: str, segment: Segment) -> StoreUnavailable:
-    """Return what to raise where events of a segment are missing."""
+    """Return the error for missing events of a segment."""
     return StoreUnavailable(
         f"{place} does not keep all events of segment {segment.number} of the stream "
         f"{segment.stream} any more"

@@ -11,6 +11,7 @@ from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 
 PLAIN, DEFLATED = 0, 1
 
@@ -68,7 +69,7 @@ def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
 
 
 def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
-    """Return what `pack_events` packed."""
+    """Unpack the result of `pack_events`."""
     return _decode_events(body if packing == PLAIN else zlib.decompress(body))
 
 
@@ -92,7 +93,7 @@ def events_called(blocks: Iterable[tuple[int, bytes]], message_id: str) -> Itera
 def of_message(
     blocks: Iterable[Iterable[AnyEvent]], is_told: Callable[[AnyEvent], bool]
 ) -> list[AnyEvent]:
-    """Return the events of blocks that tell of a message, the latest `HISTORY_MAX` at most."""
+    """Return the events of blocks that concern a message, the latest `HISTORY_MAX` at most."""
     found = (event for block in blocks for event in block if is_told(event))
     return list(deque(found, HISTORY_MAX))
 
@@ -142,6 +143,14 @@ def read_note(row: Sequence[Any]) -> GroupNote:
     )
 
 
+def read_service_mark(row: Sequence[Any]) -> ServiceMark:
+    """Return a mark of a service in the form that queries read."""
+    at_ms, instance, kind, rules_digest = row
+    return ServiceMark(
+        at_ms=at_ms, instance=instance, kind=ServiceMarkKind(kind), rules_digest=rules_digest
+    )
+
+
 def _storable_event(event: AnyEvent) -> AnyEvent:
     texts = {
         name: storable(value)
@@ -178,7 +187,7 @@ def pack_runs(runs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def unpack_runs(body: bytes) -> list[tuple[int, int]]:
-    """Return what `pack_runs` packed."""
+    """Unpack the result of `pack_runs`."""
     numbers = _decode_numbers(body)
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
@@ -189,12 +198,12 @@ def pack_deltas(deltas: Iterable[TallyDelta]) -> bytes:
 
 
 def unpack_deltas(body: bytes) -> list[TallyDelta]:
-    """Return what `pack_deltas` packed."""
+    """Unpack the result of `pack_deltas`."""
     return _decode_deltas(body)
 
 
 def pack_failures(failures: Failures) -> bytes:
-    """Return what a cycle adds to the counts of failures as bytes."""
+    """Return the additions of a cycle to the counts of failures, as bytes."""
     counts = [
         ((bucket_ms, kind, storable(destination), group, attempt), count)
         for (bucket_ms, kind, destination, group, attempt), count in failures.counts.items()
@@ -211,7 +220,7 @@ def pack_failures(failures: Failures) -> bytes:
 
 
 def unpack_failures(body: bytes) -> Failures:
-    """Return what `pack_failures` packed."""
+    """Unpack the result of `pack_failures`."""
     counts, groups = _decode_failures(body)
     return Failures(dict(counts), {(one.destination, one.cause_group): one for one in groups})
 
@@ -238,7 +247,7 @@ def pack_holds(holds: dict[str, int]) -> bytes:
 
 
 def unpack_holds(body: bytes) -> dict[str, int]:
-    """Return what `pack_holds` packed."""
+    """Unpack the result of `pack_holds`."""
     return _decode_holds(body)
 
 

@@ -1,4 +1,4 @@
-"""What a batch of events adds to the metrics."""
+"""Additions of a batch of events to the metrics."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read.
+    """The state of the intake.
 
     Attributes:
         read: number of dead-letter queues that are read.
@@ -101,7 +101,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
-    """What a probe gets.
+    """The answer to a probe.
 
     Attributes:
         is_good: False = the probe fails.
@@ -118,7 +118,7 @@ class _Part(msgspec.Struct):
 
 
 class Health:
-    """The last word of each part of the service; every method may be called from any thread."""
+    """The last report of each part of the service; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -198,7 +198,7 @@ class Health:
         return HealthAnswer(is_good=found.is_ready, body=_json(found))
 
     def readiness(self) -> Readiness:
-        """Return the last word of each part."""
+        """Return the last report of each part."""
         with self._lock:
             is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
             return Readiness(

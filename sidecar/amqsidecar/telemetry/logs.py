@@ -40,7 +40,7 @@ Fields = MutableMapping[str, Any]
 
 
 class Logger(Protocol):
-    """What we need of a structlog logger."""
+    """The part of a structlog logger that is used."""
 
     def info(self, event: str, **fields: object) -> object:
         """Write a line."""
@@ -142,7 +142,7 @@ class LogEvents:
             for kind, count in kinds.items():
                 self._counts[str(kind.__struct_config__.tag)] += count
                 if kind in _PROBLEMS:
-                    self._tell(kind, events)
+                    self._write(kind, events)
             self.flush_if_due()
 
     def flush_if_due(self) -> None:
@@ -159,16 +159,16 @@ class LogEvents:
             self._counts.clear()
             self._lines.clear()
 
-    def _tell(self, kind: type, events: Sequence[AnyEvent]) -> None:
+    def _write(self, kind: type, events: Sequence[AnyEvent]) -> None:
         for event in events:
             if type(event) is not kind:
                 continue
             if self._lines[kind] >= MAX_LINES_PER_KIND:
                 return
             self._lines[kind] += 1
-            self._tell_one(event)
+            self._write_one(event)
 
-    def _tell_one(self, event: AnyEvent) -> None:
+    def _write_one(self, event: AnyEvent) -> None:
         match event:
             case Parked():
                 self._log.info(

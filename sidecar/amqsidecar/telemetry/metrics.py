@@ -11,6 +11,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -46,6 +47,29 @@ _GAUGES_OF_DESTINATIONS: Final = tuple(
 _RELEASE_S: Final = 60.0
 
 MetricValues = dict[Labels, float]
+
+
+class ProcessCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of this process since its start, for people.
+
+    Attributes:
+        cycles: committed.
+        cycles_in_doubt: whose commit could not be confirmed.
+        reconnects: how often the link was lost and came up again.
+        journal_lag_seconds: age of the oldest event that is not in the journal yet.
+        outcomes_are_counted: False = the broker does not count what is acknowledged.
+        left_behind: what the link does not take: number by queue and reason.
+        lateness: how many re-sends were at most this many seconds late, and not within the bound
+            before; None = beyond the last bound.
+    """
+
+    cycles: int
+    cycles_in_doubt: int
+    reconnects: int
+    journal_lag_seconds: float
+    outcomes_are_counted: bool
+    left_behind: dict[tuple[str, str], int]
+    lateness: list[tuple[float | None, int]]
 
 
 class Metrics:
@@ -146,35 +170,35 @@ class Metrics:
             self._values["amqsidecar_takeovers_total"][()] += 1
 
     def set_link_up(self, is_up: bool) -> None:
-        """Say whether the link works."""
+        """Set whether the link works."""
         self._set("amqsidecar_link_up", float(is_up))
 
     def set_token_awaited(self, is_awaited: bool) -> None:
-        """Say whether another process holds the token."""
+        """Set whether another process holds the token."""
         self._set("amqsidecar_token_awaited", float(is_awaited))
 
     def set_taking_stopped(self, is_stopped: bool) -> None:
-        """Say whether the store has no room to take dead letters."""
+        """Set whether the store has no room to take dead letters."""
         self._set("amqsidecar_taking_stopped", float(is_stopped))
 
     def set_orphaned_tokens(self, count: int) -> None:
-        """Say how many schedules the broker has tokens of and no sidecar."""
+        """Set the number of schedules with a token in the broker and without a sidecar."""
         self._set("amqsidecar_orphaned_tokens", float(count))
 
     def set_outcomes_counted(self, is_counted: bool) -> None:
-        """Say whether the broker counts what is acknowledged."""
+        """Set whether the broker counts acknowledgements."""
         self._set("amqsidecar_outcomes_not_counted", float(not is_counted))
 
     def set_store_size(self, size_bytes: int) -> None:
-        """Say how much space the store takes."""
+        """Set the size of the store."""
         self._set("amqsidecar_store_size_bytes", float(size_bytes))
 
     def set_store_available(self, available_bytes: int) -> None:
-        """Say how much space is left for the store."""
+        """Set the free space for the store."""
         self._set("amqsidecar_store_available_bytes", float(available_bytes))
 
     def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
-        """Say what is not in the journal yet."""
+        """Set the number and age of events that are not in the journal yet."""
         age_ms = 0 if lag.oldest_at_ms is None else max(0, now_ms - lag.oldest_at_ms)
         self._set("amqsidecar_journal_lag_seconds", age_ms / 1000)
         self._set("amqsidecar_journal_waiting_events", float(lag.events))
@@ -191,11 +215,11 @@ class Metrics:
             self._values["amqsidecar_journal_failures_total"][()] += 1
 
     def set_operations_running(self, count: int) -> None:
-        """Say how many operations are going on."""
+        """Set the number of running operations."""
         self._set("amqsidecar_operations_running", float(count))
 
     def set_operations_stopped(self, count: int) -> None:
-        """Say how many operations stopped by themselves."""
+        """Set the number of operations that stopped by themselves."""
         self._set("amqsidecar_operations_stopped", float(count))
 
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
@@ -210,12 +234,12 @@ class Metrics:
                 values[action.value,] = values.get((action.value,), 0.0) + count
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
-        """Say when the next message is due; what lies in the past is overdue."""
+        """Set how long the next due message is overdue; 0 = it is due later."""
         overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
         self._set("amqsidecar_oldest_overdue_seconds", overdue_ms / 1000)
 
     def set_waiting(self, tallies: Sequence[Tally]) -> None:
-        """Say what the schedule holds; what is not named is gone."""
+        """Set the content of the schedule; series that are not named are removed."""
         values: MetricValues = {}
         with self._lock:
             for tally in sorted(tallies, key=lambda tally: -tally.count):
@@ -233,7 +257,7 @@ class Metrics:
             self._values["amqsidecar_gate_waiting"] = values
 
     def set_new_causes(self, found: Mapping[str, int]) -> None:
-        """Say how many causes are new, by destination; what is not named has none."""
+        """Set the number of new causes by destination; others have none."""
         values: MetricValues = {}
         with self._lock:
             for destination, count in found.items():
@@ -242,7 +266,7 @@ class Metrics:
             self._values["amqsidecar_new_causes"] = values
 
     def set_left_behind(self, items: Sequence[LeftBehind]) -> None:
-        """Say what the link does not take; what is not named is gone."""
+        """Set the messages that the link leaves; series that are not named are removed."""
         values: MetricValues = {}
         with self._lock:
             for item in items:
@@ -251,13 +275,32 @@ class Metrics:
             self._values["amqsidecar_left_behind"] = values
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return what a scrape gets, and its content type.
+        """Return the response to a scrape, and its content type.
 
         Args:
             accept: the `Accept` header of the request.
         """
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
+
+    def counts(self) -> ProcessCounts:
+        """Return the counts so far."""
+        with self._lock:
+            left_behind = self._values["amqsidecar_left_behind"].items()
+            return ProcessCounts(
+                cycles=self._histograms["amqsidecar_cycle_duration_seconds"].count,
+                cycles_in_doubt=self._count("amqsidecar_cycles_in_doubt_total"),
+                reconnects=self._count("amqsidecar_link_reconnects_total"),
+                journal_lag_seconds=self._values["amqsidecar_journal_lag_seconds"].get((), 0.0),
+                outcomes_are_counted=not self._count("amqsidecar_outcomes_not_counted"),
+                left_behind={
+                    (queue, reason): round(count) for (queue, reason), count in left_behind
+                },
+                lateness=self._histograms["amqsidecar_lateness_seconds"].buckets(),
+            )
+
+    def _count(self, name: str) -> int:
+        return round(self._values[name].get((), 0.0))
 
     def value(self, name: str, *labels: str) -> float:
         """Return a counter's or gauge's value; 0 where nothing has been counted yet."""
@@ -268,11 +311,6 @@ class Metrics:
         """Return a counter's or gauge's values by labels."""
         with self._lock:
             return dict(self._values[name])
-
-    def histogram(self, name: str) -> tuple[list[tuple[str, float]], float]:
-        """Return a histogram's (upper bound, cumulative count) for each bucket, and its sum."""
-        with self._lock:
-            return self._histograms[name].snapshot()
 
     def _set(self, name: str, value: float) -> None:
         with self._lock:
@@ -348,6 +386,15 @@ class _Histogram:
         for value in values:
             counts[bisect_left(bounds, value)] += 1
         self._sum += sum(values)
+
+    @property
+    def count(self) -> int:
+        """How many values were added."""
+        return sum(self._counts)
+
+    def buckets(self) -> list[tuple[float | None, int]]:
+        """Return the upper bound of each bucket with its count; None = beyond the last bound."""
+        return list(zip((*self._bounds, None), self._counts, strict=True))
 
     def snapshot(self) -> tuple[list[tuple[str, float]], float]:
         """Return (upper bound, cumulative count) for each bucket, and the sum."""

@@ -157,7 +157,7 @@ METRICS: Final = (
         MetricKind.GAUGE,
         ("destination",),
         "Groups of failures, by cause and destination, whose first message died within the last "
-        "hour, as far as the history goes.",
+        "hour, by the history that is kept.",
         "the store's groups",
     ),
     MetricSpec(

@@ -1,4 +1,4 @@
-"""The log of an observer: what would happen to single dead letters, and what it comes to."""
+"""The log of an observer: the decision on each dead letter, and totals."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -46,9 +46,9 @@ class LogObserved:
                 self._left_out += 1
                 continue
             self._lines += 1
-            self._tell(item)
+            self._write(item)
 
-    def _tell(self, item: Observed) -> None:
+    def _write(self, item: Observed) -> None:
         told: dict[str, object] = {
             "message_id": item.message_id,
             "source": item.source,
@@ -65,7 +65,7 @@ class LogObserved:
         self._log.info(f"would_{item.action}", **told)
 
     def summary(self, tally: ObservationTally) -> None:
-        """Write what all that was observed since the start comes to."""
+        """Log the totals of all that was observed since the start."""
         most = sorted(tally.destinations.items(), key=lambda item: -item[1].total())
         self._log.info(
             "observed",

@@ -10,10 +10,11 @@ from amqsidecar.config.tls_context import tls_context
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
-from amqsidecar.stores.open import open_store
-from amqsidecar.wiring.app import load_rules, require_url
+from amqsidecar.stores.open import check_store
 from amqsidecar.wiring.gates import load_gates
 from amqsidecar.wiring.http import access_settings
+from amqsidecar.wiring.parts import require_url
+from amqsidecar.wiring.rules import load_rules
 
 
 def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
@@ -58,7 +59,7 @@ def _certificates(config: Config) -> None:
 def _store(config: Config) -> None:
     if config.store.url != BROKER_HELD:
         config.store.password()
-        open_store(config, SystemClock())
+        check_store(config, SystemClock())
 
 
 def _access(config: Config) -> None:
@@ -98,7 +99,7 @@ _READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] =
     ),
     (_journal, frozenset()),
 )
-"""What is read, and the options that name the files of it."""
+"""Parts of the configuration, and the options that name their files."""
 
 FILES: Final = frozenset().union(*(files for _, files in _READERS))
 """Every option that names a file of a start."""

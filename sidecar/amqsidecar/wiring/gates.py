@@ -2,12 +2,21 @@
 
 from collections.abc import Collection, Mapping
 
+import structlog
+
 from amqsidecar.config.schema import Config
 from amqsidecar.engine.gates import GatesAt, described
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Gate, GroupGate
 from amqsidecar.plugin_loader import load_gate_plugins
 from amqsidecar.policy_source.gates import GATES_KEY, read_gates
+
+log = structlog.get_logger()
+
+
+def log_gate_fault(name: str, error: Exception) -> None:
+    """Log that a gate raised when it was notified of an event."""
+    log.warning("gate_failed", gate=name, error=f"{type(error).__name__}: {error}")
 
 
 def load_gates(config: Config) -> Mapping[str, Gate]:
@@ -35,5 +44,5 @@ def need_groups(gates: Mapping[str, Gate]) -> Collection[str]:
 
 
 def gates_at(config: Config) -> GatesAt:
-    """Return what tells people of the gates: others than those that the engine's thread asks."""
+    """Return descriptions of gates, from instances other than those of the engine's thread."""
     return described(load_gates(config))

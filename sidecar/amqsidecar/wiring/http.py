@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.config.sections.policy import TopicPolicy
-from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.messages.edit import edit_message
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.messages.view import view_message
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.stores.open import open_store
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 
     from amqsidecar.engine.gates import GatesAt
     from amqsidecar.http.authentication.settings import AccessSettings
-    from amqsidecar.http.store_queries import OpenStore
     from amqsidecar.operations.active_rules import FindRules
+    from amqsidecar.schedule import OpenSchedule
 
 
 @contextmanager
@@ -35,7 +33,7 @@ def serving_http(
     metrics: Metrics,
     find_rules: "FindRules",
     *,
-    has_store: bool,
+    open_schedule: "OpenSchedule | None",
     gates_at: "GatesAt",
 ) -> Iterator[str]:
     """Serve while the block runs; gives the address, "" = off.
@@ -43,10 +41,10 @@ def serving_http(
     Args:
         config: the options.
         clock: the time of pages.
-        health: what probes are told.
-        metrics: what scrapers are told.
+        health: the answers to probes.
+        metrics: the answers to scrapes.
         find_rules: returns those that act; any thread calls it.
-        has_store: whether there is a schedule to look at.
+        open_schedule: opens the schedule; None = there is none to look at.
         gates_at: returns the active gates; any thread calls it.
 
     Raises:
@@ -71,15 +69,11 @@ def serving_http(
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
     from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
 
-    def make_store() -> "OpenStore":
-        return cast("OpenStore", open_store(config, clock))
-
-    keeps_schedule = has_store and config.store.url != BROKER_HELD
-    desk = StoreQueries(
+    queries = StoreQueries(
         clock=clock,
         health=health,
         render_metrics=metrics.render,
-        make_store=make_store if keeps_schedule else None,
+        open_schedule=open_schedule,
         tools=Tools(
             final_suffix=config.redelivery.final_suffix,
             properties_of=chosen_properties,
@@ -96,20 +90,19 @@ def serving_http(
                 gates_at=gates_at,
             ),
             reports=config.http.reports,
-            began_ms=clock.now_ms(),
             sidecar_status=lambda: sidecar_status(health, metrics),
-            lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
+            lateness=lambda: lateness(metrics.counts().lateness),
         ),
         masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
     )
-    console = Console(desk)
+    console = Console(queries)
     routes: list[BaseRoute] = []
     if config.http.console:
-        routes = [*api_routes(desk), *console_routes(console)]
+        routes = [*api_routes(queries), *console_routes(console)]
     entrance = set_up(access_settings(config), clock, console.static.url("console.css"))
     routes += entrance.routes
     server = HttpServer(
-        make_app(desk, entrance.access, routes, console.show_refusal),
+        make_app(queries, entrance.access, routes, console.show_refusal),
         is_shared=Proxies(config.http.trusted_proxies).has,
     )
     host, port = server.start(*split_listen(config.http.listen))
@@ -117,11 +110,11 @@ def serving_http(
         yield f"{host}:{port}"
     finally:
         server.stop()
-        desk.close()
+        queries.close()
 
 
 def access_settings(config: Config) -> "AccessSettings":
-    """Return the ways in that the options name.
+    """Return the authentication methods that the options name.
 
     Raises:
         ConfigError: a file can't be used.

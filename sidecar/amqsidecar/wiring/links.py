@@ -1,25 +1,32 @@
-"""Which link a configuration asks for: the wire by the URL's scheme, the product by asking."""
+"""Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
-from typing import TypedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypedDict
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind
+from amqsidecar.brokers.artemis.amqp_made import why_left_by_core
 from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.config.load import check_wire
+from amqsidecar.config.load import check_wire, has_amqp
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.formats.classic_persistence import always_keeps
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.trials import ExaminedLink
+
+if TYPE_CHECKING:
+    from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
+    from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
 
@@ -28,6 +35,11 @@ class _Common(TypedDict):
     clock: Clock
     final_suffix: str
     crash_point: CrashPoint
+    rules_digest: str
+
+
+class _OfClassic(_Common):
+    ask_counters: AskStatistics | None
 
 
 class LinkMaker:
@@ -39,6 +51,7 @@ class LinkMaker:
         clock: Clock,
         crash_point: CrashPoint = crash_points.no_crash,
         rules: ClassicRules | None = None,
+        rules_digest: str = "",
     ) -> None:
         """Prepare.
 
@@ -46,8 +59,9 @@ class LinkMaker:
             config: says where the brokers are and what links may do.
             clock: of the links.
             crash_point: called with the point of a transaction that a link has reached.
-            rules: of the broker, as far as they tell where the messages of a dead-letter queue
-                died, and which are kept; None = none are given.
+            rules: of the broker: where the messages of a dead-letter queue died, and which are
+                kept; None = none are given.
+            rules_digest: of the rules that decide, shown to other sidecars by the token.
 
         Raises:
             ConfigError: the library of the wire is not installed.
@@ -55,6 +69,7 @@ class LinkMaker:
         if problems := check_wire(config):
             raise ConfigError(problems)
         self._rules = rules
+        self._rules_digest = rules_digest
         self._keeps_non_persistent = (
             always_keeps
             if rules is None or not rules.dead_letter.is_known
@@ -68,6 +83,7 @@ class LinkMaker:
         self._unreadable: dict[str, str] = {}
         self._unreadable_told = 0
         self._rooms = Rooms()
+        self._second_wires: dict[int, SecondWireMemory] = {}
 
     @property
     def count(self) -> int:
@@ -101,6 +117,10 @@ class LinkMaker:
         endpoint = self._endpoint(url)
         if url.scheme.startswith("openwire"):
             return self._openwire(endpoint, instance)
+        if url.scheme.startswith("core"):
+            return self._core_artemis(endpoint, instance)
+        if url.scheme.startswith("artemis"):
+            return self._artemis_pair(endpoint, instance)
         if url.scheme.startswith("amqp"):
             kind = self._config.broker.expected_kind or self._ask_over_amqp(endpoint)
             makers = {
@@ -123,6 +143,50 @@ class LinkMaker:
             instance=instance,
             keeps_non_persistent=self._keeps_non_persistent,
             rooms=self._rooms,
+            **self._of_classic(),
+        )
+
+    def _artemis_pair(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        """Return a link over Core, and over AMQP beside it where its library is installed."""
+        if not has_amqp():
+            return self._core_artemis(
+                endpoint, instance, lambda: 'AMQP needs pip install "amqsidecar[amqp]"'
+            )
+        from amqsidecar.brokers.amqp.knock import AmqpKnock  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
+        from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink  # noqa: PLC0415
+        from amqsidecar.brokers.artemis_pair.second_wire import (  # noqa: PLC0415
+            SecondWire,
+            SecondWireMemory,
+        )
+
+        memory = self._second_wires.setdefault(self._number, SecondWireMemory())
+        wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
+        core = self._core_artemis(endpoint, instance, wire.why_left)
+        amqp = AmqpArtemisLink(
+            endpoint,
+            instance=instance,
+            allowed_effects=self._config.redelivery.allow,
+            is_own_only=True,
+            **self._common(),
+        )
+        return ArtemisPairLink(
+            core, amqp, second_wire=wire, clock=self._clock, crash_point=self._crash_point
+        )
+
+    def _core_artemis(
+        self,
+        endpoint: Endpoint,
+        instance: str,
+        why_amqp_left: Callable[[], str] = why_left_by_core,
+    ) -> "CoreArtemisLink":
+        from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
+
+        return CoreArtemisLink(
+            endpoint,
+            instance=instance,
+            allowed_effects=self._config.redelivery.allow,
+            why_amqp_left=why_amqp_left,
             **self._common(),
         )
 
@@ -147,7 +211,7 @@ class LinkMaker:
             amqp_producers_only=intake.producers is Producers.AMQP,
             allowed_losses=frozenset(intake.allow_lossy),
             keeps_non_persistent=self._keeps_non_persistent,
-            **self._common(),
+            **self._of_classic(),
         )
 
     def _stomp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
@@ -160,7 +224,7 @@ class LinkMaker:
             allowed_losses=frozenset(self._config.intake.allow_lossy),
             unreadable=self._unreadable,
             rooms=self._rooms,
-            **self._common(),
+            **self._of_classic(),
         )
 
     def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
@@ -171,7 +235,7 @@ class LinkMaker:
             # and not acknowledged yet comes to the others when we die, as a new dead letter.
             what = (
                 "is shared with others, and over STOMP Artemis accepts dead letters outside its "
-                "transactions, so that some would come twice: use amqp:// in broker.url, or a "
+                "transactions, so that some would come twice: use artemis:// in broker.url, or a "
                 "schedule of one sidecar"
             )
             raise ConfigError([Problem("store.url", what)])
@@ -188,7 +252,25 @@ class LinkMaker:
             "clock": self._clock,
             "final_suffix": self._config.redelivery.final_suffix,
             "crash_point": self._crash_point,
+            "rules_digest": self._rules_digest,
         }
+
+    def _of_classic(self) -> _OfClassic:
+        return {**self._common(), "ask_counters": self._ask_counters()}
+
+    def _ask_counters(self) -> AskStatistics | None:
+        options = self._config.broker
+        if not options.jolokia_url:
+            return None
+        from amqsidecar.brokers.classic.jolokia import JolokiaCounters  # noqa: PLC0415 - as above
+
+        def password() -> str | None:
+            secret = options.jolokia_password()
+            return None if secret is None else secret.reveal()
+
+        uses_tls = options.jolokia_url.startswith("https:")
+        tls = tls_context(options.tls) if uses_tls else None
+        return JolokiaCounters(options.jolokia_url, password=password, tls=tls).ask
 
     def _endpoint(self, url: BrokerUrl) -> Endpoint:
         options = self._config.broker
@@ -205,7 +287,7 @@ class LinkMaker:
         )
 
     def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
-        if not url.scheme.startswith("amqp"):
+        if not url.may_speak_amqp:
             return ()
         from amqsidecar.brokers.amqp.sasl import mechanisms_for  # noqa: PLC0415 - as above
 
@@ -217,7 +299,7 @@ class LinkMaker:
         )
 
     def _ask_over_stomp(self, endpoint: Endpoint) -> BrokerKind:
-        """Return what product answers over STOMP, by a connection of its own."""
+        """Return the product that answers over STOMP, by a separate connection."""
         from amqsidecar.brokers.stomp.connection import StompConnection  # noqa: PLC0415
 
         connection = StompConnection(endpoint, self._clock)
@@ -233,7 +315,7 @@ class LinkMaker:
         )
 
     def _ask_over_amqp(self, endpoint: Endpoint) -> BrokerKind:
-        """Return what product answers over AMQP, by a connection of its own."""
+        """Return the product that answers over AMQP, by a separate connection."""
         from amqsidecar.brokers.amqp.connection import AmqpConnection  # noqa: PLC0415
 
         connection = AmqpConnection(endpoint, self._clock)

@@ -4,14 +4,13 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import cast
 
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.messages.kept_message import chosen_properties
-from amqsidecar.operations.operate import LedgerStore, Means
+from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.operating import Operating
-from amqsidecar.stores.open import open_store
+from amqsidecar.stores.open import open_schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 
@@ -27,7 +26,7 @@ def operating(
         metrics: counts what operations do.
     """
     return Operating(
-        make_store=lambda: cast("LedgerStore", open_store(config, clock)),
+        open_schedule=lambda: open_schedule(config, clock),
         clock=clock,
         means=Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties),
         runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",

@@ -7,13 +7,13 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
-from amqsidecar.brokers.amqp_artemis.look import ENCODING as ARTEMIS_ENCODING
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
-from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
+from amqsidecar.formats.amqp_artemis_message import ENCODING as ARTEMIS_ENCODING
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
@@ -22,17 +22,17 @@ from amqsidecar.policy.classic_rules import (
     PolicyEntry,
     SharedDeadLetterStrategy,
 )
-from support.broker_xml import CLASSIC_CONNECTORS, classic_xml
-from support.brokers import Broker, ClassicBroker
-from support.jms_message import NOT_COMPARED, JmsMessage
-from support.jms_peer import ALL_TYPES, JmsPeer
-from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.redelivered import receipts
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from support.brokers.broker_xml import CLASSIC_CONNECTORS, classic_xml
+from support.brokers.real import Broker, ClassicBroker
+from support.jms.message import NOT_COMPARED, JmsMessage
+from support.jms.peer import ALL_TYPES, JmsPeer
+from support.jms.redelivered import receipts
+from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -285,7 +285,7 @@ def test_amqp_messages_come_back_whole_over_a_mapping_connector(
 
 
 def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Opened) -> None:
-    """A body-less JMS message is held back and told; one that the broker can't encode stays."""
+    """A body-less JMS message is held back and reported; one that the broker can't encode stays."""
     name = f"{mapped.prefix}.orders"
     peer = JmsPeer.of(mapped.broker, "openwire")
     types = ["Stream", "Message", "Text", "Stream", "Message", "Text"]
@@ -454,7 +454,7 @@ def test_a_wildcard_finds_queues_old_and_new(
     harness.close()
 
 
-def test_what_a_wildcard_can_not_name_is_told(
+def test_what_a_wildcard_can_not_name_is_reported(
     native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:
     """A message without a `to` names no queue; the next death in the same queue does."""
@@ -514,7 +514,7 @@ def test_more_queues_than_a_selector_can_name_are_found(
     assert link.left_behind() == ()
 
 
-def test_a_found_queue_without_an_origin_is_left_alone_and_told(
+def test_a_found_queue_without_an_origin_is_left_alone_and_reported(
     mapped: AmqpClassicHarness, opened: Opened
 ) -> None:
     """Its name leads to a queue whose dead letters go elsewhere."""
@@ -549,7 +549,7 @@ def test_what_one_connector_has_given_is_not_sent_over_another(
     mapped: AmqpClassicHarness, native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:
     """The engine sends rows of the same encoding only; here neither is the other, nor Artemis's."""
-    encodings = [opened(one).description.encoding for one in (mapped, native)]
+    encodings = [opened(one).description.encodings[0] for one in (mapped, native)]
     assert len({*encodings, ARTEMIS_ENCODING}) == 3
 
 
@@ -571,10 +571,10 @@ def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(
 def test_the_instance_is_fenced_by_its_client_id(mapped: AmqpClassicHarness) -> None:
     """A second connection of the same instance does not come up while the first lives."""
     first, second = mapped.make_link("same"), mapped.make_link("same")
-    first = first.take(f"{mapped.prefix}.token")
+    session = first.take(f"{mapped.prefix}.token")
     with pytest.raises(LinkLost, match="still open"):
         second.take(f"{mapped.prefix}.token")
-    first.close()
+    session.close()
     mapped.make_link("same").take(f"{mapped.prefix}.token").close()
 
 

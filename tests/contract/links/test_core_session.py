@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 
 import pytest
 
+from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -22,23 +23,24 @@ from amqsidecar.brokers.core.refusal import (
     CoreRefused,
 )
 from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
     BYTES_MESSAGE,
-    NO_PROPERTIES,
     CoreMessage,
     CoreProperty,
     CorePropertyType,
     edit_properties,
+    new_message,
     read_core_properties,
 )
-from support.broker_xml import STOCK_ADDRESS_SETTINGS
-from support.brokers import ArtemisBroker
-from support.certificates import Pki
-from support.jms_peer import ALL_TYPES, JmsPeer
-from support.tls_brokers import MUTUAL, PLAIN, TLS, TlsArtemis
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.real import ArtemisBroker
+from support.brokers.tls import MUTUAL, PLAIN, TLS, TlsArtemis
+from support.jms.peer import ALL_TYPES, JmsPeer
+from support.machine.certificates import Pki
 from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
@@ -93,18 +95,8 @@ def session(connection: CoreConnection) -> CoreSession:
 
 
 def make(address: str, body: bytes = b"", **properties: CoreProperty) -> CoreMessage:
-    return CoreMessage(
-        body=body,
-        message_id=0,
-        address=address,
-        user_id=None,
-        kind=BYTES_MESSAGE,
-        durable=True,
-        expiration_ms=0,
-        timestamp_ms=SystemClock().now_ms(),
-        priority=4,
-        properties=edit_properties(NO_PROPERTIES, properties),
-    )
+    now_ms = SystemClock().now_ms()
+    return new_message(address, properties, timestamp_ms=now_ms, kind=BYTES_MESSAGE, body=body)
 
 
 def number(value: int) -> CoreProperty:
@@ -201,6 +193,43 @@ def test_a_consumer_gets_no_more_than_its_credits(
     assert numbers(first + rest) == list(range(50))
 
 
+def test_credits_stay_exact_over_many_messages(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    """We end a connection on which more comes than there is credit for, so no byte may be off."""
+    queue = new_queue(session, unique)
+    fill(session, queue, 10_000, size_bytes=100)
+    window_bytes = 5_000
+    consumer = session.create_consumer(queue, window_bytes=window_bytes)
+    session.start()
+    for _ in range(9_900):
+        (found,) = receive(connection, session, 1)
+    known = session._consumers[consumer]
+    connection.wait_for(lambda: known.granted_bytes <= 0, "use all credit")
+    session.stop()  # Its answer comes after all that was handed out.
+    ahead_bytes = sum(one.credit_bytes for one in session.deliveries) + known.owed_bytes
+    assert known.granted_bytes == window_bytes - ahead_bytes
+    assert known.granted_bytes > -found.credit_bytes
+
+
+def test_answers_that_nobody_waits_for_are_not_kept(
+    connection: CoreConnection, unique: str
+) -> None:
+    session = connection.create_session(is_transacted=False, is_settled=True)
+    session.start()
+    management = CoreManagement(connection, session, SystemClock())
+    management.prepare()
+    assert management.missing is None
+    asked = [session.ask_send(make(unique)) for _ in range(10)]
+    session.abandon_answers(asked[:5])
+    connection.wait_for(lambda: len(session._answers) == 5, "answer")
+    session.abandon_answers(asked[5:])
+    for _ in range(5):
+        management.ask_all([ManagementQuestion("broker", attribute="Version")] * 100)
+    session.ask_queue("DLQ")
+    assert (session._answers, session._awaited) == ({}, set())
+
+
 def test_a_selector_chooses(connection: CoreConnection, session: CoreSession, unique: str) -> None:
     queue = new_queue(session, unique)
     fill(session, queue, 10)
@@ -268,7 +297,7 @@ def test_a_duplicate_id_refuses_the_commit_and_nothing_of_it_happens(
     session.start()
     first, second = receive(connection, session, 2)
     for delivery, refusal in ((first, None), (second, DUPLICATE_ID)):
-        session.send(make(target, **{DUPLICATE_PROPERTY: text(unique)}))
+        session.send(make(target, b"", **{DUPLICATE_PROPERTY: text(unique)}))
         session.send(make(target))
         session.acknowledge(delivery)
         if refusal is None:
@@ -282,7 +311,7 @@ def test_a_duplicate_id_refuses_the_commit_and_nothing_of_it_happens(
     assert numbers(receive(connection, session, 1)) == [1]
 
 
-def test_each_refused_send_of_a_transaction_is_told(session: CoreSession, unique: str) -> None:
+def test_each_refused_send_of_a_transaction_is_reported(session: CoreSession, unique: str) -> None:
     full = new_queue(session, f"fail.{unique}")
     other = new_queue(session, unique)
     asked = [session.ask_send(make(full, bytes(60_000))) for _ in range(4)]
@@ -401,7 +430,7 @@ def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
 ) -> None:
     queue = new_queue(session, f"block.{unique}")
     sent = 0
-    while session.take_room(queue, 30_000, timeout_s=0.5):
+    while session.rooms.take(queue, 30_000, timeout_s=0.5):
         session.send(make(queue, bytes(30_000), n=number(sent)))
         session.commit()
         sent += 1
@@ -414,7 +443,7 @@ def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
     for found in receive(other, reader, sent):
         reader.acknowledge(found)
     other.flush()
-    assert session.take_room(queue, 30_000, timeout_s=PATIENCE_S)
+    assert session.rooms.take(queue, 30_000, timeout_s=PATIENCE_S)
 
 
 def test_a_full_address_that_fails_says_so(session: CoreSession, unique: str) -> None:
@@ -422,7 +451,7 @@ def test_a_full_address_that_fails_says_so(session: CoreSession, unique: str) ->
 
     def overfill() -> None:
         for at in range(100):
-            assert session.take_room(queue, 30_000)
+            assert session.rooms.take(queue, 30_000)
             session.send(make(queue, bytes(30_000), n=number(at)))
             session.commit()
 
@@ -520,8 +549,14 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
         def session_of(
             port: int, tls: ssl.SSLContext | None, user: str | None, within_s: float = PATIENCE_S
         ) -> None:
-            login = {"user": user, "password": broker.password, "connect_timeout_s": within_s}
-            endpoint = Endpoint("localhost", port, tls=tls, **login)
+            endpoint = Endpoint(
+                "localhost",
+                port,
+                tls=tls,
+                user=user,
+                password=broker.password,
+                connect_timeout_s=within_s,
+            )
             connection = CoreConnection(endpoint, SystemClock(), waker)
             connection.open()
             with closing(connection):

@@ -21,14 +21,14 @@ from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue
-from support import openwire_wire as wire
-from support.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
-from support.brokers import QUICK_START, ClassicBroker
-from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
-from support.link_openwire import OpenWireHarness
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.openwire_wire import WireMessage
+from support.brokers.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
+from support.brokers.real import QUICK_START, ClassicBroker
+from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.links.openwire import OpenWireHarness
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
 
 pytestmark = pytest.mark.broker
 
@@ -224,17 +224,18 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
 
     def cut(name: str) -> None:
         if name == point:
-            harness.drop(link)
+            harness.drop(dying)
 
-    link = begin(make_link(crash_point=cut), unique)
+    dying = begin(make_link(crash_point=cut), unique)
     put(harness, unique, 30)
-    deliveries = receive(link, 30)
+    deliveries = receive(dying, 30)
     with pytest.raises(LinkLost):
-        link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], 1)
-    link.close()
+        dying.commit_cycle(deliveries, [redelivery(one) for one in deliveries], 1)
+    dying.close()
 
     heir = opened(make_link(), unique)
     token = heir.take_token(20)
+    assert token is not None
     assert token in ((0,) if point == "sent" else (0, 1))
     assert harness.depth(unique) == 30 * token
     if token == 0:
@@ -242,7 +243,7 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     assert len(harness.drain(unique)) == 30
 
 
-def opened(link: OpenWireTake, name: str) -> OpenWireTake:
+def opened(link: OpenWireLink, name: str) -> OpenWireTake:
     """Begin, again and again while the broker has not noticed that the last link is gone."""
 
     def attempt() -> list[OpenWireTake]:
@@ -302,7 +303,7 @@ def test_one_connection_per_instance(link: OpenWireTake, make_link: MakeLink, un
     assert begin(second, unique).take_token(20) == 0
 
 
-def test_expired_messages_are_told_and_time_to_live_is_restored(
+def test_expired_messages_are_reported_and_time_to_live_is_restored(
     broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """A message that expired says so; one that failed in time gets its time anew."""
@@ -413,7 +414,7 @@ def test_wildcards_leave_out_what_the_sidecar_writes(
 def test_what_was_put_into_a_dead_letter_queue_has_no_origin(
     broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
-    """It is told as a problem, and can be accepted."""
+    """It is reported as a problem, and can be accepted."""
     JmsPeer.of(broker, "openwire").produce(f"DLQ.{unique}", "Map")
     [found] = receive(link, 1)
     assert found.provenance.origin is None
@@ -530,14 +531,14 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
 
     def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
         return OpenWireLink(
-            broker.endpoint("OPENWIRE_PORT", password=password, tls=context),
+            secured.endpoint("OPENWIRE_PORT", password=password, tls=context),
             clock=SystemClock(),
             instance=unique,
         )
 
     with ClassicBroker(
         CLASSIC_6, connectors={"openwire": uri}, jvm_flags=flags, authentication=True
-    ) as broker:
+    ) as secured:
         stranger = ssl.create_default_context(cafile=folder / "broker.pem")
         with pytest.raises((LinkLost, BrokerRefused)):
             make(stranger).take("amqsidecar.token.tls")

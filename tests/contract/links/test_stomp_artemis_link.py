@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,22 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, Link, Loss, Resend, TakeSession
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
+from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.broker_xml import STOCK_ADDRESS_SETTINGS
-from support.brokers import ArtemisBroker, Broker
-from support.jms_peer import ALL_TYPES, JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_stomp_artemis import StompArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.real import ArtemisBroker, Broker
+from support.jms.peer import ALL_TYPES, JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.stomp_artemis import StompArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -131,7 +134,7 @@ def move(
 
 
 def take_all(link: TakeSession, count: int, token: int = 0) -> list[Delivery]:
-    """Move so many dead letters, in as many cycles as it takes; return them."""
+    """Move this many dead letters, in as many cycles as it takes; return them."""
     taken: list[Delivery] = []
 
     def is_all() -> bool:
@@ -183,7 +186,7 @@ def test_what_stomp_made_comes_back_as_it_was(
     assert data.value("amqsidecarOriginalDuplicateId") == f"{name}:of the producer"
     assert data.value("amqsidecarRedeliveryCount") == "1"
     assert "Text" in found
-    assert harness.management.routing_types(name) == {"ANYCAST"}
+    assert harness.management.routing_types(name) == frozenset({"ANYCAST"})
 
 
 def test_of_other_clients_only_what_is_whole_is_taken(
@@ -194,12 +197,12 @@ def test_of_other_clients_only_what_is_whole_is_taken(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     core.produce(name, ALL_TYPES)
     qpid.produce(name, ("Text", "Stream"))
-    # What AMQP made is told by its annotations: it may have this property, and no message id.
+    # A message made by AMQP is known by its annotations: this property, and no message id.
     harness.send(name, [Message(body="x", properties={"destination": "Paris"}, durable=True)])
-    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
-    sent = core.produce(name, "Text", text="a text of Core", **plain)
-    sent += core.produce(name, "Bytes", **plain)
-    core.produce(name, "Map", **plain)
+    produce = partial(core.produce, sample_properties=False, properties=STRINGS, group=None)
+    sent = produce(name, "Text", text="a text of Core")
+    sent += produce(name, "Bytes")
+    produce(name, "Map")
     harness.put(name, b"of STOMP", testId="stomp")
     harness.kill(name)
     link.attach([harness.intake()], 5)
@@ -229,18 +232,18 @@ def test_of_other_clients_only_what_is_whole_is_taken(
     assert stayed.value == len(ALL_TYPES) + 4
 
 
-def test_what_the_management_does_not_list_is_told(
+def test_what_the_management_does_not_list_is_reported(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """Behind a page of what is left behind it lists nothing, unless its page is made larger."""
     name = f"{harness.prefix}.orders"
     core = JmsPeer.of(artemis, "core")
-    plain = {"sample_properties": False, "group": None}
-    core.produce(name, "Map", count=205, **plain)
-    core.produce(name, "Text", text="behind", **plain)
+    produce = partial(core.produce, sample_properties=False, group=None)
+    produce(name, "Map", count=205)
+    produce(name, "Text", text="behind")
     harness.kill(name)
     link.attach([harness.intake()], 10)
-    eventually(lambda: left(link) == {Loss.BODY_TYPE: 200, "unseen": 6}, what="it is told")
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 200, "unseen": 6}, what="it is reported")
     harness.set_address(harness.dead_letter_queue, managementBrowsePageSize=1000)
     receive(link, 1)
 
@@ -311,12 +314,12 @@ def test_one_group_may_be_of_stomp_and_of_jms(
     core = JmsPeer.of(artemis, "core")
     # Why not `group`: the peer numbers such messages, and a number is a loss.
     properties = {**STRINGS, "JMSXGroupID": "g"}
-    plain = {"sample_properties": False, "properties": properties, "group": None}
+    produce = partial(core.produce, sample_properties=False, properties=properties, group=None)
     sent = []
     for number in range(5):
         harness.put(name, b"of STOMP", testId=f"stomp-{number}", _AMQ_GROUP_ID="g")
-        core.produce(name, "Map", **plain)
-        sent += core.produce(name, ("Text", "Bytes"), text="t", **plain)
+        produce(name, "Map")
+        sent += produce(name, ("Text", "Bytes"), text="t")
     harness.kill(name)
     link.attach([harness.intake()], 10)
     take_all(link, 15)
@@ -326,8 +329,22 @@ def test_one_group_may_be_of_stomp_and_of_jms(
     assert {one.id for one in harness.drain(name)} == wanted
 
 
+def test_what_no_frame_may_hold_stays_and_ends_no_connection(
+    harness: StompArtemisHarness, link: TakeSession
+) -> None:
+    name = f"{harness.prefix}.mixed"
+    # Why a third: a text counts twice, and a frame may have three bytes where it counts two.
+    harness.put(name, b"x" * (MESSAGE_BYTES_MAX // 3), testId="large")
+    harness.put(name, b"small", testId="small")
+    harness.kill(name)
+    link.attach([harness.intake()], 5)
+    take_all(link, 1)
+    assert nothing_comes(link, harness)
+    assert {one.reason: one.count for one in link.left_behind()} == {"too_large": 1}
+
+
 def left(link: TakeSession) -> dict[str, int]:
-    """Return what is told to be left behind, once the link had time to look."""
+    """Return what is reported as left behind, once the link had time to look."""
     link.wait(0.1)
     assert link.receive(10) == []
     return {one.reason: one.count for one in link.left_behind()}
@@ -350,42 +367,42 @@ def test_what_only_looks_like_stomps_is_given_back_and_counted(
     harness.kill(name)
     link.attach([harness.intake()], 10)
     take_all(link, 1)
-    eventually(lambda: left(link) == {Loss.BODY_TYPE: 3}, what="it is told")
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 3}, what="it is reported")
     assert harness.ask(f"queue.{harness.dead_letter_queue}", "countMessages", "").value == 3
     reading = consumers(harness)
     JmsPeer.of(artemis, "core").produce(f"{name}.new", "Map", group=None)
     harness.put(f"{name}.new", b"of STOMP")
     harness.kill(f"{name}.new")
     take_all(link, 1, token=1)
-    eventually(lambda: left(link) == {Loss.BODY_TYPE: 4}, what="a later look has told more")
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 4}, what="a later look has reported more")
     assert consumers(harness) == reading
 
 
-def test_what_another_consumer_keeps_from_us_is_told_until_it_comes(
+def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The broker gives a group to one consumer, and nobody what stands behind it."""
     name = f"{harness.prefix}.orders"
     core = JmsPeer.of(artemis, "core")
-    plain = {"sample_properties": False, "group": None, "text": "t"}
+    produce = partial(core.produce, sample_properties=False, group=None, text="t")
     harness.put(name, b"of STOMP", _AMQ_GROUP_ID="g")
     harness.kill(name)
     other = StompPeer(artemis.ports["PORT"], artemis.user, artemis.password)
     of_stomp = {"subscription-type": "ANYCAST"}
     other.subscribe(harness.dead_letter_queue, "receipt IS NOT NULL", headers=of_stomp)
     other.ack(other.receive())
-    core.produce(name, "Text", **plain)
-    core.produce(name, "Text", properties={"JMSXGroupID": "g"}, **plain)
-    core.produce(name, "Text", **plain)
+    produce(name, "Text")
+    produce(name, "Text", properties={"JMSXGroupID": "g"})
+    produce(name, "Text")
     harness.kill(name)
     link.attach([harness.intake()], 10)
     take_all(link, 1)
-    eventually(lambda: left(link) == {"withheld": 2}, what="it is told")
+    eventually(lambda: left(link) == {"withheld": 2}, what="it is reported")
     reading = consumers(harness)
     other.close()
     take_all(link, 2, token=1)
     assert set(consumers(harness)) < set(reading)
-    eventually(lambda: left(link) == {}, what="nothing is told any more")
+    eventually(lambda: left(link) == {}, what="nothing is reported any more")
 
 
 def test_what_openwire_made_comes_back_as_it_was(
@@ -394,10 +411,9 @@ def test_what_openwire_made_comes_back_as_it_was(
     """Artemis writes a group sequence of 0 on each message, which is no number of theirs."""
     name = f"{harness.prefix}.orders"
     clients = [JmsPeer.of(artemis, one) for one in ("openwire", "core")]
-    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
-    clients[0].produce(name, ("Text", "Bytes"), text="t", **plain)
-    plain["properties"] = {**STRINGS, "JMSXGroupID": "g"}
-    clients[0].produce(name, "Text", text="t", **plain)
+    produce = partial(clients[0].produce, sample_properties=False, properties=STRINGS, group=None)
+    produce(name, ("Text", "Bytes"), text="t")
+    produce(name, "Text", text="t", properties={**STRINGS, "JMSXGroupID": "g"})
     before = [one for client in clients for one in client.browse(name)]
     harness.kill(name)
     link.attach([harness.intake()], 10)
@@ -423,10 +439,10 @@ def test_what_others_made_and_a_token_names_is_not_handed_over(
             raise Died
 
     name = f"{harness.prefix}.orders"
-    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
     core = JmsPeer.of(artemis, "core")
-    core.produce(name, "Map", **plain)
-    core.produce(name, "Text", text="t", count=3, **plain)
+    produce = partial(core.produce, sample_properties=False, properties=STRINGS, group=None)
+    produce(name, "Map")
+    produce(name, "Text", text="t", count=3)
     harness.kill(name)
     dying = opened(harness.make_link("dying", crash_point=die), harness)
     dying.attach([harness.intake()], 100)
@@ -466,7 +482,7 @@ def test_one_subscription_gets_it_alone(
     assert received.value("amqsidecarRedeliveryCount") == "1"
     [other] = core.consume_durable(name, "c1", "two")
     assert other.value("amqsidecarRedeliveryCount") is None
-    assert harness.management.routing_types(name) == {"MULTICAST"}
+    assert harness.management.routing_types(name) == frozenset({"MULTICAST"})
 
 
 def test_it_asks_the_broker_and_leaves_nothing_behind(
@@ -479,7 +495,7 @@ def test_it_asks_the_broker_and_leaves_nothing_behind(
     [settings] = asked.address_settings([f"{harness.prefix}.orders"])
     assert settings["deadLetterAddress"] == harness.dead_letter_queue
     assert link.route_problem(queue("activemq.management")) is not None
-    with pytest.raises(BrokerRefused, match="amqp://"):
+    with pytest.raises(BrokerRefused, match="artemis://"):
         link.browse(harness.intake(), 1)
     link.close()
     eventually(
@@ -527,7 +543,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
             *(f"stomp-{number}" for number in range(200)),
             *(str(one.test_id) for one in sent),
         ]
-        for place in (*crash_points.ALL_NAMES, crash_points.ACCEPTING):
+        for place in (*crash_points.NAMES, crash_points.ACCEPTING, crash_points.ACCEPTING):
             sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:1"})
             try:
                 eventually(
@@ -607,15 +623,13 @@ def is_guarded(harness: StompArtemisHarness) -> bool:
     return len(found) == 1 and not found[0][0] and found[0].count(True) == 1
 
 
-def owner_of(links: list[TakeSession], token: int) -> TakeSession:
+def owner_of(links: list[StompArtemisTake], token: int) -> StompArtemisTake:
     """Return the one of these links that gets the token."""
 
-    def owner() -> TakeSession | None:
+    def owner() -> StompArtemisTake | None:
         return next((one for one in links if one.take_token(0.05) == token), None)
 
-    found = eventually(owner, what=f"one gets token {token}")
-    assert found is not None
-    return found
+    return eventually(owner, what=f"one gets token {token}")
 
 
 def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
@@ -661,7 +675,7 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     amqp.close()
 
 
-def test_a_token_that_the_broker_hands_to_nobody_is_told(
+def test_a_token_that_the_broker_hands_to_nobody_is_reported(
     own: ArtemisBroker, unique: str, tmp_path: Path
 ) -> None:
     """Not while an instance has it; then in the log, until it comes back."""
@@ -686,10 +700,32 @@ def test_a_token_that_the_broker_hands_to_nobody_is_told(
         other._connection.pump(0)
         other._token.close()
         other._connection.run_until(lambda: other._token.is_closed, PATIENCE_S)
-        eventually(told, what="it is told")
+        eventually(told, what="it is reported")
         assert [line["queue"] for line in told()] == [str(queue(token_queue))]
         other.close()
         sidecar.wait_ready()
         assert len(told()) == 1
     stomp.close()
     amqp.close()
+
+
+def test_a_consumers_nack_destroys_a_message_and_a_disconnect_brings_it_back(
+    artemis: ArtemisBroker, unique: str
+) -> None:
+    """The README's advice to consumers that speak STOMP to Artemis."""
+    name, port = f"{unique}.orders", artemis.ports["PORT"]
+    to = {"destination-type": "ANYCAST"}
+    with closing(StompArtemisHarness(artemis, unique)) as harness:
+        with StompPeer(port, artemis.user, artemis.password) as consumer:
+            consumer.send(name, to, b"refused")
+            consumer.subscribe(name, headers={"subscription-type": "ANYCAST"})
+            consumer.nack(consumer.receive())
+            assert eventually(lambda: harness.depth(name) == 0, what="it is gone")
+            assert harness.depth(harness.dead_letter_queue) == 0
+            consumer.send(name, to, b"failed")
+            assert consumer.receive().body == b"failed"
+        with StompPeer(port, artemis.user, artemis.password) as consumer:
+            consumer.subscribe(name, headers={"subscription-type": "ANYCAST"})
+            again = consumer.receive()
+            assert (again.body, again.headers["redelivered"]) == (b"failed", "true")
+            consumer.ack(again)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,18 @@ from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support import openwire_wire as wire
-from support.brokers import ClassicBroker
-from support.jms_peer import JmsPeer, Typed
-from support.link_openwire import OpenWireHarness
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.openwire_wire import WireMessage
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import Frame, StompPeer
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.real import ClassicBroker
+from support.jms.peer import JmsPeer, Typed
+from support.links.openwire import OpenWireHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
+from support.wires.stomp_peer import Frame, StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -155,7 +157,7 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
 
 
 def move_all(link: StompClassicTake, count: int) -> list[Delivery]:
-    """Take so many dead letters and send them back."""
+    """Take this many dead letters and send them back."""
     token = link.take_token(10)
     assert token is not None
     deliveries = receive(link, count)
@@ -176,12 +178,12 @@ def test_text_and_bytes_come_back_as_they_were_sent(
     broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer
 ) -> None:
     """Body, type, strings, priority, correlation, reply-to, type and timestamp, whoever made it."""
-    plain = {"sample_properties": False, "group": None, "properties": STRINGS}
-    sent = jms.produce(unique, "Bytes", count=3, **plain)
+    produce = partial(jms.produce, sample_properties=False, group=None, properties=STRINGS)
+    sent = produce(unique, "Bytes", count=3)
     # Why: Classic 6 can't carry the zero character in the text that an older one is given.
     odd = TEXT if broker.version == CLASSIC_6 else None
-    sent += jms.produce(unique, "Text", text=odd, count=3, priority=2, **plain)
-    sent += jms.produce(unique, "Text", text=TEXT, **plain)
+    sent += produce(unique, "Text", text=odd, count=3, priority=2)
+    sent += produce(unique, "Text", text=TEXT)
     jms.fail(unique, messages=7)
     link = make_link()
     link.attach([intake(unique)], 50)
@@ -239,15 +241,18 @@ def test_what_stomp_can_not_carry_stays_where_it_is(
     """It is counted with its reason, nobody's connection breaks, and all else gets through."""
     amqp = JmsPeer.of(broker, "qpid")
     mapped = JmsPeer("qpid", broker.jms_url("qpid-jms"))
-    plain = {"sample_properties": False, "group": None, "text": "text"}
-    amqp.produce(unique, ["Text", "Map"], **plain)
-    mapped.produce(unique, ["Text", "Object"], **plain)
+    by_amqp, by_mapped, produce = (
+        partial(one.produce, sample_properties=False, group=None, text="text")
+        for one in (amqp, mapped, jms)
+    )
+    by_amqp(unique, ["Text", "Map"])
+    by_mapped(unique, ["Text", "Object"])
     jms.produce(unique, ["Text"], sample_properties=False, group="g", text="text")
-    jms.produce(unique, ["Text"], properties={"n": Typed("Integer", 7)}, **plain)
-    jms.produce(unique, ["Map", "Object", "Stream", "Message", "NullText", "EmptyText"], **plain)
-    jms.produce(unique, ["Text"], properties={"type": "mine"}, **plain)
-    jms.produce(unique, ["Text"], properties={"long": "x" * 10_300}, **plain)
-    jms.produce(unique, ["Text"], count=5, properties=STRINGS, **plain)
+    produce(unique, ["Text"], properties={"n": Typed("Integer", 7)})
+    produce(unique, ["Map", "Object", "Stream", "Message", "NullText", "EmptyText"])
+    produce(unique, ["Text"], properties={"type": "mine"})
+    produce(unique, ["Text"], properties={"long": "x" * 10_300})
+    produce(unique, ["Text"], count=5, properties=STRINGS)
     jms.fail(unique, messages=19)
     link = make_link()
     link.attach([intake(unique)], 50)
@@ -270,10 +275,10 @@ def test_what_stomp_can_not_carry_stays_where_it_is(
 
 def test_what_may_get_lost_is_taken(unique: str, make_link: MakeLink, jms: JmsPeer) -> None:
     """Each loss by its name; the others stay."""
-    plain = {"sample_properties": False, "text": "text"}
-    jms.produce(unique, ["Text"], group="g", **plain)
-    jms.produce(unique, ["Text"], properties={"n": Typed("Integer", 7)}, group=None, **plain)
-    jms.produce(unique, ["EmptyText"], group=None, **plain)
+    produce = partial(jms.produce, sample_properties=False, text="text")
+    produce(unique, ["Text"], group="g")
+    produce(unique, ["Text"], properties={"n": Typed("Integer", 7)}, group=None)
+    produce(unique, ["EmptyText"], group=None)
     jms.fail(unique, messages=3)
     for loss in Loss:
         link = make_link(loss)
@@ -302,7 +307,7 @@ def test_messages_that_are_not_taken_do_not_use_up_the_prefetch(
     assert len(move_all(again, 60)) == 60
 
 
-def test_a_page_full_of_what_a_selector_keeps_out_is_told(
+def test_a_page_full_of_what_a_selector_keeps_out_is_reported(
     unique: str, make_link: MakeLink, jms: JmsPeer, broker: ClassicBroker
 ) -> None:
     """The broker looks no further than its page, so that the intake stalls; it is said."""
@@ -374,10 +379,10 @@ def test_a_wrong_length_harms_nobody(
     monkeypatch.setattr(stomp_classic_look, "_CLOSE_TIMEOUT_S", 1.0)
     monkeypatch.setattr(bad_message_proof, "_ANSWER_TIMEOUT_S", 1.0)
     monkeypatch.setattr(stomp_classic_consumers, "_BROWSE_TIMEOUT_S", 2.0)
-    plain = {"sample_properties": False, "group": None}
-    jms.produce(unique, "Text", text="before", **plain)
-    jms.produce(unique, "Text", text="wrong", properties={"content-length": length}, **plain)
-    jms.produce(unique, "Text", text="behind", **plain)
+    produce = partial(jms.produce, sample_properties=False, group=None)
+    produce(unique, "Text", text="before")
+    produce(unique, "Text", text="wrong", properties={"content-length": length})
+    produce(unique, "Text", text="behind")
     jms.fail(unique, messages=3)
     link = make_link()
     with suppress(LinkLost):
@@ -455,9 +460,9 @@ def test_a_text_with_a_zero_character_harms_nobody(
     """Classic since 6.2 ends its frame there, so that the rest of it can look like anything."""
     if broker.version != CLASSIC_6:
         pytest.skip("5.18 writes a zero as two bytes")
-    plain = {"sample_properties": False, "group": None}
-    jms.produce(unique, "Text", text="cut\0" + rest, **plain)
-    jms.produce(unique, "Text", text="whole", **plain)
+    produce = partial(jms.produce, sample_properties=False, group=None)
+    produce(unique, "Text", text="cut\0" + rest)
+    produce(unique, "Text", text="whole")
     jms.fail(unique, messages=2)
 
     def move_one() -> bool:
@@ -571,9 +576,9 @@ def test_a_compressed_text_is_not_turned_into_another(
 ) -> None:
     """Before 6.2 the broker shows it in another encoding than it takes."""
     jms = JmsPeer.of(broker, "openwire", url_options={"jms.useCompression": "true"})
-    plain = {"sample_properties": False, "group": None}
-    jms.produce(unique, "Text", text=TEXT * 20, **plain)
-    jms.produce(unique, "Text", text="plain" * 20, **plain)
+    produce = partial(jms.produce, sample_properties=False, group=None)
+    produce(unique, "Text", text=TEXT * 20)
+    produce(unique, "Text", text="plain" * 20)
     jms.fail(unique, messages=2)
     is_carried = broker.version == CLASSIC_6
     link = make_link()
@@ -597,9 +602,9 @@ def test_the_next_wire_finds_the_token(
         clock=SystemClock(),
         instance=unique,
     )
-    with closing(other.take(f"amqsidecar.token.{unique}")) as other:
-        assert other.take_token(10) == 7
-        other.commit_cycle([], [], 8)
+    with closing(other.take(f"amqsidecar.token.{unique}")) as session:
+        assert session.take_token(10) == 7
+        session.commit_cycle([], [], 8)
     assert make_link().take_token(10) == 8
 
 
@@ -641,7 +646,8 @@ def test_a_final_dead_letter_tells_where_and_why_it_died(
         expiration_ms=600_000,
     )
     link.commit_cycle([one], [final], 1)
-    [rests] = jms.browse(f"{unique}.final")
+    # Why waiting: under load a browser of Classic may end before it has seen what was committed.
+    [rests] = eventually(lambda: jms.browse(f"{unique}.final"), what="the broker shows it")
     assert rests.value("amqsidecarOriginalDestination") == f"/queue/{unique}"
     assert rests.value("dlqDeliveryFailureCause") == one.provenance.cause
     assert rests.value("amqsidecarRedeliveryCount") == "3"
@@ -653,14 +659,14 @@ def test_a_wildcard_reads_what_comes_later_and_not_what_is_ours(
     unique: str, make_link: MakeLink, jms: JmsPeer
 ) -> None:
     """A queue that is made while the link reads is read without a look of ours."""
-    plain = {"sample_properties": False, "group": None, "text": "text"}
-    jms.produce(f"{unique}.a", "Text", **plain)
+    produce = partial(jms.produce, sample_properties=False, group=None, text="text")
+    produce(f"{unique}.a", "Text")
     jms.fail(f"{unique}.a", messages=1)
-    jms.produce(f"DLQ.{unique}.a.exhausted", "Text", **plain)
+    produce(f"DLQ.{unique}.a.exhausted", "Text")
     link = make_link()
     link.attach([intake(f"{unique}.>")], 10)
     move_all(link, 1)
-    jms.produce(f"{unique}.b", "Text", **plain)
+    produce(f"{unique}.b", "Text")
     jms.fail(f"{unique}.b", messages=1)
     [later] = move_all(link, 1)
     assert later.source == queue(f"DLQ.{unique}.b")
@@ -696,14 +702,13 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
     if broker.version != CLASSIC_6:
         pytest.skip("the link's own tests run on both versions; this one takes its time")
     plan = Plan()
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+    policy = write_policy(tmp_path, POLICY)
     options = (f"intake.queues=[DLQ.{unique}]", "intake.backlog=process", "cycle.max_messages=20")
     sidecar = SidecarProcess(tmp_path, broker.stomp_url, policy=policy, sets=options)
-    plain = {"sample_properties": False, "group": None, "properties": STRINGS}
+    produce = partial(jms.produce, sample_properties=False, group=None, properties=STRINGS)
     with sidecar, jms.start_flaky_consumer(unique, failures=1, full=True) as consumer:
-        sent = jms.produce(unique, "Text", text=TEXT, count=plan.jms, **plain)
-        jms.produce(unique, "Map", **plain)
+        sent = produce(unique, "Text", text=TEXT, count=plan.jms)
+        produce(unique, "Map")
         for number in range(plan.stomp):
             stomp.send(f"/queue/{unique}", {"testId": f"stomp-{number}"}, b"of STOMP")
         for name in plan.kills:
@@ -714,7 +719,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
         count = plan.jms + plan.stomp
         consumer.wait_for_successes(count)
         eventually(lambda: sidecar.unsent() == 0, what="all is sent")
-        eventually(lambda: sidecar.metric(LEFT_BEHIND) == 1, what="the Map is told")
+        eventually(lambda: sidecar.metric(LEFT_BEHIND) == 1, what="the Map is reported")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()
     wanted = [*(str(one.test_id) for one in sent), *(f"stomp-{n}" for n in range(plan.stomp))]

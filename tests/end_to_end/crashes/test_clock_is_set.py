@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import Broker
-from support.jms_peer import JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.set_clock import WallClock
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import Broker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.machine.set_clock import WallClock
+from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
 HOUR_S = 3_600
@@ -36,6 +36,7 @@ def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
         artemis.amqp_url,
         policy=policy,
         environ=clock.environ,
+        program=COMMAND,
         sets=[f"intake.queues={harness.dead_letter_queue}"],
     )
     sidecar.start()

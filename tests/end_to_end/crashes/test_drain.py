@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers import ArtemisBroker
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import ClassicBroker
-from support.jms_message import typed
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_6
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.small_volume import SmallVolume, small_volume
+from amqsidecar.journals.folder import LocalFolder
+from support.brokers.real import ClassicBroker
+from support.histories.journal_rows import rows_in, wait_written
+from support.jms.message import typed
+from support.jms.peer import JmsPeer
+from support.machine.small_volume import SmallVolume, small_volume
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -32,18 +34,20 @@ def volume(tmp_path: Path) -> Iterator[SmallVolume]:
         yield mounted
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def classic() -> Iterator[ClassicBroker]:
+    """A broker of each test's own: what a test leaves in the dead-letter queue is taken next."""
     with ClassicBroker(CLASSIC_6) as broker:
         yield broker
 
 
-def attach(folder: Path, broker: ClassicBroker, volume: SmallVolume) -> SidecarProcess:
+def attach(folder: Path, broker: ClassicBroker, volume: SmallVolume, *sets: str) -> SidecarProcess:
+    store = f"store.url=sqlite:///{volume.folder / 'schedule.db'}"
     return SidecarProcess(
         folder,
         broker.openwire_url,
         policy=POLICIES / "redelivery.yaml",
-        sets=["intake.backlog=process", f"store.url=sqlite:///{volume.folder / 'schedule.db'}"],
+        sets=["intake.backlog=process", store, *sets],
     )
 
 
@@ -140,3 +144,42 @@ def test_what_waits_is_sent_after_a_restart_on_a_volume_full_to_its_last_byte(
 def first_id(sidecar: SidecarProcess, queue: str) -> int:
     rows = sidecar.json_command("list", "--destination", queue, "--state", "waiting")["rows"]
     return int(rows[0]["id"])
+
+
+def test_a_journal_beside_the_store_leaves_it_the_reserve_and_loses_nothing(
+    classic: ClassicBroker, volume: SmallVolume, tmp_path: Path, unique: str
+) -> None:
+    queue, peer = f"e2e.late.{unique}", JmsPeer.of(classic, "openwire")
+    names = die(peer, queue)
+    journal = volume.folder / "journal"
+    sets = (f"journal.path={journal}", "journal.segment_events=20", "journal.segment_s=1")
+    with attach(tmp_path, classic, volume, *sets) as sidecar:
+        sidecar.start()
+        eventually(lambda: stopped(sidecar), what="taking stops")
+        eventually(
+            lambda: sidecar.metric("amqsidecar_journal_failures_total") > 0,
+            what="the journal waits",
+        )
+        assert "the journal on the same volume waits too" in sidecar.log()
+        assert sidecar.metric("amqsidecar_journal_lag_seconds") > 0
+        written = sidecar.metric("amqsidecar_journal_written_bytes_total")
+        sidecar.run_command("discard", str(first_id(sidecar, queue)), "--yes")
+        assert stopped(sidecar)
+        assert sidecar.metric("amqsidecar_journal_written_bytes_total") == written
+
+        received: Counter[str | None] = Counter()
+        while received.total() < MESSAGES - 1:
+            # Why any exit code: nothing may wait before the next messages are taken.
+            sidecar.try_command("retry", "--destination", queue, "--yes")
+            received += consumed(peer, queue, MESSAGES - 1 - received.total(), wait_ms=2_000)
+        assert set(received.values()) == {1}
+        assert set(received) <= names
+        eventually(lambda: total(sidecar) == 0, what="all is sent")
+        wait_written(sidecar)
+        assert sidecar.stop() == 0
+    found = sidecar.json_command("journal verify")
+    rows = rows_in(LocalFolder(journal, "test", lambda: None))
+    assert (found["faults"], found["compared"]) == ([], len(rows))
+    counts = Counter(row["type"] for row in rows)
+    assert (counts["received"], counts["discarded"]) == (MESSAGES, 1)
+    assert counts["resent"] == MESSAGES - 1

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.jms_message import JmsMessage
-from support.jms_peer import ALL_TYPES, FlakyConsumer, JmsPeer
-from support.ledger import altered, count
-from support.sidecar_process import SidecarProcess
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.ledger import altered, count
+from support.jms.message import JmsMessage
+from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually
 
@@ -61,19 +62,36 @@ ARTEMIS_SETTINGS = """
 """
 
 
+# Why one attempt: a Core client can't give a message up at once. Tokens keep the stock ten.
+CORE_SETTINGS = f"""{
+    STOCK_ADDRESS_SETTINGS.replace(
+        "<redelivery-delay>0</redelivery-delay>",
+        "<redelivery-delay>0</redelivery-delay><max-delivery-attempts>1</max-delivery-attempts>",
+    )
+}{ARTEMIS_SETTINGS}
+<address-setting match="amqsidecar.#">
+  <max-delivery-attempts>10</max-delivery-attempts>
+</address-setting>
+"""
+
+
 class Run:
     """One run: its queue, its producer's messages, its sidecar."""
 
-    def __init__(self, broker: Broker, queue: str, folder: Path) -> None:
+    def __init__(self, broker: Broker, wire: str, queue: str, folder: Path) -> None:
         is_artemis = isinstance(broker, ArtemisBroker)
         self.broker = broker
         self.queue = queue
-        self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
-        self.how = "reject" if is_artemis else "rollback"
+        self.types = (*ALL_TYPES, "NullObject") if wire == "core" else ALL_TYPES
+        self.peer = JmsPeer.of(broker, {"amqp": "qpid"}.get(wire, wire))
+        self.how = "reject" if wire == "amqp" else "rollback"
         self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
-        policy = folder / "policy.yaml"
-        policy.write_text(ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY, encoding="utf-8")
-        url = broker.amqp_url if is_artemis else broker.openwire_url
+        policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
+        url = {
+            "amqp": broker.amqp_url,
+            "core": broker.core_url if isinstance(broker, ArtemisBroker) else "",
+            "openwire": broker.openwire_url,
+        }[wire]
         self.sidecar = SidecarProcess(folder, url, policy=policy, sets=OPTIONS)
         self.sent: list[JmsMessage] = []
         self.exhausted: list[JmsMessage] = []
@@ -84,15 +102,16 @@ class Run:
         """Send some messages, all types in turn, that fail as often as it is their turn to."""
         self.sent += self.peer.produce(
             self.queue,
-            count=messages // len(ALL_TYPES),
+            self.types,
+            count=messages // len(self.types),
             properties={"failures": next(self.failures)},
             transacted=True,
         )
 
     def kill_all(self) -> None:
         """Send all messages at once, and let each of them die once."""
-        self.produce(MESSAGES)
-        self.peer.fail(self.queue, self.how, messages=MESSAGES)
+        self.produce(self.message_count)
+        self.peer.fail(self.queue, self.how, messages=self.message_count)
 
     def consume(self) -> FlakyConsumer:
         """Start the application: it fails as often as each message says."""
@@ -101,12 +120,21 @@ class Run:
         )
 
     @property
+    def message_count(self) -> int:
+        """How many messages the run has in all: as many of each type."""
+        return MESSAGES // len(self.types) * len(self.types)
+
+    def batch(self, parts: int) -> int:
+        """Return how many messages are in each of this many parts."""
+        return self.message_count // parts // len(self.types) * len(self.types)
+
+    @property
     def always(self) -> int:
         """How many messages fail always."""
         return sum(message.value("failures") == -1 for message in self.sent)
 
     def kill_at(self, name: str, hits: int) -> None:
-        """Start the sidecar; it dies when it has reached the place so many times."""
+        """Start the sidecar; it dies when it reaches the place for the nth time."""
         self.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
         assert self.sidecar.process is not None
         assert self.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, self.sidecar.log()[-4000:]
@@ -115,8 +143,10 @@ class Run:
     def kill_after(self, seconds: float) -> None:
         """Start the sidecar and kill it, wherever it is, after a time."""
         self.sidecar.start(ready=False)
+        process = self.sidecar.process
+        assert process is not None
         with pytest.raises(subprocess.TimeoutExpired):
-            self.sidecar.process.wait(seconds)
+            process.wait(seconds)
         self.sidecar.kill()
         self.killed["random"] += 1
 
@@ -142,7 +172,7 @@ class Run:
         consumer.wait_for(
             lambda events: (
                 len({one.id for one in events if one.outcome == "succeeding"})
-                == MESSAGES - self.always
+                == self.message_count - self.always
             ),
             what="all messages that can succeed are handed over",
         )
@@ -163,30 +193,35 @@ class Run:
         )
         assert result.lost == []
         assert result.doubled == []
-        assert len(result.recovered) == MESSAGES - self.always
+        assert len(result.recovered) == self.message_count - self.always
         assert len(result.exhausted) == self.always
         assert altered(self.sent, events, self.exhausted) == []
         for queue in (self.queue, self.dead_letter_queue):
             assert self.peer.browse(queue) == []
 
 
-@pytest.fixture(scope="module", params=["classic", "artemis"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["openwire", "amqp", "core"])
+def wire(request: pytest.FixtureRequest) -> str:
+    """The wire of the sidecar; Classic speaks the first, Artemis the others."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def broker(wire: str) -> Iterator[Broker]:
     """A broker of our own, for it is killed."""
     idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
+    settings = {"amqp": STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS, "core": CORE_SETTINGS}
     with (
         ClassicBroker()
-        if request.param == "classic"
-        else ArtemisBroker(
-            address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS, acceptors={"artemis": idle}
-        )
+        if wire == "openwire"
+        else ArtemisBroker(address_settings=settings[wire], acceptors={"artemis": idle})
     ) as running:
         yield running
 
 
 @pytest.fixture
-def run(broker: Broker, unique: str, tmp_path: Path) -> Iterator[Run]:
-    run = Run(broker, unique, tmp_path)
+def run(broker: Broker, wire: str, unique: str, tmp_path: Path) -> Iterator[Run]:
+    run = Run(broker, wire, unique, tmp_path)
     with run.sidecar:
         yield run
 
@@ -216,7 +251,7 @@ def test_the_sidecar_is_killed_at_every_crash_point_and_at_random(run: Run) -> N
     """Each kill comes with a restart; the token tells each time how the last cycle ended."""
     chance = random.Random()
     names = plan(chance)
-    batch = MESSAGES // (len(names) + 1) // len(ALL_TYPES) * len(ALL_TYPES)
+    batch = run.batch(len(names) + 1)
     with run.consume() as consumer:
         for name in names:
             run.produce(batch)
@@ -224,7 +259,7 @@ def test_the_sidecar_is_killed_at_every_crash_point_and_at_random(run: Run) -> N
                 run.kill_after(chance.uniform(0.2, 2.0))
             else:
                 run.kill_at(name, chance.randint(1, 3))
-        run.produce(MESSAGES - len(run.sent))
+        run.produce(run.message_count - len(run.sent))
         run.sidecar.start()
         run.settle(consumer)
     run.check(consumer)
@@ -243,7 +278,7 @@ def test_the_broker_is_killed_in_the_middle(run: Run) -> None:
     """
     chance = random.Random()
     run.kill_all()
-    third = MESSAGES // (BROKER_KILLS + 1)
+    third = run.message_count // (BROKER_KILLS + 1)
     with run.peer.start_flaky_consumer(run.queue, max_redeliveries=1000, full=True) as consumer:
         run.sidecar.start()
         for number in range(BROKER_KILLS):
@@ -258,12 +293,12 @@ def test_the_broker_is_killed_in_the_middle(run: Run) -> None:
 
 def test_a_sidecar_that_wakes_up_late_does_no_harm(run: Run) -> None:
     """It sleeps in the middle of a cycle for longer than the broker waits for it."""
-    batch = MESSAGES // (len(FREEZES) + 1) // len(ALL_TYPES) * len(ALL_TYPES)
+    batch = run.batch(len(FREEZES) + 1)
     with run.consume() as consumer:
         for name in FREEZES:
             run.produce(batch)
             run.freeze_at(name)
-        run.produce(MESSAGES - len(run.sent))
+        run.produce(run.message_count - len(run.sent))
         run.sidecar.start()
         run.settle(consumer)
     run.check(consumer)

@@ -5,16 +5,18 @@ The sidecar or the broker is killed with SIGKILL while messages are on their way
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.broker_xml import STOCK_ADDRESS_SETTINGS
-from support.brokers import ArtemisBroker
-from support.jms_message import NOT_COMPARED, JmsMessage
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.real import ArtemisBroker
+from support.jms.message import NOT_COMPARED, JmsMessage
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -66,9 +68,7 @@ def broker() -> Iterator[ArtemisBroker]:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    return path
+    return write_policy(tmp_path, POLICY)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_compressed_bodies_come_back_as_they_were_or_stay(
     core.fail(unique, messages=3, deliveries=10)
     sidecar.start()
     received = core.consume(unique, count=len(sent))
-    eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 1, what="one is told")
+    eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 1, what="one is reported")
     sidecar.kill()
     [left] = core.consume("DLQ", count=1)
     assert left.body == cut.body
@@ -105,8 +105,8 @@ def test_compressed_bodies_come_back_as_they_were_or_stay(
             without_properties=(*CONVERSION, *added, "redeliveryDelay"),
         )
         for theirs, ours in zip(
-            sorted(sent, key=lambda one: one.test_id or ""),
-            sorted(received, key=lambda one: one.test_id or ""),
+            sorted(sent, key=lambda one: one.test_id),
+            sorted(received, key=lambda one: one.test_id),
             strict=True,
         )
     ]
@@ -227,6 +227,10 @@ def test_a_killed_broker_with_non_persistent_messages_doubles_none(
     assert not ids(kept) - found
 
 
+def has_resent(sidecar: SidecarProcess, least: int) -> bool:
+    return sidecar.metric("amqsidecar_resent_total") >= least
+
+
 @pytest.mark.postgres
 def test_a_killed_broker_beside_postgresql_loses_and_doubles_nothing(
     broker: ArtemisBroker, policy: Path, postgres_url: str, unique: str, tmp_path: Path
@@ -240,7 +244,7 @@ def test_a_killed_broker_beside_postgresql_loses_and_doubles_nothing(
         sidecar.start()
         for resent in (MESSAGES, 2 * MESSAGES):
             eventually(
-                lambda least=resent: sidecar.metric("amqsidecar_resent_total") >= least,
+                partial(has_resent, sidecar, resent),
                 what="messages go out",
             )
             broker.kill()

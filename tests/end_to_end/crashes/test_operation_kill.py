@@ -13,7 +13,7 @@ from amqsidecar.model.event import Discarded
 from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row, took
+from support.stores.rows import taken_row, took
 
 KILLS = 12
 ROWS = 4_000
@@ -45,7 +45,7 @@ def filled(path: Path) -> Operation:
 
 def step_and_kill(path: Path, number: int, chance: random.Random) -> int:
     """Step for a moment in another process; returns up to where it says that it came."""
-    command = [sys.executable, "-m", "support.operation_runner", str(path), str(number)]
+    command = [sys.executable, "-m", "support.sidecar.operation_runner", str(path), str(number)]
     runner = subprocess.Popen(
         command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(TESTS)}
     )

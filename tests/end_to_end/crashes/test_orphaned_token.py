@@ -1,4 +1,4 @@
-"""A store that is lost or mixed up is told: at the start, to probes, scrapes and by `doctor`."""
+"""A lost or swapped store is reported at the start, to probes and scrapes, and by `doctor`."""
 
 import json
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.doctor_run import run_doctor
-from support.maven import CLASSIC_5
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.sidecar.doctor import run_doctor
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -40,7 +40,7 @@ def others(process: SidecarProcess) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_changed_store_is_refused_and_told_until_somebody_accepts_it(
+def test_a_changed_store_is_refused_and_reported_until_somebody_accepts_it(
     lonely: Broker, tmp_path: Path
 ) -> None:
     with sidecar(lonely, tmp_path / "first").start() as first:
@@ -75,6 +75,45 @@ def test_a_changed_store_is_refused_and_told_until_somebody_accepts_it(
                 lambda: changed.metric("amqsidecar_orphaned_tokens") == 1,
                 what="the schedule has a sidecar again",
             )
+
+
+def test_two_sidecars_with_other_rules_are_named_at_the_start_and_by_doctor(
+    lonely: Broker, tmp_path: Path
+) -> None:
+    def ruled(name: str, delay_ms: int) -> tuple[str, SidecarProcess]:
+        rules = (
+            "policy.rules={plugins: [{redelivery: "
+            f"{{default_entry: {{initial_redelivery_delay_ms: {delay_ms}}}}}}}]}}"
+        )
+        return rules, sidecar(lonely, tmp_path / name, rules)
+
+    def said_of_peers(process: SidecarProcess) -> list[dict[str, Any]]:
+        return [one for one in process.log_lines() if one["event"] == "foreign_sidecar"]
+
+    def doctor_on(name: str, rules: str) -> list[tuple[str, str]]:
+        found = run_doctor(url_of(lonely), tmp_path / name, STRICT, rules).of("schedule")
+        return [
+            (one["severity"], one["what"]) for one in found if "another schedule" in one["what"]
+        ]
+
+    rules, first = ruled("first", 60_000)
+    same_rules, same = ruled("same", 60_000)
+    other_rules, other = ruled("other", 70_000)
+    with first.start(), same.start():
+        ((severity, _),) = doctor_on("same", same_rules)
+        assert severity == "note"
+        assert [one["level"] for one in said_of_peers(same)] == ["info"]
+        with other.start():
+            found = doctor_on("other", other_rules)
+            assert [severity for severity, _ in found] == ["warning", "warning"]
+            assert all("it decides by other rules than this one" in what for _, what in found)
+            theirs = others(other)[0]["rules_digest"]
+            assert {one["rules_digest"] for one in others(other)} == {theirs}
+            for said in said_of_peers(other):
+                assert said["level"] == "warning"
+                assert theirs in said["meaning"]
+    assert rules == same_rules
+    assert rules != other_rules
 
 
 def test_a_new_store_of_the_same_name_does_not_take_the_token_over(

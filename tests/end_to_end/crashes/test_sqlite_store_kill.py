@@ -23,7 +23,7 @@ TESTS = Path(__file__).parents[2]
 
 def run_and_kill(path: Path, seed: int, chance: random.Random) -> int:
     """Run a writer for a moment; returns the last finished cycle that it says is durable."""
-    command = [sys.executable, "-m", "support.store_writer", str(path), str(seed)]
+    command = [sys.executable, "-m", "support.stores.writer", str(path), str(seed)]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     assert writer.stdout is not None

@@ -1,6 +1,8 @@
 """What is left in the broker when an instance goes on over another wire."""
 
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +13,17 @@ from amqsidecar.engine import crash_points
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.links import LinkMaker
-from support.brokers import Broker, ClassicBroker
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_amqp_classic import AmqpClassicHarness
-from support.link_harness import LinkHarness
-from support.link_openwire import OpenWireHarness
-from support.link_stomp_artemis import StompArtemisHarness
-from support.link_stomp_classic import StompClassicHarness
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.amqp_classic import AmqpClassicHarness
+from support.links.harness import LinkHarness
+from support.links.openwire import OpenWireHarness
+from support.links.stomp_artemis import StompArtemisHarness
+from support.links.stomp_classic import StompClassicHarness
+from support.sidecar.doctor import run_doctor
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -32,8 +38,8 @@ def test_each_wire_of_classic_finds_the_token_of_each_other(
     ways = (openwire, mapped, stomp, native, openwire, native, stomp, mapped, openwire, stomp)
     for number, url in enumerate(ways, start=1):
         sets = [f"broker.url={url}", "intake.producers=amqp"]
-        link = LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)
-        with closing(link.take(f"amqsidecar.token.{unique}")) as link:
+        made = LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)
+        with closing(made.take(f"amqsidecar.token.{unique}")) as link:
             if number == 1:
                 assert not link.token_exists()
                 link.create_token(number)
@@ -70,8 +76,8 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
     with closing(stomp), closing(amqp):
         for number, harness in enumerate((amqp, stomp, amqp, stomp, stomp, amqp), start=1):
             stomp.put_dead_letters(f"{unique}.orders", 2)
-            link = harness.make_link(unique)
-            with closing(link.take(f"{unique}.token")) as link:
+            made = harness.make_link(unique)
+            with closing(made.take(f"{unique}.token")) as link:
                 if number == 1:
                     link.create_token(number)
                 assert link.take_token(10) == number
@@ -90,17 +96,18 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             pytest.raises(LinkLost, match="once more over stomp://"),
         ):
             heir.take_token(10)
-        own = stomp.make_link("own")
-        with closing(own.take(f"{unique}.token")) as own:
+        with closing(stomp.make_link("own").take(f"{unique}.token")) as own:
             assert own.take_token(10) == 8
             own.attach([stomp.intake()], 10)
-            eventually(
-                lambda: own.receive(10) == [] and stomp.depth(stomp.dead_letter_queue) == 0,
-                what="what the token names is acknowledged",
-            )
+
+            def is_acknowledged() -> bool:
+                # Why: a link that nobody serves sends no credit and no heartbeat.
+                own.wait(0.05)
+                return own.receive(10) == [] and stomp.depth(stomp.dead_letter_queue) == 0
+
+            eventually(is_acknowledged, what="what the token names is acknowledged")
             own.commit_cycle([], [], 9)
-        heir = amqp.make_link("heir")
-        with closing(heir.take(f"{unique}.token")) as heir:
+        with closing(amqp.make_link("heir").take(f"{unique}.token")) as heir:
             assert heir.take_token(10) == 9
 
 
@@ -113,8 +120,8 @@ def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[s
     names = iter(("first", "second"))
     harnesses[0].put_dead_letters(orders, 1)
     for number, harness in enumerate(harnesses):
-        link = harness.make_link(f"wire-{number}")
-        with closing(link.take(f"{harness.intake().destination.name}.token.{number}")) as link:
+        made = harness.make_link(f"wire-{number}")
+        with closing(made.take(f"{harness.intake().destination.name}.token.{number}")) as link:
             link.create_token(0)
             assert link.take_token(10) == 0
             [delivery] = take(link, harness, 1)
@@ -157,3 +164,61 @@ def test_what_was_sent_over_the_other_wire_begins_a_new_life(
     with closing(first), closing(second):
         lives = redelivered_lives([first, first, second, second], f"{unique}.orders")
     assert lives == [(None, 0), ("first", 1), (None, 0), ("second", 1)]
+
+
+POLICY = """
+address_settings:
+  - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 4, redelivery_delay_ms: 600000}
+"""
+
+
+@pytest.fixture
+def own_artemis() -> Iterator[ArtemisBroker]:
+    """A broker whose dead-letter queue holds nothing of other tests."""
+    with ArtemisBroker() as broker:
+        yield broker
+
+
+def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
+    own_artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """Of Core and AMQP producers; over Core they wait, and the reason and its mend are reported."""
+    artemis, policy = own_artemis, write_policy(tmp_path, POLICY)
+    sent = {}
+    peers = {kind: JmsPeer.of(artemis, kind) for kind in ("core", "qpid")}
+    with SidecarProcess(tmp_path, artemis.amqp_url, policy=policy) as before:
+        before.start()
+        for kind, peer in peers.items():
+            sent[kind] = peer.produce(f"{kind}.{unique}", ("Text", "Bytes", "Map"), group=None)
+            JmsPeer.of(artemis, "qpid").fail(f"{kind}.{unique}", "reject", messages=3)
+        eventually(lambda: before.metric("amqsidecar_scheduled_total") == 6, what="all wait")
+        assert before.stop() == 0
+    ids = [row["redelivery_id"] for row in before.json_command("list")["rows"]]
+    assert len(ids) == 6
+
+    with SidecarProcess(tmp_path, artemis.core_url, policy=policy) as alone:
+        doctor = run_doctor(artemis.core_url, tmp_path, policy=policy)
+        assert any(
+            "6 messages wait that were taken over amqp://" in one["what"] for one in doctor.problems
+        )
+        alone.start()
+        alone.run_command("retry", ids[0])
+        eventually(
+            lambda: "with a broker.url of amqp://" in alone.run_command("show", ids[0]),
+            what="the reason is reported",
+        )
+        assert alone.unsent() == 6
+        assert alone.stop() == 0
+
+    with SidecarProcess(tmp_path, artemis.pair_url, policy=policy) as after:
+        doctor = run_doctor(artemis.pair_url, tmp_path, policy=policy)
+        assert not any("messages wait that were taken" in one["what"] for one in doctor.problems)
+        after.start()
+        for one in ids:
+            after.run_command("retry", one)
+        for kind, peer in peers.items():
+            found = peer.consume(f"{kind}.{unique}", 3, wait_ms=20_000)
+            bodies = [{str(one.body) for one in messages} for messages in (found, sent[kind])]
+            assert bodies[0] == bodies[1]
+        eventually(lambda: after.unsent() == 0, what="none waits")
+        assert after.stop() == 0

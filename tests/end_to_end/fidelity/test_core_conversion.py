@@ -5,18 +5,23 @@ dead-letter address of the dead-letter queue, or drops where there is none. The 
 body type and content what Artemis 2.44 does.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.model.destination import queue
-from support.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING
-from support.brokers import ArtemisBroker
-from support.jms_peer import JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
+from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis_pair import PairOfCoreHarness
+from support.links.core_artemis import CoreArtemisHarness
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -46,7 +51,7 @@ def text(**properties: list[Any]) -> Mapping[str, Any]:
 
 
 # What JMS can't write: type bytes and properties of the Core API.
-CONVERTED_BY_CORE = {
+CONVERTED_BY_CORE: Mapping[str, Mapping[str, Any]] = {
     "default": {"coreType": 0},
     "type 1": {"coreType": 1},
     "bytes": {"coreType": 4},
@@ -57,7 +62,7 @@ CONVERTED_BY_CORE = {
     "number as JMSType": text(JMSType=["Integer", 1]),
     "bytes as correlation id": text(JMSCorrelationID=["byte[]", "00"]),
 }
-LEFT_BY_CORE = {
+LEFT_BY_CORE: Mapping[str, Mapping[str, Any]] = {
     "object without a size": {"coreType": 2},
     "object cut": {"coreType": 2, "body": "0000000aac"},
     "object of negative size": {"coreType": 2, "body": "ffffffff"},
@@ -143,10 +148,107 @@ def test_what_the_core_api_makes_is_read_or_left_and_never_dropped(
     assert_left_whole(harness, link, name, len(LEFT_BY_CORE))
 
 
+@pytest.mark.parametrize("kind", [CoreArtemisHarness, PairOfCoreHarness], ids=lambda one: one.name)
+def test_over_core_all_of_it_comes_back_as_it_was(
+    broker: ArtemisBroker, unique: str, kind: type[CoreArtemisHarness]
+) -> None:
+    """Bodies byte by byte and all properties: nothing is converted, so nothing is left."""
+    harness = kind(broker, unique)
+    name, kept = f"orders.{unique}", f"kept.{unique}"
+    messages = [*CONVERTED_BY_CORE.values(), *LEFT_BY_CORE.values()]
+    for one in (name, kept):
+        harness.management.create_queue(one, one, is_anycast=True)
+        JmsPeer.of(broker, "core").produce_core(one, messages)
+    assert harness.kill(name) == len(messages)
+    with closing(harness), closing(harness.make_link("e2e").take(f"{unique}.token")) as link:
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([IntakeQueue(queue("DLQ"))], 100)
+        found: list[Delivery] = []
+
+        def is_all() -> bool:
+            link.wait(0.2)
+            found.extend(link.receive(100))
+            return len(found) == len(messages)
+
+        eventually(is_all, what="all of them")
+        link.commit_cycle(found, [resend(one) for one in found], 1)
+        assert link.left_behind() == ()
+        expected, returned = harness.drain_core(kept), harness.drain_core(name)
+    assert [(one.kind, one.body) for one in returned] == [(one.kind, one.body) for one in expected]
+    for before, after in zip(expected, returned, strict=True):
+        assert properties(before).items() <= properties(after).items()
+
+
+def resend(delivery: Delivery) -> Resend:
+    assert delivery.provenance.origin is not None, delivery.provenance.problem
+    return Resend(
+        destination=delivery.provenance.origin,
+        message=delivery.message,
+        is_final=False,
+        redelivery_id="r",
+        redelivery_count=1,
+        redelivery_delay_ms=0,
+        encoding=delivery.encoding,
+    )
+
+
+def properties(message: CoreMessage) -> dict[str, object]:
+    """Return the properties, without those that the broker writes at each send."""
+    found = read_core_properties(message.properties)
+    return {name: one for name, one in found.items() if name != "_AMQ_ROUTING_TYPE"}
+
+
+def test_what_the_broker_would_copy_is_tried_once(unique: str) -> None:
+    """Stock settings: a try leaves the original and a copy without origin, until the restart.
+
+    Whatever reads the queue later, over links of its own, leaves both, and what comes meanwhile.
+    """
+    with ArtemisBroker() as broker:
+        harness = AmqpArtemisHarness(broker, unique)
+        peer = JmsPeer.of(broker, "core")
+        name, token_queue = f"orders.{unique}", f"{unique}.token"
+
+        def open_link() -> AmqpArtemisTake:
+            made = harness.make_link("e2e").take(token_queue)
+            if not made.token_exists():
+                made.create_token(0)
+            assert made.take_token(10) == 0
+            return made
+
+        peer.produce(name, "NullObject", group=None)
+        assert harness.kill(name) == 1
+        with closing(open_link()) as link:
+            link.attach([IntakeQueue(queue("DLQ"))], 10)
+            eventually(lambda: killed(harness) == 1, what="the broker has tried")
+        peer.produce(name, ("Stream", "Text"), group=None)
+        assert harness.kill(name) == 2
+        for _ in range(2):
+            with closing(open_link()) as link:
+                assert read(link, 1) == 1
+                [left] = link.left_behind()
+                assert (left.reason, left.count) == ("not_convertible", 3)
+        assert killed(harness) == 1
+        harness.close()
+        broker.restart()
+        harness.connect()
+        with closing(open_link()) as link:
+            assert read(link, 1) == 1
+        origins = Counter((one.type, one.value("_AMQ_ORIG_ADDRESS")) for one in peer.browse("DLQ"))
+        assert origins == {("Object", "DLQ"): 1, ("Stream", name): 1, ("Text", name): 1}
+        harness.close()
+
+
+def killed(harness: AmqpArtemisHarness) -> int:
+    """Return how often the broker has given up on a message of the dead-letter queue."""
+    [row] = harness.management.queues(name="DLQ")
+    return row.killed_count
+
+
 def assert_left_whole(
     harness: AmqpArtemisHarness, link: AmqpArtemisTake, origin: str, count: int
 ) -> None:
-    """Nothing was dropped, what is left has its origin, and the cause is told."""
+    """Nothing was dropped, what is left has its origin, and the cause is reported."""
     [left] = link.left_behind()
     assert (left.reason, left.count) == ("not_convertible", count)
     assert "ObjectMessages" in left.meaning

@@ -1,6 +1,6 @@
 """An edited message reaches its consumer with the edit, and with everything else as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from amqsidecar.model.message import BodyKind, MessageEdit, MessageView, Propert
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.message import edit_and_retry, message_page
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.brokers import Broker
-from support.jms_message import JmsMessage
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from support.brokers.real import Broker
+from support.jms.message import JmsMessage
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -71,9 +71,7 @@ class Site:
 
     def edit(self, row: RowView, change: MessageEdit) -> None:
         now_ms = SystemClock().now_ms()
-        edit_and_retry(
-            self.store, self.store, row.id, change, edit_message, now_ms=now_ms, actor="cli:test"
-        )
+        edit_and_retry(self.store, row.id, change, edit_message, now_ms=now_ms, actor="cli:test")
 
 
 def attach(broker: Broker, provider: str, url: str, policy: str, folder: Path) -> Iterator[Site]:
@@ -119,14 +117,14 @@ def test_a_consumer_gets_the_edit_and_all_else_as_before(site: Site, unique: str
     sent = peer.produce(queue, list(EDITS), count=2)
     peer.fail(queue, site.how, messages=6, deliveries=1, quiet_ms=0)
     rows = site.rows(queue, 6)
-    pairs = {kind: [one.test_id or "" for one in sent if one.type == kind] for kind in EDITS}
+    pairs = {kind: [one.test_id for one in sent if one.type == kind] for kind in EDITS}
     for kind, (edited, _) in pairs.items():
         row, view = rows[edited]
         assert view.problems == ()
         site.edit(row, EDITS[kind])
     site.sidecar.json_command("retry", "--destination", queue, "--yes")
 
-    got = {one.test_id or "": one for one in peer.consume(queue, count=6)}
+    got = {one.test_id: one for one in peer.consume(queue, count=6)}
     ids = {one.test_id: one.message_id for one in sent}
     for kind, (edited, plain) in pairs.items():
         found, beside = got[edited], got[plain]
@@ -143,11 +141,12 @@ def test_a_consumer_gets_the_edit_and_all_else_as_before(site: Site, unique: str
 
 def edited_body(kind: str, found: JmsMessage, beside: JmsMessage) -> str:
     """Return what is wrong with the body of an edited message; "" = nothing."""
-    expected = {
+    bodies: Mapping[str, Callable[[], object]] = {
         "Text": lambda: TEXT,
         "Bytes": lambda: bytes(range(256)).hex(),
         "Map": lambda: {**beside.body, "added": ["String", ENTRY], "number": ["Integer", 5]},
-    }[kind]()
+    }
+    expected = bodies[kind]()
     return "" if found.body == expected else f"{found.body!r} != {expected!r}"
 
 
@@ -156,7 +155,7 @@ def check_page(site: Site, row: RowView) -> None:
 
     def page() -> list[str]:
         found = message_page(
-            site.store, site.store, row.redelivery_id, "", SystemClock().now_ms(), view_message
+            site.store, row.redelivery_id, "", SystemClock().now_ms(), view_message
         )
         assert found is not None
         [original] = found.originals
@@ -174,14 +173,14 @@ def test_a_compressed_body_is_edited_and_stays_compressed(
 ) -> None:
     """Clients with `jms.useCompression` write them; each type has its own form."""
     queue = f"e2e.late.{unique}"
-    url = classic_6.openwire_url  # type: ignore[attr-defined]
+    url = classic_6.openwire_url
     for site in attach(classic_6, "openwire", url, "redelivery.yaml", tmp_path):
         packing = JmsPeer.of(classic_6, "openwire", url_options={"jms.useCompression": "true"})
         sent = packing.produce(queue, list(EDITS), body_size=500)
         site.peer.fail(queue, site.how, messages=3, deliveries=1, quiet_ms=0)
         rows = site.rows(queue, 3)
         for one in sent:
-            row, view = rows[one.test_id or ""]
+            row, view = rows[one.test_id]
             assert (view.problems, view.body.is_compressed) == ((), True)
             site.edit(row, EDITS[one.type])
             edited = edit_message(row.encoding, site.store.message(row.id) or b"", MessageEdit())
@@ -204,7 +203,7 @@ def test_over_stomp_a_text_stays_a_text_and_bytes_stay_bytes(
             PropertyEdit(name="n", value=""),
         ),
     )
-    url = classic_6.stomp_url  # type: ignore[attr-defined]
+    url = classic_6.stomp_url
     with StompPeer(classic_6.ports["STOMP_PORT"]) as stomp:
         stomp.subscribe(f"/queue/{queue}")
         for kind, length in lengths.items():

@@ -11,8 +11,8 @@ from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
-from support.brokers import Broker
-from support.link_amqp_artemis import AmqpArtemisHarness
+from support.brokers.real import Broker
+from support.links.amqp_artemis import AmqpArtemisHarness
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker

@@ -6,11 +6,11 @@ import pytest
 
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.errors import LinkLost
-from support import openwire_wire as wire
-from support.brokers import Broker
-from support.link_openwire import OpenWireHarness
-from support.openwire_wire import WireMessage
+from support.brokers.real import Broker
+from support.links.openwire import OpenWireHarness
 from support.waiting import eventually
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
 
 pytestmark = pytest.mark.broker
 

@@ -13,6 +13,7 @@ What the brokers do themselves, and we can't help:
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,16 +26,16 @@ from amqsidecar.errors import LinkLost
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support import hostile
-from support import openwire_wire as wire
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_amqp_classic import AmqpClassicNativeHarness
-from support.link_openwire import OpenWireHarness
-from support.link_stomp_artemis import StompArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_classic import AmqpClassicNativeHarness
+from support.links.openwire import ClassicHarness, OpenWireHarness
+from support.links.stomp_artemis import StompArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
+from support.wires import hostile
+from support.wires import openwire as wire
 
 pytestmark = pytest.mark.broker
 
@@ -63,6 +64,10 @@ class Kept(NamedTuple):
     reasons: Mapping[str, str]
 
 
+def has_credit(sender: Sender) -> bool:
+    return sender.credit > 0
+
+
 def send_amqp(broker: Broker, port: str, address: str, messages: Mapping[str, bytes]) -> set[str]:
     """Send encoded messages; return the names of those that the broker took."""
     taken = set()
@@ -71,9 +76,9 @@ def send_amqp(broker: Broker, port: str, address: str, messages: Mapping[str, by
         connection.open(f"stranger-{name}")
         sender = Sender(connection, name, address, capability="queue")
         with suppress(LinkLost):
-            assert connection.run_until(lambda sender=sender: sender.credit > 0, PATIENCE_S)
+            assert connection.run_until(partial(has_credit, sender), PATIENCE_S)
             sent = sender.send(message)
-            assert connection.run_until(lambda sent=sent: is_answered(sent), PATIENCE_S)
+            assert connection.run_until(partial(is_answered, sent), PATIENCE_S)
             if refusal_words(sent) is None:
                 taken.add(name)
         connection.close()
@@ -92,13 +97,13 @@ def send_stomp(broker: Broker, port: str, destination: str, left_out: Iterable[s
 def let_work(
     folder: Path,
     url: str,
-    harness: AmqpArtemisHarness | OpenWireHarness,
+    harness: ArtemisHarness | ClassicHarness,
     sets: list[str],
     *,
     left: int = 0,
     parked: int = 0,
 ) -> Kept:
-    """Let a sidecar work until so many are left behind and parked; return what it keeps."""
+    """Run a sidecar until this many are left behind and parked; return what it keeps."""
     queue = harness.dead_letter_queue
     with SidecarProcess(
         folder, url, sets=[f"intake.queues={queue}", "intake.backlog=process", *sets]

@@ -1,4 +1,4 @@
-"""As whom we log in: SCRAM without the password on the wire, several logins, passwords in files."""
+"""Logins: SCRAM without the password on the wire, several logins, passwords in files."""
 
 import socket
 import threading
@@ -12,11 +12,12 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.wiring.links import LinkMaker
-from support.certificates import Pki
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.tls_brokers import PLAIN, SCRAM, TlsArtemis
+from support.brokers.tls import PLAIN, SCRAM, TlsArtemis
+from support.jms.peer import JmsPeer
+from support.machine.certificates import Pki
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 PASSWORD = "ein geheimes=Wort,"
@@ -108,15 +109,14 @@ def test_who_does_not_get_in_reads_why(broker: TlsArtemis) -> None:
 
 
 def sidecar_of(folder: Path, url: str, *sets: str) -> SidecarProcess:
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+    policy = write_policy(folder, POLICY)
     more = ("broker.connect_timeout_s=2", "intake.backlog=process", *sets)
     return SidecarProcess(folder, url, policy=policy, sets=more)
 
 
 @pytest.mark.broker
 def test_each_url_has_its_own_login(broker: TlsArtemis, tmp_path: Path) -> None:
-    """Who is refused at one broker is let in at the next; refused at all, the start ends."""
+    """A login that one broker refuses is tried at the next; where all refuse it, the start ends."""
     place = f"127.0.0.1:{broker.port('amqp', PLAIN)}"
     wrong, right = f"amqp://wrong:geheim@{place}", f"amqp://admin:{PERCENT_ENCODED}@{place}"
     with sidecar_of(tmp_path, f"[{wrong}, {right}]").start() as started:

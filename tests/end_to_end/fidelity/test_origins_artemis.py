@@ -1,28 +1,37 @@
 """Where a redelivery goes on a real Artemis, by what is at its origin; rows of `origins.md`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from proton import Message
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import Delivery, Link, Resend
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.brokers.artemis.session import ManagedSession
+from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
-from support.brokers import ArtemisBroker, Broker
-from support.doctor_run import run_doctor
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.link_stomp_artemis import StompArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.links.artemis_pair import pair_link
+from support.links.stomp_artemis import StompArtemisHarness
+from support.sidecar.doctor import run_doctor
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -37,24 +46,58 @@ address_settings:
 # Why: STOMP takes only what is text of JMS clients.
 PLAIN: Mapping[str, Any] = {"sample_properties": False, "group": None, "text": "x"}
 EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
-Link = AmqpArtemisTake | StompArtemisTake
+Take = AmqpArtemisTake | CoreArtemisTake | StompArtemisTake | PairTake
+
+
+LINKS: Mapping[str, type[AmqpArtemisLink | CoreArtemisLink | StompArtemisLink] | None] = {
+    "amqp": AmqpArtemisLink,
+    "core": CoreArtemisLink,
+    "stomp": StompArtemisLink,
+    "artemis": None,
+}
+
+
+class AmqpProducer(StompArtemisHarness):
+    """The same harness with a producer that speaks AMQP, or STOMP after all."""
+
+    speaks_amqp = True
+
+    def put(self, origin: str, body: bytes, **headers: str) -> None:
+        """Send one persistent message to a queue or topic."""
+        if not self.speaks_amqp:
+            super().put(origin, body, **headers)
+            return
+        kind = headers.pop("destination-type", "ANYCAST")
+        message = Message(id=f"ID:{uuid4()}", durable=True, body=body, properties=headers)
+        self.send(origin, [message], "topic" if kind == "MULTICAST" else "queue")
 
 
 class Origins:
     """Makes origins, lets messages die there and re-sends them over one wire.
 
-    The producers speak STOMP, whose messages both wires carry whole.
+    The producers speak STOMP, whose messages each wire carries whole; over `artemis://` AMQP,
+    since it takes those of STOMP as `core://` does.
     """
 
     def __init__(self, broker: Broker, prefix: str, wire: str) -> None:
         self.wire = wire
         self.broker = broker
-        self.harness = StompArtemisHarness(broker, prefix)
+        self.harness = (AmqpProducer if wire == "artemis" else StompArtemisHarness)(broker, prefix)
         self.prefix = prefix
         self.cycle = 0
 
     def close(self) -> None:
         self.harness.close()
+
+    @property
+    def speaks_amqp(self) -> bool:
+        """Whether the producers do."""
+        return isinstance(self.harness, AmqpProducer) and self.harness.speaks_amqp
+
+    @property
+    def url(self) -> str:
+        """The sidecar's URL of the broker."""
+        return self.broker.amqp_url.replace("amqp", self.wire, 1)
 
     def queue(
         self, name: str, address: str = "", *, is_anycast: bool = True, **more: object
@@ -94,6 +137,9 @@ class Origins:
         """Let the broker make a dead-letter queue for each address, as of now."""
         name = f"{self.prefix}.DLA"
         self.settings("#", deadLetterAddress=name, autoCreateDeadLetterResources=True)
+        if isinstance(self.harness, AmqpProducer):
+            # Why: over `artemis://` what AMQP clients have made stays in such queues.
+            self.harness.speaks_amqp = False
 
     def put(self, target: str, count: int = 1, *, to_topic: bool = False, **headers: str) -> None:
         """Send persistent messages to an address or to `address::queue`."""
@@ -107,17 +153,19 @@ class Origins:
         count = super(StompArtemisHarness, self.harness).depth
         return {name: count(f"{self.prefix}.{name}") for name in names}
 
+    def _make_link(self, allowed: Collection[ResendEffect]) -> Link:
+        kind = LINKS[self.wire]
+        if kind is None:
+            return pair_link(self.broker, self.prefix, allowed_effects=allowed)
+        endpoint = self.broker.endpoint("PORT")
+        return kind(endpoint, clock=SystemClock(), instance=self.prefix, allowed_effects=allowed)
+
     @contextmanager
-    def link(self, *allowed: ResendEffect) -> Iterator[Link]:
+    def link(self, *allowed: ResendEffect) -> Iterator[Take]:
         """Open a link that allows these side effects."""
-        kind = AmqpArtemisLink if self.wire == "amqp" else StompArtemisLink
         self.cycle = 0
-        made = kind(
-            self.broker.endpoint("PORT"),
-            clock=SystemClock(),
-            instance=self.prefix,
-            allowed_effects=allowed,
-        ).take(f"{self.prefix}.token")
+        made = self._make_link(allowed).take(f"{self.prefix}.token")
+        assert isinstance(made, Take)
         try:
             if not made.token_exists():
                 made.create_token(0)
@@ -128,7 +176,7 @@ class Origins:
         finally:
             made.close()
 
-    def take(self, link: Link, count: int) -> list[Delivery]:
+    def take(self, link: Take, count: int) -> list[Delivery]:
         """Receive this many dead letters."""
         link.attach([one for one in link.discover() if self.prefix in one.destination.name], 100)
         deliveries: list[Delivery] = []
@@ -141,13 +189,13 @@ class Origins:
         eventually(is_all, what=f"{count} dead letters")
         return deliveries
 
-    def send(self, link: Link, deliveries: list[Delivery]) -> None:
+    def send(self, link: Take, deliveries: list[Delivery]) -> None:
         """Re-send dead letters to their origins, in one transaction."""
         sends = [_redelivery(one) for one in deliveries]
         self.cycle += 1
         link.commit_cycle(deliveries, sends, self.cycle)
 
-    def live(self, link: Link, died_in: str, count: int, origin: Destination) -> None:
+    def live(self, link: Take, died_in: str, count: int, origin: Destination) -> None:
         """Let all messages of a queue die and come back, three times.
 
         Each time the route is free, the origin as expected and no side effect reported.
@@ -174,10 +222,11 @@ def _redelivery(delivery: Delivery) -> Resend:
         redelivery_id=identity,
         redelivery_count=count,
         redelivery_delay_ms=1000,
+        encoding=delivery.encoding,
     )
 
 
-@pytest.fixture(params=["amqp", "stomp"])
+@pytest.fixture(params=LINKS)
 def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Iterator[Origins]:
     made = Origins(artemis, unique, request.param)
     yield made
@@ -198,9 +247,10 @@ def test_a_message_comes_back_to_the_anycast_queue_it_died_in(
     if has_resources:
         origins.auto_create_dead_letter_queues()
     origins.queue(died_in, "a")
-    origins.put("a", 6 if died_in == "a" else 12)
-    if died_in != "a":
-        # Why: the broker has made the queue that is named like the address, and shared out.
+    is_shared_out = died_in != "a" and not origins.speaks_amqp
+    origins.put("a", 12 if is_shared_out else 6)
+    if is_shared_out:
+        # Why: for STOMP the broker has made the queue that is named like the address.
         origins.harness.ask("broker", "destroyQueue", f"{origins.prefix}.a", True)
     for name in names[1:]:
         origins.queue(name, "a")
@@ -226,11 +276,13 @@ def test_a_second_queue_is_noticed_while_the_link_is_open(origins: Origins) -> N
     assert origins.depths("a", "b") == {"a": 4, "b": 0}
 
 
-def has_noticed(link: Link, origin: Destination) -> bool:
+def has_noticed(link: Take, origin: Destination) -> bool:
     """Let the link hear what changed, and tell whether it would send to the queue by name."""
     link.queues_changed()
     assert link.route_problem(origin) is None
-    return link._routes.target(origin) == f"{origin.name}::{origin.name}"
+    sending = link.wires[1] if isinstance(link, PairTake) else link
+    assert isinstance(sending, ManagedSession)
+    return sending._target_of(origin) == f"{origin.name}::{origin.name}"
 
 
 # ------------------------------------------------------------------ subscriptions
@@ -281,7 +333,7 @@ def test_a_shared_subscription_of_jms_gets_its_messages_back_alone(
 
         failing, healthy = [start(name, -1), start(name, -1)], start(other, 0)
         for one in (died_in, others):
-            eventually(lambda one=one: origins.harness.exists(one), what=f"{one} is subscribed")
+            eventually(partial(origins.harness.exists, one), what=f"{one} is subscribed")
         sent = peer.produce(f"topic://{address}", "Text", count=4, **PLAIN)
         for death in range(1, DEATHS + 1):
             deliveries = origins.take(link, len(sent))
@@ -463,12 +515,10 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
     make_divert(origins, {})
     origins.put("a")
     assert origins.harness.kill(f"{origins.prefix}.a") == 1
-    broker = origins.broker
-    url = broker.amqp_url if origins.wire == "amqp" else broker.stomp_url
+    url = origins.url
     sets = ["intake.backlog=process", f"intake.queues={origins.prefix}.DLQ"]
     line = f'<filter string="{EXCLUDING}"/>'
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+    policy = write_policy(tmp_path, POLICY)
     with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
         sidecar.start()
         [parked] = eventually(lambda: listed(sidecar, "parked"), what="it is parked")
@@ -570,18 +620,58 @@ def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins)
 
 def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> None:
     """Measured where it is allowed: nobody consumes, nothing is kept."""
-    origins.queue("a", purge_on_no_consumers=True)
+    origins.put("a", 2)
     origin = queue(f"{origins.prefix}.a")
+    assert origins.harness.kill(origin.name) == 2
+    origins.harness.ask("broker", "destroyQueue", origin.name, True)
+    origins.queue("a", purge_on_no_consumers=True)
     with origins.link() as link:
         assert "purge-on-no-consumers" in str(link.resend_problem(origin))
+    with origins.link(ResendEffect.DROP) as link:
+        deliveries = origins.take(link, 2)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    assert origins.depths("a") == {"a": 0}
 
 
 def test_a_disabled_queue_is_waited_for(origins: Origins) -> None:
-    """The broker drops what is sent to it, so nothing is sent until it is enabled."""
-    name = origins.queue("a")
-    assert origins.harness.ask(f"queue.{name}", "disable").is_ok
+    """The broker drops what is sent to it; once it is enabled the messages come back."""
+    origins.put("a", 2)
+    origin = queue(f"{origins.prefix}.a")
+    assert origins.harness.kill(origin.name) == 2
+    assert origins.harness.ask(f"queue.{origin.name}", "disable").is_ok
+    origins.put("a")
+    assert origins.depths("a") == {"a": 0}
     with origins.link() as link:
-        assert "disabled" in str(link.route_problem(queue(name)))
+        deliveries = origins.take(link, 2)
+        assert "disabled" in str(link.route_problem(origin))
+        assert origins.harness.ask(f"queue.{origin.name}", "enable").is_ok
+        eventually(lambda: link.route_problem(origin) is None, what="it is known to be enabled")
+        origins.send(link, deliveries)
+    assert origins.depths("a") == {"a": 2}
+
+
+def test_a_queue_with_a_filter_accepts_its_messages_again(origins: Origins) -> None:
+    """Also where another queue of the address takes what the filter leaves out."""
+    origins.queue("a", filter_string="colour = 'red'")
+    origins.queue("rest", "a", filter_string="colour <> 'red'")
+    origins.put("a", 2, colour="red")
+    with origins.link() as link:
+        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    assert origins.depths("a", "rest") == {"a": 2, "rest": 0}
+
+
+def test_a_queue_whose_filter_excludes_redeliveries_is_waited_for(origins: Origins) -> None:
+    """The broker would drop them, or give them to another queue."""
+    origins.queue("a", filter_string=EXCLUDING)
+    origins.put("a")
+    origin = queue(f"{origins.prefix}.a")
+    assert origins.harness.kill(origin.name) == 1
+    with origins.link() as link:
+        [delivery] = origins.take(link, 1)
+        assert "would not accept a redelivery" in str(link.route_problem(origin))
+        origins.send(link, [delivery])
+    assert origins.depths("a") == {"a": 0}
 
 
 def test_the_settings_tell_of_a_queue_that_the_broker_would_make(origins: Origins) -> None:
@@ -616,14 +706,21 @@ def fill(origins: Origins, policy: str) -> Destination:
 
 
 def test_a_paged_address_takes_redeliveries(origins: Origins) -> None:
-    """They come behind what is in the pages."""
+    """They come behind what is in the pages, and are again in pages at their next deaths."""
     origin = fill(origins, "PAGE")
     origins.put("a", 3)
     with origins.link() as link:
-        deliveries = origins.take(link, 2)
-        assert link.route_problem(origin) is None
-        assert link.resend_problem(origin) is None
-        origins.send(link, deliveries)
+        origins.send(link, origins.take(link, 2))
+        for redelivered in (1, 2):
+            assert origins.harness.kill(origin.name) == 6
+            deliveries = origins.take(link, 6)
+            counts = sorted(one.provenance.redelivery_count for one in deliveries)
+            assert counts == sorted([redelivered] * 2 + [redelivered - 1] * 4)
+            assert link.route_problem(origin) is None
+            assert link.resend_problem(origin) is None
+            origins.send(link, deliveries)
+            paged = origins.harness.ask(f"address.{origin.name}", "isPaging")
+            assert paged.value is True
     assert origins.depths("a") == {"a": 6}
 
 
@@ -670,7 +767,7 @@ def test_a_full_address_refuses_and_the_messages_stay(origins: Origins, policy: 
     assert origins.depths("a") == {"a": 2}
 
 
-def sends(origins: Origins, link: Link, deliveries: list[Delivery]) -> bool:
+def sends(origins: Origins, link: Take, deliveries: list[Delivery]) -> bool:
     """Try to re-send; return whether the broker took it."""
     try:
         origins.send(link, deliveries)
@@ -688,8 +785,8 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
     make_divert(origins, {})
     origins.divert("w", "none.#", "copy")
     origins.queue("last", last_value=True)
-    prefix, broker = origins.prefix, origins.broker
-    url = broker.amqp_url if origins.wire == "amqp" else broker.stomp_url
+    prefix = origins.prefix
+    url = origins.url
 
     sets = [f"intake.queues={prefix}.DLQ", "redelivery.allow=[last-value]"]
     verdict = run_doctor(url, tmp_path, *sets)

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from support.broker_xml import classic_xml
-from support.brokers import ClassicBroker
-from support.jms_message import Typed
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.redelivered import RECEIPTS
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from support.brokers.broker_xml import classic_xml
+from support.brokers.real import ClassicBroker
+from support.jms.message import Typed
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.jms.redelivered import RECEIPTS
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import Broker, ClassicBroker
-from support.jms_peer import JmsPeer
-from support.postgres_server import program
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import Broker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.stores.postgres_server import program
 from support.waiting import eventually
 
 GUIDE = Path(__file__).parents[3] / "deploy" / "guides" / "backup.md"

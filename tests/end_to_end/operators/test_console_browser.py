@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.brokers import ArtemisBroker
-from support.chromium import opened_page, running_chromium
-from support.jms_peer import JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.web.chromium import opened_page, running_chromium
 
 pytestmark = pytest.mark.browser
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, Literal
 
 import pytest
@@ -13,9 +14,11 @@ from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.operate import Wish, begin
-from support.chromium import barriers, opened_page, running_chromium
-from support.console_site import running_console
-from support.console_store import dead, keep, open_store
+from support.web.chromium import barriers, opened_page, running_chromium
+from support.web.console import running_console
+from support.web.console_store import dead, keep, open_store
+from support.web.in_process import policies_of_file
+from support.web.incident import keep_incident, status_of_the_night
 
 pytestmark = pytest.mark.browser
 
@@ -73,6 +76,17 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console at night: exhausted and unknown messages, three groups, outcomes unknown."""
+    path = tmp_path_factory.mktemp("incident") / "schedule.db"
+    store = open_store(path)
+    keep_incident(store)
+    store.close()
+    with running_console(path, sidecar_status=status_of_the_night) as address:
+        yield address
+
+
 ANY_STORE: Final = ("/", "/groups", "/messages", "/plots", "/operations", "/act/retry", "/policies")
 PAGES: Final = (
     *ANY_STORE,
@@ -101,7 +115,9 @@ TABLES_OUTSIDE_CARDS: Final = """[...document.querySelectorAll("table.rows")].so
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("store", "pages"), [("full", PAGES), ("empty", ANY_STORE)])
+@pytest.mark.parametrize(
+    ("store", "pages"), [("full", PAGES), ("incident", ("/",)), ("empty", ANY_STORE)]
+)
 def test_no_page_is_wider_than_its_window(
     browser: Browser,
     request: pytest.FixtureRequest,
@@ -109,7 +125,7 @@ def test_no_page_is_wider_than_its_window(
     pages: tuple[str, ...],
     scheme: Scheme,
 ) -> None:
-    found = []
+    found: list[tuple[str | int, ...]] = []
     with opened_page(browser, request.getfixturevalue(store), color_scheme=scheme) as page:
         for address in pages:
             page.goto(address)
@@ -122,7 +138,42 @@ def test_no_page_is_wider_than_its_window(
     assert found == []
 
 
-@pytest.mark.parametrize("store", ["full", "empty"])
+SQUEEZED: Final = """[...document.querySelectorAll("table.rows td *")]
+    .filter(one => one.offsetHeight > 3 * one.offsetWidth && one.offsetHeight > 120)
+    .map(one => one.textContent.trim())"""
+RULES: Final = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 5, redelivery_delay_ms: 60000}
+"""
+
+
+def test_no_cell_of_the_policies_is_squeezed_on_a_phone(tmp_path: Path, browser: Browser) -> None:
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(RULES)
+    store = open_store(tmp_path / "schedule.db")
+    keep_incident(store)
+    store.close()
+    with (
+        running_console(tmp_path / "schedule.db", policies=policies_of_file(rules)) as address,
+        opened_page(browser, address, viewport=PHONE) as page,
+    ):
+        page.goto("/policies")
+        expect(page.locator("td[data-label='what becomes of it']").first).to_be_visible()
+        assert page.evaluate(SQUEEZED) == []
+
+
+@pytest.mark.parametrize("store", ["full", "empty", "incident"])
+def test_all_pages_are_in_reach_on_a_phone(
+    browser: Browser, request: pytest.FixtureRequest, store: str
+) -> None:
+    with opened_page(browser, request.getfixturevalue(store), viewport=PHONE) as page:
+        page.goto("/")
+        for link in page.locator("nav a").all():
+            expect(link).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("store", ["full", "empty", "incident"])
 def test_the_first_screen_is_three_screens_of_a_phone_at_most(
     browser: Browser, request: pytest.FixtureRequest, store: str
 ) -> None:
@@ -130,6 +181,24 @@ def test_the_first_screen_is_three_screens_of_a_phone_at_most(
         page.goto("/")
         height = page.evaluate("document.documentElement.scrollHeight")
         assert height <= 3 * PHONE["height"]
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280, 1920])
+def test_the_charts_of_a_group_are_as_wide_as_the_page_and_whole(
+    full: str, browser: Browser, width: int
+) -> None:
+    with opened_page(browser, full, viewport={"width": width, "height": 812}) as page:
+        page.goto("/groups/one?destination=orders&group=card%20over%20limit")
+        plots = [one for one in page.locator("svg.plot").all() if one.is_visible()]
+        assert len(plots) == 2
+        for plot in plots:
+            shown, whole = plot.evaluate(
+                "one => { const box = one.closest('.wide'); "
+                "return [box.scrollWidth <= box.clientWidth, "
+                "one.getBoundingClientRect().width >= 0.99 * box.clientWidth]; }"
+            )
+            assert shown
+            assert whole
 
 
 def test_keys_move_through_rows_choose_them_and_lead_to_what_an_action_would_do(

@@ -1,26 +1,34 @@
 """The demo ends by itself with a clean count, ends at once on Ctrl-C, and leaves nothing behind.
 
-`amqsidecar demo` on Classic with applications in Python, and the same story on both brokers with
-JMS applications.
+`amqsidecar demo` on Artemis and on Classic with applications in Python, and the same story on both
+brokers with JMS applications.
 """
 
 import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
 
-from support.brokers import ClassicBroker
-from support.chromium import opened_page, running_chromium
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_5, classic_5_home
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.maven import artemis_home, classic_5_home
+from support.versions import CLASSIC_5
 from support.waiting import eventually
+from support.web.chromium import opened_page, running_chromium
 
 pytestmark = pytest.mark.broker
 
@@ -29,6 +37,9 @@ ONE = [sys.executable, "-m", "amqsidecar", "demo", "--quick"]
 BOTH = [sys.executable, "-m", "support.two_brokers_demo", "--quick"]
 ROW = re.compile(r"^ *(Classic|Artemis) [\d.]+((?: +\d+){7}) *$", re.MULTILINE)
 LIMIT_S = 180
+KINDS = ["artemis", "classic"]
+DEAD_LETTERS = {"artemis": "DLQ", "classic": "ActiveMQ.DLQ"}
+Running = ArtemisBroker | ClassicBroker
 # Why a shell: when the first process of a session ends, the kernel hangs up the terminal and drops
 # what nobody has read. At a person's terminal that process is a shell, too, and outlives the demo.
 SHELL = ["sh", "-c", 'trap : INT; "$@"; echo "$? is its exit code"; read -r enter', "sh"]
@@ -58,7 +69,15 @@ def assert_nothing_is_left(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "kinds"), [(ONE, {"Classic"}), (BOTH, {"Classic", "Artemis"})], ids=["one", "both"]
+    ("command", "kinds"),
+    [
+        pytest.param(ONE, {"Artemis"}, id="artemis"),
+        # Why in proof: below, the story is counted on a Classic out of a folder.
+        pytest.param(
+            [*ONE, "--kind", "classic"], {"Classic"}, id="classic", marks=pytest.mark.proof
+        ),
+        pytest.param(BOTH, {"Classic", "Artemis"}, id="both", marks=pytest.mark.proof),
+    ],
 )
 def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
     command: list[str], kinds: set[str], tmp_path: Path
@@ -72,6 +91,12 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
         timeout=LIMIT_S,
         check=False,
     )
+    assert_counted(done, kinds)
+    assert_nothing_is_left(tmp_path)
+
+
+def assert_counted(done: "subprocess.CompletedProcess[str]", kinds: Collection[str]) -> None:
+    """Assert that the story was told on these brokers, and each message has come to its end."""
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {kind: tuple(map(int, numbers.split())) for kind, numbers in ROW.findall(done.stdout)}
     assert rows.keys() == kinds
@@ -82,34 +107,113 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
         assert (lost, doubled) == (0, 0)
     assert "kill -9" in done.stdout
     assert "scheduled" in done.stdout, "the history of one message"
-    assert_nothing_is_left(tmp_path)
 
 
-def test_the_demo_on_a_running_broker_out_of_a_folder_takes_only_an_empty_one(
-    tmp_path: Path,
+@pytest.mark.parametrize("start", [ArtemisBroker, lambda: ClassicBroker(CLASSIC_5)], ids=KINDS)
+def test_the_demo_on_a_running_broker_takes_only_an_empty_one_and_leaves_it_as_it_was(
+    start: Callable[[], Running], tmp_path: Path
 ) -> None:
     """`--broker URL` refuses dead letters of others; what it refuses is still there."""
     demo = tmp_path / "demo"
     demo.mkdir()
-    with ClassicBroker(CLASSIC_5) as broker:
-        peer = JmsPeer.of(broker, "openwire")
-        peer.fill("ActiveMQ.DLQ", 1)
-        running = [
-            *ONE,
-            *("--broker", f"openwire://admin@127.0.0.1:{broker.ports['OPENWIRE_PORT']}"),
-            *("--stomp-port", str(broker.ports["STOMP_PORT"])),
-            *("--password-file", str(tmp_path / "password")),
-        ]
-        (tmp_path / "password").write_text("admin\n", encoding="utf-8")
-        refused = run_in(demo, running)
+    with start() as broker:
+        dead, peer = DEAD_LETTERS[broker.kind], peer_of(broker)
+        peer.fill(dead, 1)
+        peer.fill("app.orders", 1)
+        before = queues_of(broker)
+        refused = run_in(demo, on_running(broker, tmp_path))
         assert refused.returncode == 1
-        assert "ActiveMQ.DLQ holds messages already" in refused.stdout
-        assert len(peer.browse("ActiveMQ.DLQ")) == 1
-        peer.drain("ActiveMQ.DLQ", 1)
-        for _ in ("the first", "one more, beside the token of the first"):
-            done = run_in(demo, running)
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert_nothing_is_left(demo)
+        assert f"{dead} holds messages already" in refused.stdout
+        assert len(peer.browse(dead)) == 1
+        assert queues_of(broker) == before
+        peer.drain(dead, 1)
+        done = run_in(demo, on_running(broker, tmp_path))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert_nothing_is_left(demo)
+        assert queues_of(broker) == before
+        assert len(peer.browse("app.orders")) == 1
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(ArtemisBroker, id="artemis"),
+        pytest.param(ClassicBroker, id="classic", marks=pytest.mark.proof),
+    ],
+)
+def test_an_interrupted_demo_leaves_a_running_broker_as_it_was(
+    start: Callable[[], Running], tmp_path: Path
+) -> None:
+    """With messages on their way and in the dead-letter queue; what others sent stays."""
+    demo, told = tmp_path / "demo", tmp_path / "told"
+    demo.mkdir()
+    with start() as broker, told.open("w") as output:
+        peer, before = peer_of(broker), queues_of(broker)
+        process = subprocess.Popen(
+            ["env", "--default-signal=INT", *on_running(broker, tmp_path)],
+            cwd=ROOT,
+            env=environment(demo),
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            eventually(
+                lambda: has_token_of_demo(broker) or process.poll() is not None,
+                within_s=LIMIT_S,
+                what="the demo's sidecar has a token",
+            )
+            eventually(
+                lambda: peer.browse(DEAD_LETTERS[broker.kind]) or process.poll() is not None,
+                within_s=LIMIT_S,
+                what="a message of the demo has died",
+            )
+            assert process.poll() is None, told.read_text()
+            peer.fill("demo.payments", 1)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_S) == 130, told.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        assert "The broker" not in told.read_text()
+        assert queues_of(broker) == before | {"demo.payments"}
+        assert len(peer.browse("demo.payments")) == 1
+    assert_nothing_is_left(demo)
+
+
+def peer_of(broker: Running) -> JmsPeer:
+    return JmsPeer.of(broker, "core" if broker.kind == "artemis" else "openwire")
+
+
+def on_running(broker: Running, folder: Path) -> list[str]:
+    """Return the command that plays on a broker of ours; its password is in the folder."""
+    password = folder / "password"
+    password.write_text(f"{broker.password}\n", encoding="utf-8")
+    login = f"{broker.user}@127.0.0.1"
+    if isinstance(broker, ArtemisBroker):
+        where = ["--broker", f"artemis://{login}:{broker.ports['PORT']}"]
+    else:
+        where = ["--broker", f"openwire://{login}:{broker.ports['OPENWIRE_PORT']}"]
+        where += ["--stomp-port", str(broker.ports["STOMP_PORT"])]
+    return [*ONE, *where, "--password-file", str(password)]
+
+
+def has_token_of_demo(broker: Running) -> bool:
+    return any(name.startswith("amqsidecar.token.demo-") for name in queues_of(broker))
+
+
+def queues_of(broker: Running) -> set[str]:
+    """Return the names of all queues, of the sidecar's own as well."""
+    instance = f"names-{uuid4().hex}"
+    if isinstance(broker, ArtemisBroker):
+        core = CoreArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
+        with closing(core.look()) as opened:
+            names = opened._management.ask(ManagementQuestion("broker", "getQueueNames")).value
+            # Why not these: the broker's own, and those of connections, which end with them.
+            return {one for one in names if not re.match(r"\$sys\.|[0-9a-f-]{36}$", one)}
+    link = OpenWireLink(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance=instance)
+    with closing(link.look()) as look:
+        look.queue_names()
+        return set(look._queues._names)
 
 
 def test_the_demo_starts_a_broker_out_of_a_folder_and_says_what_else_it_needs(
@@ -123,16 +227,23 @@ def test_the_demo_starts_a_broker_out_of_a_folder_and_says_what_else_it_needs(
     empty = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": str(tmp_path / "java")}
     home = str(classic_5_home())
     done = run_in(tmp_path / "run", [*ONE, "--broker-home", home], empty)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_counted(done, {"Classic"})
     assert list((tmp_path / "cache").rglob("*")) == [], "nothing was fetched"
+    artemis = ["--broker-home", str(artemis_home())]
+    nowhere = ["--broker-home", str(tmp_path)]
     for more, variables, words in (
         ([], empty, "mvn is not on PATH: install Maven 3"),
         ([], {**empty, "PATH": ""}, "java is not on PATH: install a Java runtime"),
-        (["--broker-home", str(tmp_path)], empty, "is no unpacked ActiveMQ Classic"),
+        (artemis, {**empty, "PATH": ""}, "java is not on PATH: install a Java runtime"),
+        (nowhere, empty, "is no unpacked Apache Artemis"),
+        ([*nowhere, "--kind", "classic"], empty, "is no unpacked ActiveMQ Classic"),
     ):
         refused = run_in(tmp_path / "run", [*ONE, *more], variables)
         assert refused.returncode == 78
         assert words in refused.stderr
+    contradicted = run_in(tmp_path / "run", [*ONE, *artemis, "--kind", "classic"], empty)
+    assert contradicted.returncode == 2
+    assert "it is artemis" in contradicted.stderr
     assert_nothing_is_left(tmp_path / "run")
 
 
@@ -164,7 +275,7 @@ def test_a_demo_that_is_kept_leads_to_a_retried_group_in_three_clicks(tmp_path: 
                 what="the demo is ready to be tried",
             )
             assert process.poll() is None, told_so_far()
-            found = re.findall(r"Console of Classic .*: (http://\S+)", told_so_far())
+            found = re.findall(r"Console of Artemis .*: (http://\S+)", told_so_far())
             with running_chromium() as browser, opened_page(browser, found[-1]) as page:
                 page.goto("/")
                 page.locator("tr", has_text="demo.payments").get_by_role("link").first.click()

@@ -18,12 +18,12 @@ from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Resent
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.wiring.links import LinkMaker
-from support.brokers import ArtemisBroker
-from support.jms_message import JmsMessage
-from support.jms_peer import JmsPeer
-from support.link_stomp_artemis import StompArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker
+from support.jms.message import JmsMessage
+from support.jms.peer import JmsPeer
+from support.links.stomp_artemis import StompArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -38,7 +38,7 @@ def broker() -> Iterator[ArtemisBroker]:
 
 
 def sidecar_with(folder: Path, broker: ArtemisBroker, gates: str) -> SidecarProcess:
-    return sidecar_at(folder, broker.amqp_url, POLICY, gates)
+    return sidecar_at(folder, broker.pair_url, POLICY, gates)
 
 
 def sidecar_at(folder: Path, url: str, policy: Path, gates: str) -> SidecarProcess:
@@ -67,7 +67,8 @@ def fail(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
 
 
 def rows_of(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
-    return sidecar.json_command("list", "--destination", queue)["rows"]
+    rows: list[dict[str, Any]] = sidecar.json_command("list", "--destination", queue)["rows"]
+    return rows
 
 
 def waiting_for(sidecar: SidecarProcess, queue: str, reason: str, count: int) -> None:
@@ -197,7 +198,7 @@ def test_the_group_is_read_over_openwire_and_amqp(
             return len(found) == 1
 
         eventually(is_there, what="the message")
-        assert group_of(link.description.encoding, found[0].message) == "grün"
+        assert group_of(link.description.encodings[0], found[0].message) == "grün"
 
 
 def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: str) -> None:
@@ -226,7 +227,7 @@ def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: 
             return len(found) == 2
 
         eventually(are_there, what="the messages")
-        groups = [group_of(link.description.encoding, one.message) for one in found]
+        groups = [group_of(link.description.encodings[0], one.message) for one in found]
         assert groups == ["grün", "grün"]
 
 

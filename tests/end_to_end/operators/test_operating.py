@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.jms_peer import JmsMessage, JmsPeer
-from support.maven import CLASSIC_6
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsMessage, JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -356,7 +356,7 @@ def test_the_history_holds_the_properties_that_were_chosen_and_no_others(
         assert received["properties"] == {"tenant": "ACME", "amount": "12"}
 
 
-def test_what_acts_without_a_policy_is_told(site: Site, tmp_path: Path, unique: str) -> None:
+def test_what_acts_without_a_policy_is_reported(site: Site, tmp_path: Path, unique: str) -> None:
     """Artemis: its settings, once a death had them read; Classic: its default policy."""
     queue = f"e2e.late.{unique}"
     with site.attach(tmp_path, policy=None) as sidecar:

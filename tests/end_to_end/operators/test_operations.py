@@ -13,11 +13,11 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import Retried
 from amqsidecar.model.operation import Operation
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.brokers import ArtemisBroker
-from support.jms_peer import JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import COMMAND, SidecarProcess
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -87,7 +87,7 @@ def site(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Site]:
     harness.close()
     with SidecarProcess(
         tmp_path,
-        artemis.amqp_url,
+        artemis.pair_url,
         policy=POLICY,
         sets=[f"intake.queues={queue}.DLQ", "intake.backlog_threshold=1"],
     ) as sidecar:

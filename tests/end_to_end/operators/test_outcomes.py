@@ -15,13 +15,14 @@ import pytest
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.outcome import Observation
-from amqsidecar.stores.sqlite.store import SqliteStore
-from support.brokers import Broker, ClassicBroker
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_6
-from support.purge import purge
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.purge import purge
+from support.brokers.real import Broker, ClassicBroker
+from support.brokers.web_console import ConsoleBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.observed import is_counted, observations
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -54,8 +55,7 @@ class Site:
         return JmsPeer.of(self.broker, self.provider)
 
     def fail(self, queue: str) -> None:
-        options = {"messages": COUNT, "deliveries": 1, "quiet_ms": 0, "wait_ms": WAIT_MS}
-        self.peer.fail(queue, self.how, **options)
+        self.peer.fail(queue, self.how, messages=COUNT, deliveries=1, quiet_ms=0, wait_ms=WAIT_MS)
 
     def acknowledge(self, queue: str) -> None:
         """Consume all, by a consumer that is still there when the queue is looked at."""
@@ -65,15 +65,7 @@ class Site:
             eventually(lambda: self.seen(queue)[-1].at_ms > done_ms, what="it is looked at")
 
     def seen(self, queue: str) -> list[Observation]:
-        url = next(one for one in self.sidecar.options if one.startswith("store.url="))
-        store = SqliteStore(
-            Path(url.removeprefix("store.url=sqlite://")), clock=SystemClock(), read_only=True
-        )
-        store.open()
-        try:
-            return store.observations(f"queue://{queue}", 0, 2**53)
-        finally:
-            store.close()
+        return observations(self.sidecar, queue)
 
     def outcomes(self, fate: str) -> dict[str, float]:
         """Return how many re-sends of a queue had which outcome."""
@@ -117,10 +109,7 @@ class Site:
         return [str(row["id"]) for row in rows]
 
     def is_watched(self, queue: str) -> bool:
-        seen = self.seen(queue)
-        if not self.has_counters:
-            return bool(seen)
-        return bool(seen) and seen[-1].steady_since_ms is not None
+        return is_counted(self.sidecar, queue) if self.has_counters else bool(self.seen(queue))
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +123,22 @@ def sites(
         counting = stack.enter_context(
             ClassicBroker(CLASSIC_6, plugins="<statisticsBrokerPlugin/>")
         )
+        console = stack.enter_context(ConsoleBroker())
+        secret = tmp_path_factory.mktemp("secret") / "password"
+        secret.write_text("admin\n")
+        jolokia = (
+            f"broker.jolokia_url={console.jolokia_url}",
+            f"broker.jolokia_password_file={secret}",
+        )
         sites = {}
-        for name, broker in (("artemis", artemis), ("counting", counting), ("stock", stock)):
+        brokers = {"artemis": artemis, "counting": counting, "console": console, "stock": stock}
+        for name, broker in brokers.items():
             is_artemis = broker is artemis
             sidecar = SidecarProcess(
                 tmp_path_factory.mktemp(name),
                 broker.amqp_url if is_artemis else broker.openwire_url,
                 policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
-                sets=OPTIONS,
+                sets=(*OPTIONS, *(jolokia if broker is console else ())),
             )
             stack.enter_context(sidecar)
             sidecar.start()
@@ -152,7 +149,7 @@ def sites(
         yield sites
 
 
-@pytest.fixture(params=["artemis", "counting", "stock"])
+@pytest.fixture(params=["artemis", "counting", "console", "stock"])
 def site(request: pytest.FixtureRequest, sites: dict[str, Site]) -> Site:
     return sites[request.param]
 

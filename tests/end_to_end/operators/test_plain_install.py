@@ -1,18 +1,27 @@
-"""A plain install compiles nothing, has no AMQP, and serves Classic over OpenWire."""
+"""A plain install compiles nothing, has no AMQP, and serves Classic and Artemis."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.brokers import ClassicBroker
-from support.jms_peer import JmsPeer
-from support.plain_install import plain_install
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.plain_install import plain_install
+from support.sidecar.process import SidecarProcess
+from support.waiting import eventually
 
 RULES = (
     "policy.rules={plugins: [{redelivery: {default_entry: {initial_redelivery_delay_ms: 100}}}]}"
 )
+ARTEMIS_RULES = (
+    'policy.rules={address_settings: [{match: "#", dead_letter_address: DLQ, '
+    "max_delivery_attempts: 100, redelivery_delay_ms: 100}]}"
+)
+# Artemis's default: so often a message is delivered before it dies.
+DELIVERIES_MAX = 10
+MOVED = ("JMSDestination", "JMSRedelivered", "JMSDeliveryTime")
+OF_BROKER = ("JMSXDeliveryCount",)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +65,39 @@ def test_it_explains_examines_and_redelivers_over_openwire(programs: Path, tmp_p
         assert sidecar.stop() == 0
 
 
-@pytest.mark.parametrize("wire", ["openwire", "stomp_artemis", "stomp_classic"])
-def test_openwire_and_stomp_need_no_more(programs: Path, wire: str) -> None:
-    imported = [programs / "python3", "-c", f"import amqsidecar.brokers.{wire}.link"]
+def test_artemis_is_served_but_for_what_amqp_clients_have_made(
+    programs: Path, tmp_path: Path
+) -> None:
+    """A Core message comes back; the other one stays whole, and `doctor` and `run` report it."""
+    with (
+        ArtemisBroker() as broker,
+        SidecarProcess(
+            tmp_path,
+            broker.pair_url,
+            sets=[ARTEMIS_RULES, "intake.backlog=process"],
+            program=(str(programs / "amqsidecar"),),
+        ) as sidecar,
+    ):
+        core, amqp = JmsPeer.of(broker, "core"), JmsPeer.of(broker, "qpid")
+        [left] = amqp.produce("amqp.orders", "Text")
+        amqp.fail("amqp.orders", "reject")
+        examined = sidecar.run_command("doctor")
+        assert "artemis:// uses Core alone here" in examined
+        assert "AMQP clients have made them" in examined
+        assert "fit: 0 problems" in examined
+        sidecar.start()
+        [sent] = core.produce("core.orders", "Bytes")
+        with core.start_flaky_consumer("core.orders", failures=DELIVERIES_MAX) as consumer:
+            assert consumer.wait_for_successes(1) == [sent.test_id]
+        eventually(lambda: 'reason="made_by_amqp"' in sidecar.get("/metrics")[1], what="reported")
+        assert sidecar.stop() == 0
+        [still] = amqp.consume("DLQ", 1)
+        assert not left.differences(still, without_headers=MOVED, without_properties=OF_BROKER)
+
+
+@pytest.mark.parametrize("wire", ["openwire", "core_artemis", "stomp_artemis", "stomp_classic"])
+def test_the_other_wires_need_no_more(programs: Path, wire: str) -> None:
+    imported = [str(programs / "python3"), "-c", f"import amqsidecar.brokers.{wire}.link"]
     assert subprocess.run(imported, check=False).returncode == 0
 
 

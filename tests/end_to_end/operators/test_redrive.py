@@ -13,14 +13,14 @@ from proton import Message
 from amqsidecar.engine import crash_points
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import queue
-from support.brokers import ArtemisBroker, Broker
-from support.jms_message import JmsMessage
-from support.jms_peer import JmsPeer
-from support.ledger import altered
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.redrive import PLAN_ID, RedriveProcess, write_plan
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ArtemisBroker, Broker
+from support.jms.ledger import altered
+from support.jms.message import JmsMessage
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.sidecar.redrive import PLAN_ID, RedriveProcess, write_plan
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -84,7 +84,7 @@ class Dead:
         return RedriveProcess(plan, self.folder / "state", self.broker.amqp_url, *arguments)
 
     def arrived(self, count: int) -> list[JmsMessage]:
-        """Take what is in the original queue, at least so many."""
+        """Take what is in the original queue, at least this many."""
         found = self.peer.consume(self.queue, count=count) if count else []
         return found + self.peer.consume(self.queue, wait_ms=500)
 
@@ -132,7 +132,7 @@ def test_each_planned_message_is_sent_once_whenever_the_execution_is_killed(dead
         assert Counter(ids) == Counter(planned)
 
 
-def test_what_is_not_there_or_can_not_be_sent_is_left_and_told(dead: Dead) -> None:
+def test_what_is_not_there_or_can_not_be_sent_is_left_and_reported(dead: Dead) -> None:
     """Of two messages with the same id the first goes, and the other stays."""
     first, second, *others = dead.ids
     dead.double(first)
@@ -183,23 +183,25 @@ def test_a_link_finds_chosen_messages_behind_many_others(broker: Broker, unique:
         ],
     )
     link = harness.make_link(unique).take(f"{unique}.token")
+    choosing = link.features.choosing
+    assert choosing is not None
     try:
-        assert link.holds_chosen(queue(name), ["none", ids[-1]])
-        assert not link.holds_chosen(queue(name), ["none"])
+        assert choosing.holds_chosen(queue(name), ["none", ids[-1]])
+        assert not choosing.holds_chosen(queue(name), ["none"])
         wanted = {queue(name): [ids[-1], "it's none", ids[250]]}
-        link.choose(wanted)
+        choosing.choose(wanted)
         link.wait(10.0)
-        link.choose({})
-        assert link.holds_chosen(queue(name), [ids[250]])
-        link.choose(wanted)
+        choosing.choose({})
+        assert choosing.holds_chosen(queue(name), [ids[250]])
+        choosing.choose(wanted)
         found: list[str | None] = []
         while len(found) < 2:
             link.wait(10.0)
             found += [one.provenance.redelivery_id for one in link.receive(1000)]
         assert found == [ids[250], ids[-1]]
-        assert not link.holds_chosen(queue(name), [ids[250]])
+        assert not choosing.holds_chosen(queue(name), [ids[250]])
         with pytest.raises(QueueRefused, match="takes no selector"):
-            link.choose({queue(f"a::{name}"): ["r-1"]})
+            choosing.choose({queue(f"a::{name}"): ["r-1"]})
     finally:
         link.close()
         harness.close()
@@ -252,6 +254,6 @@ def test_what_a_running_sidecar_holds_is_made_due_once(
 
 
 def held(sidecar: SidecarProcess, count: int) -> list[dict[str, object]]:
-    """Return the held messages once they are so many."""
+    """Return the held messages once there are this many."""
     found = sidecar.json_command("list", "--state", "held")["rows"]
     return found if len(found) == count else []

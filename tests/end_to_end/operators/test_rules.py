@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from support.broker_xml import artemis_xml, classic_xml
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.jms_peer import JmsMessage, JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.redelivered import assert_not_early, receipts
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import artemis_xml, classic_xml
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.peer import JmsMessage, JmsPeer
+from support.jms.redelivered import assert_not_early, receipts
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -275,7 +275,7 @@ def test_artemis_goes_by_its_address_settings(
     peer = JmsPeer.of(artemis, "qpid")
     with SidecarProcess(
         tmp_path,
-        artemis.amqp_url,
+        artemis.pair_url,
         policy=policy,
         sets=[f"intake.queues={unique}.DLQ", "intake.backlog=process"],
     ) as sidecar:

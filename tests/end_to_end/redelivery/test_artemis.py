@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from support.brokers import ArtemisBroker
-from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.redelivered import (
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.jms.redelivered import (
     assert_not_early,
     assert_same_but,
     receipts,
     sidecar_properties,
 )
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -164,7 +164,7 @@ def test_messages_come_back_until_they_succeed(peer: JmsPeer, how: str, unique: 
         assert [one.redelivery_count for one in deliveries] == [None, 1, 2]
         assert_not_early(deliveries, DELAYS_MS[:2])
         for number, delay_ms in ((1, DELAYS_MS[0]), (2, DELAYS_MS[1])):
-            found = deliveries[number].message
+            found = deliveries[number].received
             # As a first delivery: the count is in our property, where no client's limit sees it.
             assert (found.delivery_count, found.headers["JMSRedelivered"]) == (1, False)
             destination = f"queue://{queue}"
@@ -215,7 +215,7 @@ def test_a_subscription_gets_its_own_message_back_alone(peer: JmsPeer, unique: s
     assert [one.redelivery_count for one in deliveries] == [None, 1, 2, 3]
     assert_not_early(deliveries, DELAYS_MS)
     assert [one.test_id for one in worked] == [sent.test_id]
-    last = deliveries[-1].message
+    last = deliveries[-1].received
     assert last.body == worked[0].body
     assert last.headers["JMSDestination"].startswith(f"topic://{topic}")
 
@@ -321,7 +321,7 @@ def test_large_messages_come_back_whole(peer: JmsPeer, unique: str) -> None:
     with peer.start_flaky_consumer(queue, failures=2, full=True) as consumer:
         sent = peer.produce(queue, ["Text", "Bytes"], test_id=unique, body_size=400_000)
         consumer.wait_for_successes(2)
-        found = [receipts(consumer)[one.test_id][-1].message for one in sent]
+        found = [receipts(consumer)[one.test_id][-1].received for one in sent]
 
     assert [one.body == other.body for one, other in zip(sent, found, strict=True)] == [True] * 2
 
@@ -336,7 +336,7 @@ def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
             queue, "Text", test_id=unique, properties={"_AMQ_DUPL_ID": f"{unique}-mine"}
         )
         consumer.wait_for_successes(1)
-        last = receipts(consumer)[sent.test_id][-1].message
+        last = receipts(consumer)[sent.test_id][-1].received
 
     assert last.value("amqsidecarOriginalDuplicateId") == f"{unique}-mine"
     assert last.value("_AMQ_DUPL_ID") is None

@@ -16,16 +16,17 @@ import pytest
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS, STOCK_ADDRESSES
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.jms_message import JmsMessage
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.ledger import altered, count
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.redelivered import receipts, waits_ms
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS, STOCK_ADDRESSES
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.ledger import altered, count
+from support.jms.message import JmsMessage
+from support.jms.peer import FlakyConsumer, JmsPeer
+from support.jms.redelivered import receipts, waits_ms
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -97,8 +98,7 @@ def peer(broker: ArtemisBroker) -> JmsPeer:
 
 def make_sidecar(broker: ArtemisBroker, folder: Path, *sets: str) -> SidecarProcess:
     folder.mkdir(exist_ok=True)
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+    policy = write_policy(folder, POLICY)
     return SidecarProcess(folder, broker.amqp_url, policy=policy, sets=(*OPTIONS, *sets))
 
 
@@ -173,7 +173,7 @@ def traffic(peer: JmsPeer, unique: str) -> Traffic:
 
 
 def kill_at(sidecar: SidecarProcess, name: str, hits: int) -> None:
-    """Start the sidecar; it dies when it has reached the place so many times."""
+    """Start the sidecar; it dies when it reaches the place for the nth time."""
     sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
     assert sidecar.process is not None
     assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
@@ -257,7 +257,7 @@ def test_large_messages_wait_through_a_kill_of_the_broker(
     # Why without a sidecar: the broker delivers by itself.
     found = peer.consume(name, count=2, wait_ms=20_000)
     assert time.monotonic() - began_s >= 2.5
-    assert sorted(one.test_id or "" for one in found) == sorted(one.test_id or "" for one in sent)
+    assert sorted(one.test_id for one in found) == sorted(one.test_id for one in sent)
     assert [one.body for one in found] == [one.body for one in sent]
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml, classic_xml
-from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.doctor_run import run_doctor
-from support.jms_peer import JmsPeer
+from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml, classic_xml
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.doctor import run_doctor
 
 pytestmark = pytest.mark.broker
 
@@ -53,7 +53,7 @@ class GuidedArtemis(ArtemisBroker):
         [(name, uri)] = re.findall(r'<acceptor name="(\w+)">(.*)</acceptor>', acceptor)
         text = artemis_xml(
             address_settings=STOCK_MANAGEMENT_ADDRESS_SETTING + settings,
-            acceptors={name: uri.replace("0.0.0.0:5672", "127.0.0.1:@PORT@")},
+            acceptors={name: uri.replace("0.0.0.0:61616", "127.0.0.1:@PORT@")},
             core=core,
         )
         end = "</security-settings>"

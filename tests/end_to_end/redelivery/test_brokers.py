@@ -8,13 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.brokers import ArtemisBroker, Broker, BrokerStartError, ClassicBroker
-from support.jms_peer import ALL_TYPES, JmsPeer, PeerError, PeerProcess, Typed
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.real import ArtemisBroker, Broker, BrokerStartError, ClassicBroker
+from support.jms.peer import ALL_TYPES, JmsPeer, PeerError, PeerProcess, Typed
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -231,7 +232,7 @@ def test_many_messages_are_filled_moved_and_drained(
         pytest.param(ArtemisBroker, id="artemis"),
     ],
 )
-def test_persistent_messages_survive_a_crash(make: type[Broker]) -> None:
+def test_persistent_messages_survive_a_crash(make: Callable[[], Broker]) -> None:
     """After SIGKILL the broker is back on the same ports with the same messages and consumers."""
     with make() as broker:
         ports = dict(broker.ports)
@@ -305,7 +306,7 @@ def test_a_broker_ends_with_its_owner() -> None:
     """When the process that started a broker is killed, the broker ends."""
     script = (
         "import os, signal\n"
-        "from support.brokers import ClassicBroker\n"
+        "from support.brokers.real import ClassicBroker\n"
         "broker = ClassicBroker('6.3.1').start()\n"
         "broker.keep_folder()\n"
         "print(broker.pid, broker.ports['OPENWIRE_PORT'], broker.folder, flush=True)\n"

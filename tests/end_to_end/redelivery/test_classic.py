@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.brokers import ClassicBroker
-from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
-from support.redelivered import assert_not_early, assert_same_but, receipts, sidecar_properties
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ClassicBroker
+from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.jms.redelivered import assert_not_early, assert_same_but, receipts, sidecar_properties
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -39,7 +39,8 @@ class Attached:
     def rows(self, destination: str) -> list[dict[str, Any]]:
         """Return what waits for a destination."""
         page = self.sidecar.json_command("list", "--destination", destination)
-        return page["rows"]
+        rows: list[dict[str, Any]] = page["rows"]
+        return rows
 
 
 @pytest.fixture(
@@ -88,7 +89,7 @@ def test_openwire_messages_come_back_until_they_succeed(
         assert [one.redelivery_count for one in deliveries] == [None, 1, 2]
         assert [one.delivery_count for one in deliveries] == [1, 2, 3]
         assert_not_early(deliveries, DELAYS_MS[:2])
-        first, second, third = (one.message for one in deliveries)
+        first, second, third = (one.received for one in deliveries)
         assert_same_but(first, control, arrival(original, queue))
         redelivery_id = second.value("amqsidecarRedeliveryId")
         for count, message in ((1, second), (2, third)):
@@ -129,10 +130,11 @@ def test_amqp_messages_come_back_until_they_succeed(
         seen = receipts(consumer)
 
     counts = [None, 1, 2] if is_rejected else [None, None, 1]
-    delay_ms = DELAYS_MS[counts[-1] - 1]
+    last_count = 2 if is_rejected else 1
+    delay_ms = DELAYS_MS[last_count - 1]
     for original, control in zip(sent, never_failed, strict=True):
         deliveries = seen[original.test_id]
-        last = deliveries[-1].message
+        last = deliveries[-1].received
         assert_not_early(deliveries[-2:], [delay_ms])
         if is_rejected:
             assert [one.delivery_count for one in deliveries] == [1, 2, 3]
@@ -140,7 +142,7 @@ def test_amqp_messages_come_back_until_they_succeed(
         # Why: of what the connector does not convert, the consumer gets the producer's bytes.
         if provider == "qpid-jms" and original.type != "Stream":
             assert [one.redelivery_count for one in deliveries] == counts
-            added = sidecar_properties(last, counts[-1], delay_ms)
+            added = sidecar_properties(last, last_count, delay_ms)
         # The message id is the producer's own.
         assert_same_but(
             last, control, {**arrival(original, queue), "JMSRedelivered": True, **added}
@@ -193,7 +195,7 @@ def test_the_time_to_live_begins_anew(attached: Attached, unique: str) -> None:
     with peer.start_flaky_consumer(queue, failures=2, full=True) as consumer:
         [sent] = peer.produce(queue, "Text", test_id=unique, ttl_ms=90_000)
         consumer.wait_for_successes(1)
-        messages = [one.message for one in receipts(consumer)[sent.test_id]]
+        messages = [one.received for one in receipts(consumer)[sent.test_id]]
 
     times = [one.headers["JMSTimestamp"] for one in messages]
     assert times[0] == sent.headers["JMSTimestamp"]
@@ -332,6 +334,6 @@ def test_large_messages_come_back_whole(attached: Attached, unique: str) -> None
     with peer.start_flaky_consumer(queue, failures=1, full=True) as consumer:
         sent = peer.produce(queue, ["Text", "Bytes"], test_id=unique, body_size=2 << 20)
         consumer.wait_for_successes(2)
-        found = [receipts(consumer)[one.test_id][-1].message for one in sent]
+        found = [receipts(consumer)[one.test_id][-1].received for one in sent]
 
     assert [one.body for one in found] == [one.body for one in sent]

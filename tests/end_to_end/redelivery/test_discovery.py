@@ -8,28 +8,31 @@ between it was told by the broker.
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import queue
-from support.broker_xml import artemis_xml
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.jms_peer import JmsPeer
-from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_harness import LinkHarness
-from support.link_openwire import OpenWireHarness
-from support.link_stomp_artemis import StompArtemisHarness
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import artemis_xml
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.harness import LinkHarness
+from support.links.openwire import OpenWireHarness
+from support.links.stomp_artemis import StompArtemisHarness
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
+
+S = TypeVar("S", bound=LookSession)
 
 THRESHOLD = "intake.backlog_threshold=20"
 MANY = 30  # more than that
@@ -42,7 +45,7 @@ def told(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
 
 
 def comes_back(harness: LinkHarness, origin: str, count: int) -> None:
-    """Let so many messages die at an origin, and wait until all are back."""
+    """Kill this many messages at an origin, and wait until all are back."""
     harness.put_dead_letters(origin, count)
     came_back(harness, origin, count)
 
@@ -120,26 +123,33 @@ def artemis_wire(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def artemis_harness(
     limited_artemis: ArtemisBroker, unique: str, artemis_wire: str
-) -> Iterator[AmqpArtemisHarness]:
+) -> Iterator[ArtemisHarness]:
     """Dead letters of `UNIQUE.#` go to `UNIQUE.DLQ`; they are made over the sidecar's wire."""
-    make = StompArtemisHarness if artemis_wire == "stomp" else AmqpArtemisHarness
+    make: type[ArtemisHarness] = (
+        StompArtemisHarness if artemis_wire == "stomp" else AmqpArtemisHarness
+    )
     made = make(limited_artemis, unique)
     yield made
     made.close()
 
 
+def waited(session: S) -> S:
+    """Return a session after it has waited a little."""
+    session.wait(0.1)
+    return session
+
+
 def on_artemis(
     broker: ArtemisBroker, folder: Path, *sets: str, user: str = "admin", wire: str = "amqp"
 ) -> SidecarProcess:
-    policy = folder / "policy.yaml"
-    policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
+    policy = write_policy(folder, ARTEMIS_POLICY)
     url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
     return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY, THRESHOLD])
 
 
 def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
     limited_artemis: ArtemisBroker,
-    artemis_harness: AmqpArtemisHarness,
+    artemis_harness: ArtemisHarness,
     tmp_path: Path,
     unique: str,
     artemis_wire: str,
@@ -161,7 +171,7 @@ def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
 
 def test_artemis_a_queue_that_was_deleted_is_read_when_it_is_made_again(
     limited_artemis: ArtemisBroker,
-    artemis_harness: AmqpArtemisHarness,
+    artemis_harness: ArtemisHarness,
     tmp_path: Path,
     unique: str,
     artemis_wire: str,
@@ -181,7 +191,7 @@ def test_artemis_a_queue_that_was_deleted_is_read_when_it_is_made_again(
 
 def test_artemis_a_named_queue_that_was_deleted_is_read_again_too(
     limited_artemis: ArtemisBroker,
-    artemis_harness: AmqpArtemisHarness,
+    artemis_harness: ArtemisHarness,
     tmp_path: Path,
     unique: str,
     artemis_wire: str,
@@ -199,12 +209,12 @@ def test_artemis_a_named_queue_that_was_deleted_is_read_again_too(
 
 def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
     limited_artemis: ArtemisBroker,
-    artemis_harness: AmqpArtemisHarness,
+    artemis_harness: ArtemisHarness,
     tmp_path: Path,
     unique: str,
     artemis_wire: str,
 ) -> None:
-    """The refused queue is told once and counted; what is new is found at the next look."""
+    """The refused queue is reported once and counted; what is new is found at the next look."""
     harness = artemis_harness
     harness.set_address("secret.#", deadLetterAddress="secret.DLQ", maxDeliveryAttempts=1)
     harness.management.create_queue("secret.DLQ", "secret.DLQ", is_anycast=True)
@@ -234,7 +244,7 @@ def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
 @pytest.mark.parametrize("artemis_wire", ["stomp"])
 def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_letter(
     limited_artemis: ArtemisBroker,
-    artemis_harness: AmqpArtemisHarness,
+    artemis_harness: ArtemisHarness,
     unique: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -261,7 +271,7 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
     deaf.attach([], 10)
     artemis_harness.put_dead_letters(f"auto.{unique}", 1)
 
-    eventually(lambda: hearing.wait(0.1) or hearing.queues_changed(), what="it is told")
+    eventually(lambda: waited(hearing).queues_changed(), what="it is reported")
 
     born = f"auto.DLA::dead-auto.{unique}"
     assert not deaf.queues_changed()
@@ -421,11 +431,11 @@ def test_classic_without_advisories_named_queues_are_read(
     unique: str,
     wire: str,
 ) -> None:
-    """Each wildcard is told once, with the line that mends it."""
+    """Each wildcard is reported once, with the line that mends it."""
     harness = openwire_harness(limited_classic, "DEAD.alone")
     with on_classic(limited_classic, tmp_path, user="deaf", wire=wire).start() as sidecar:
         comes_back(harness, "alone", 2)
-        eventually(lambda: told(sidecar, "intake_incomplete"), what="the patterns are told")
+        eventually(lambda: told(sidecar, "intake_incomplete"), what="the patterns are reported")
         refused = told(sidecar, "intake_queue_refused")
         incomplete = told(sidecar, "intake_incomplete")
     queues = [line["queue"] for line in refused]
@@ -454,7 +464,7 @@ def test_classic_one_queue_of_a_wildcard_that_is_refused_does_not_stop_the_other
         closed.put_dead_letters(f"point.born.{unique}", 2)
         eventually(
             lambda: born in [line["queue"] for line in told(sidecar, "intake_queue_refused")],
-            what="the new queue is told",
+            what="the new queue is reported",
         )
         comes_back(opened, f"point.open.{unique}", 2)
         refused = [line["queue"] for line in told(sidecar, "intake_queue_refused")]
@@ -517,10 +527,10 @@ def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes
     link.create_token(0)
     assert link.take_token(10) == 0
     link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)
-    in_hand = eventually(lambda: link.wait(0.1) or link.receive(1))
+    in_hand = eventually(lambda: waited(link).receive(1))
     delete_queue(harness, dead)
     harness.put_dead_letters(f"{unique}.next", 2)
-    found = eventually(lambda: link.wait(0.1) or link.receive(10))
+    found = eventually(lambda: waited(link).receive(10))
     assert {one.provenance.origin for one in found} == {queue(f"{unique}.next")}
     with pytest.raises(LinkLost, match="not in hand any more"):
         link.commit_cycle(in_hand, [], 1)

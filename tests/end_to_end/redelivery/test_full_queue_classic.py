@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from support.brokers import ClassicBroker
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_6
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.real import ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -59,7 +59,7 @@ def produce(peer: JmsPeer, queue: str, count: int, test_id: str, size: int) -> l
 
 
 def die(peer: JmsPeer, queue: str, count: int, test_id: str, size: int = 100) -> list[str]:
-    """Let so many messages die, two at a time, so that they fit into their queue."""
+    """Kill this many messages, two at a time, so that they fit into their queue."""
     died = []
     for number in range(0, count, 2):
         died += produce(peer, queue, 2, f"{test_id}-{number}", size)

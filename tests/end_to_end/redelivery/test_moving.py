@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_xml import STOCK_ADDRESS_SETTINGS, classic_xml
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.jms_message import JmsMessage
-from support.jms_peer import ALL_TYPES, FlakyConsumer, JmsPeer
-from support.ledger import altered, count
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.redelivered import receipts
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, classic_xml
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.ledger import altered, count
+from support.jms.message import JmsMessage
+from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.jms.redelivered import receipts
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -78,7 +78,7 @@ class Move:
         return self.peer.start_flaky_consumer(queue, failures=failures, full=True)
 
     def wait_for(self, count: int) -> None:
-        """Wait until the sidecar keeps so many messages."""
+        """Wait until the sidecar keeps this many messages."""
         eventually(
             lambda: self.sidecar.json_command("status")["total"] == count,
             what=f"{count} wait in the sidecar",
@@ -120,7 +120,7 @@ def test_to_the_sidecar_and_back(move: Move) -> None:
         with move.consume(ORDERS, failures=2) as there:
             there.wait_for_successes(len(ALL_TYPES))
             for first, *others in receipts(there).values():
-                marks = ["scheduledJobId" in one.message.properties for one in (first, *others)]
+                marks = ["scheduledJobId" in one.received.properties for one in (first, *others)]
                 assert marks == [True, False, False]
         move.check(there)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import ClassicBroker
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import Frame, StompPeer
+from support.brokers.real import ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.wires.stomp_peer import Frame, StompPeer
 
 pytestmark = pytest.mark.broker
 

@@ -9,11 +9,12 @@ import pytest
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
-from support.broker_xml import artemis_xml, classic_xml
-from support.brokers import ArtemisBroker, ClassicBroker
-from support.doctor_run import Verdict, run_doctors
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_5, CLASSIC_6
+from support.brokers.broker_xml import artemis_xml, classic_xml
+from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.doctor import Verdict, run_doctors
+from support.sidecar.policy import write_policy
+from support.versions import CLASSIC_5, CLASSIC_6
 
 pytestmark = pytest.mark.broker
 
@@ -313,7 +314,7 @@ SPARED = {
     ("amqsidecar.replies.#", "deleteAddress"),
     ("amqsidecar.replies.#", "deleteNonDurableQueue"),
 }
-# What nobody is told: where dead letters came from, over STOMP without the right to manage.
+# Unknown: where dead letters came from, over STOMP without the right to manage.
 UNSEEN = {("stompunmanaged", ("orders.#", "send"))}
 ARTEMIS_LACKS = {
     f"{group}-no-{match.replace('.', '-').replace('#', 'all')}-{kind}": (match, kind)
@@ -387,11 +388,10 @@ class SecuredArtemis(ArtemisBroker):
         self.restart()
 
 
-@pytest.mark.parametrize("wire", ["amqp", "stomp"])
+@pytest.mark.parametrize("wire", ["amqp", pytest.param("stomp", marks=pytest.mark.proof)])
 def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path, wire: str) -> None:
     """With the right to manage and without; the lines are added, and nothing is missing."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
+    policy = write_policy(tmp_path, ARTEMIS_POLICY)
     prefix = "" if wire == "amqp" else wire
 
     def ask(users: Iterable[str]) -> dict[str, Verdict]:
@@ -440,7 +440,7 @@ def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path, w
     missing = {one["subject"] for one in before[nothing].of("permissions", "problem")}
     replies = {"amqp": "uuid.#", "stomp": "amqsidecar.replies.#"}[wire]
     assert missing == {"activemq.management", replies, "DLQ", "DLQ.exhausted"}
-    # Only who may ask has a token queue made, and is told what waits for redelivery.
+    # Only a user who may ask has a token queue made, and learns what waits for redelivery.
     hidden = {one["subject"] for one in after.pop(nothing).problems}
     assert hidden == {"amqsidecar.token.#", "orders.x"}
     for user, verdict in after.items():

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_xml import classic_xml
-from support.brokers import ClassicBroker
-from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import classic_xml
+from support.brokers.real import ClassicBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker

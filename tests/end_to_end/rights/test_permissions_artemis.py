@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_xml import artemis_xml
-from support.brokers import ArtemisBroker
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, artemis_xml
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -59,13 +60,25 @@ def security_setting(match: str) -> str:
     return f'<security-setting match="{match}">{"".join(lines)}</security-setting>'
 
 
+# Why: a Core client can't reject.
+ONE_ATTEMPT = """
+<address-setting match="orders.#">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>1</max-delivery-attempts>
+</address-setting>
+"""
+
+
 class SecuredBroker(ArtemisBroker):
     """Artemis with users and roles besides the administrator."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: str) -> None:
         settings = "".join(security_setting(match) for match in RIGHTS)
         # Why the namespace: a temporary queue's name is random, so that no match would find it.
-        text = artemis_xml(core="<uuid-namespace>uuid</uuid-namespace>")
+        namespace = "<uuid-namespace>uuid</uuid-namespace>"
+        addresses = STOCK_ADDRESS_SETTINGS + (ONE_ATTEMPT if wire != "amqp" else "")
+        text = artemis_xml(core=namespace, address_settings=addresses)
+        self.wire = wire
         super().__init__(text.replace("</security-settings>", f"{settings}</security-settings>"))
 
     def _prepare(self) -> None:
@@ -84,22 +97,29 @@ class SecuredBroker(ArtemisBroker):
             path.write_text(path.read_text(encoding="utf-8") + "\n".join(lines), encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ArtemisBroker]:
-    with SecuredBroker() as started:
+@pytest.fixture(
+    scope="module", params=["amqp", "artemis", pytest.param("core", marks=pytest.mark.proof)]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
+    with SecuredBroker(request.param) as started:
         yield started
 
 
-def peer(broker: ArtemisBroker, user: str) -> JmsPeer:
-    return JmsPeer("qpid", broker.jms_url("qpid"), user=user, password=user)
+def peer(broker: SecuredBroker, user: str) -> JmsPeer:
+    provider = "core" if broker.wire != "amqp" else "qpid"
+    return JmsPeer(provider, broker.jms_url(provider), user=user, password=user)
 
 
-def sidecar(broker: ArtemisBroker, folder: Path, user: str, *sets: str) -> SidecarProcess:
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+def how(broker: SecuredBroker) -> str:
+    """Return how a consumer makes a message die at once."""
+    return "rollback" if broker.wire != "amqp" else "reject"
+
+
+def sidecar(broker: SecuredBroker, folder: Path, user: str, *sets: str) -> SidecarProcess:
+    policy = write_policy(folder, POLICY)
     return SidecarProcess(
         folder,
-        f"amqp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
+        f"{broker.wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
         policy=policy,
         sets=["intake.backlog=process", *sets],
     )
@@ -115,7 +135,7 @@ def sidecar(broker: ArtemisBroker, folder: Path, user: str, *sets: str) -> Sidec
     ids=["with-manage", "without-manage", "broker-held"],
 )
 def test_the_least_rights_are_enough(
-    broker: ArtemisBroker, tmp_path: Path, unique: str, user: str, sets: tuple[str, ...]
+    broker: SecuredBroker, tmp_path: Path, unique: str, user: str, sets: tuple[str, ...]
 ) -> None:
     """A message of users that may only send or only consume comes back, and ends.
 
@@ -125,7 +145,7 @@ def test_the_least_rights_are_enough(
     with sidecar(broker, tmp_path, user, *sets).start():
         peer(broker, "producer").produce(queue, "Text", test_id=unique)
         seen = peer(broker, "consumer").fail(
-            queue, "reject", messages=1, deliveries=2, max_redeliveries=9
+            queue, how(broker), messages=1, deliveries=2, max_redeliveries=9
         )
         [dead] = peer(broker, "admin").consume(
             "DLQ.exhausted", count=1, selector=f"testId = '{unique}-0'"
@@ -136,14 +156,14 @@ def test_the_least_rights_are_enough(
 
 
 def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
-    broker: ArtemisBroker, tmp_path: Path, unique: str
+    broker: SecuredBroker, tmp_path: Path, unique: str
 ) -> None:
     """A person retries one: it is neither lost nor forgotten, and the service does all else."""
     queue, other = f"orders.{unique}", f"orders.{unique}_other"
-    consumer, policy = peer(broker, "consumer"), {"max_redeliveries": 9}
+    consumer = peer(broker, "consumer")
     peer(broker, "producer").produce(queue, "Text", test_id=unique)
     with sidecar(broker, tmp_path, "sidecar").start() as refused:
-        consumer.fail(queue, "reject", messages=1, deliveries=2, **policy)
+        consumer.fail(queue, how(broker), messages=1, deliveries=2, max_redeliveries=9)
         eventually(lambda: refused.unsent() == 0, what="the message is in its final queue")
         refused.run_command("retry", "--state", "exhausted", "--yes")
         eventually(
@@ -151,7 +171,7 @@ def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
             what="the broker refuses to hand it out",
         )
         peer(broker, "producer").produce(other, "Text", test_id=f"{unique}-other")
-        seen = consumer.fail(other, "reject", messages=1, deliveries=2, **policy)
+        seen = consumer.fail(other, how(broker), messages=1, deliveries=2, max_redeliveries=9)
         assert len(seen) == 2
         selector = f"testId = '{unique}-0'"
         assert len(peer(broker, "admin").browse("DLQ.exhausted", selector=selector)) == 1
@@ -163,7 +183,7 @@ def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
 
 
 def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
-    broker: ArtemisBroker, tmp_path: Path
+    broker: SecuredBroker, tmp_path: Path
 ) -> None:
     """Exit code 69, and what is missing: the token queue comes first."""
     said = sidecar(broker, tmp_path, "manager").run_refused(expect=69)
@@ -172,15 +192,21 @@ def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
 
 
 def test_without_a_right_to_manage_the_broker_keeps_no_schedule(
-    broker: ArtemisBroker, tmp_path: Path
+    broker: SecuredBroker, tmp_path: Path
 ) -> None:
     """It could not tell where messages may wait."""
     said = sidecar(broker, tmp_path, "unmanaged", "store.url=broker:").run_refused(expect=69)
     assert "grant it send and manage on activemq.management" in said
 
 
+def unready(sidecar: SidecarProcess) -> str:
+    """Return why it is not ready; empty while it is."""
+    status, text = sidecar.get("/readyz")
+    return text if status == 503 else ""
+
+
 def test_without_a_right_to_manage_nothing_is_found_and_the_log_says_so(
-    broker: ArtemisBroker, tmp_path: Path
+    broker: SecuredBroker, tmp_path: Path
 ) -> None:
     """Dead letters stay where they are until somebody names their queue."""
     with sidecar(broker, tmp_path, "unmanaged").start(ready=False) as started:
@@ -188,8 +214,8 @@ def test_without_a_right_to_manage_nothing_is_found_and_the_log_says_so(
             lambda: [one for one in started.log_lines() if one["event"] == "intake_empty"],
             what="the log says that nothing is read",
         )
-        _, ready = eventually(
-            lambda: (answer := started.get("/readyz"))[0] == 503 and answer,
+        ready = eventually(
+            lambda: unready(started),
             what="who can read nothing is not ready",
         )
     [meaning] = [one["meaning"] for one in said]

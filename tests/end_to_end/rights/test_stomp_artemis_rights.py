@@ -10,12 +10,13 @@ from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import queue
-from support.broker_xml import artemis_xml
-from support.brokers import ArtemisBroker
-from support.jms_peer import JmsPeer
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.stomp_peer import StompPeer
+from support.brokers.broker_xml import artemis_xml
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -84,8 +85,7 @@ def test_the_least_rights_are_enough(
 ) -> None:
     """A message of a STOMP application comes back, and ends in the final queue."""
     name = f"orders.{unique}"
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY, encoding="utf-8")
+    policy = write_policy(tmp_path, POLICY)
     url = f"stomp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
     service = SidecarProcess(tmp_path, url, policy=policy, sets=["intake.backlog=process", *sets])
     jms = JmsPeer.of(broker, "qpid")
@@ -97,8 +97,8 @@ def test_the_least_rights_are_enough(
     assert dead.value("amqsidecarRedeliveryCount") == "1"
 
 
-def test_what_is_missing_is_told(broker: ArtemisBroker, unique: str) -> None:
-    """Who may not manage finds nothing by himself; a queue that is closed to him is named."""
+def test_what_is_missing_is_reported(broker: ArtemisBroker, unique: str) -> None:
+    """Without the right to manage no queue is found; a queue closed to the user is named."""
     link = StompArtemisLink(
         broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
         clock=SystemClock(),

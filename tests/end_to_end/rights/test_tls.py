@@ -1,4 +1,4 @@
-"""TLS on real brokers: who is let in, who isn't, and what an operator reads then."""
+"""TLS on real brokers: which certificates are accepted, and the errors about the others."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerError, BrokerRefused
 from amqsidecar.wiring.links import LinkMaker
-from support.brokers import Broker
-from support.certificates import PemFiles, Pki, encrypt_key
-from support.jms_peer import JmsPeer
-from support.ledger import altered
-from support.maven import CLASSIC_5, CLASSIC_6
-from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar_process import SidecarProcess
-from support.tls_brokers import EXPIRED, MUTUAL, PLAIN, TLS, TlsArtemis, TlsClassic, Way
+from support.brokers.real import Broker
+from support.brokers.tls import EXPIRED, MUTUAL, PLAIN, TLS, TlsArtemis, TlsClassic, Way
+from support.jms.ledger import altered
+from support.jms.peer import JmsPeer
+from support.machine.certificates import PemFiles, Pki, encrypt_key
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -82,7 +82,7 @@ def classic_6_certificates(pki: Pki, us: PemFiles) -> Iterator[TlsClassic]:
 # Over each wire of Classic one version in `make test`: one knows us by the certificate, one does
 # not ask.
 WAYS = (
-    *("artemis_tls amqp", "classic_5_tls openwire"),
+    *("artemis_tls amqp", "artemis_tls core", "artemis_tls artemis", "classic_5_tls openwire"),
     pytest.param("classic_6_tls openwire", marks=pytest.mark.proof),
     pytest.param("classic_5_tls stomp", marks=pytest.mark.proof),
     *("classic_6_tls stomp", "artemis_tls stomp", "classic_6_tls amqp"),
@@ -134,7 +134,7 @@ def login_of(way: Way) -> str:
     return ADMIN if isinstance(way.broker, TlsArtemis) else ""
 
 
-def test_who_is_not_the_broker_is_not_talked_to(
+def test_a_server_that_is_not_the_broker_is_refused(
     way: Way, pki: Pki, us: PemFiles, stranger: Pki
 ) -> None:
     """Another authority, and a name that the certificate does not have."""
@@ -173,7 +173,7 @@ def test_the_other_kind_of_port_is_recognized_or_guessed(way: Way, pki: Pki) -> 
     assert "port" in against
 
 
-@pytest.mark.parametrize("wire", ["amqp", "openwire", "stomp"])
+@pytest.mark.parametrize("wire", ["amqp", "core", "openwire", "stomp"])
 def test_an_expired_broker_is_not_talked_to(artemis_tls: TlsArtemis, pki: Pki, wire: str) -> None:
     said = refusal(Way(artemis_tls, wire).url(EXPIRED, tls=True, login=ADMIN), *trust(pki))
     assert "is not trusted" in said
@@ -218,7 +218,9 @@ def test_classic_knows_us_by_the_certificate_alone(
     assert ("whose certificates" if wire == "amqp" else "CN=somebody") in unnamed
 
 
-def peer_of(broker: Broker) -> tuple[JmsPeer, str]:
+def peer_of(broker: Broker, wire: str = "") -> tuple[JmsPeer, str]:
+    if wire == "core":
+        return JmsPeer.of(broker, "core"), "rollback"
     if isinstance(broker, TlsArtemis):
         return JmsPeer.of(broker, "qpid"), "reject"
     return JmsPeer.of(broker, "openwire"), "rollback"
@@ -237,14 +239,18 @@ def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
     whole_way: Way, pki: Pki, us: PemFiles, tmp_path: Path, unique: str
 ) -> None:
     """No user, no password: Artemis and Classic 5 know who we are by SASL EXTERNAL and JAAS."""
-    peer, how = peer_of(whole_way.broker)
+    peer, how = peer_of(whole_way.broker, whole_way.wire)
     # Why: STOMP does not take what it would lose.
-    plain = {"types": "Text", "text": "täxt", "sample_properties": False, "group": None}
     with (
         sidecar_of(whole_way, tmp_path, *trust(pki, us)).start(),
         peer.start_flaky_consumer(unique, failures=1, how=how, full=True) as consumer,
     ):
-        sent = peer.produce(unique, count=3, **(plain if whole_way.wire == "stomp" else {}))
+        if whole_way.wire == "stomp":
+            sent = peer.produce(
+                unique, "Text", count=3, text="täxt", sample_properties=False, group=None
+            )
+        else:
+            sent = peer.produce(unique, count=3)
         ids = consumer.wait_for_successes(len(sent))
     assert sorted(ids) == sorted(str(one.test_id) for one in sent)
     if whole_way.wire != "stomp":
@@ -254,7 +260,7 @@ def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
 def test_files_that_change_count_at_the_next_connect(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, unique: str
 ) -> None:
-    """Who takes over has another authority, and a file is away meanwhile: no restart."""
+    """The broker that takes over has another authority, a file is away meanwhile: no restart."""
     old, new = (Pki(tmp_path_factory.mktemp("pki")) for _ in range(2))
     files, fresh = old.client("sidecar"), new.client("sidecar")
 

@@ -232,7 +232,7 @@ def test_what_is_refused(said: bytes, expected: str) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "who"), [("EXTERNAL", "the certificate"), ("ANONYMOUS", "us without a user")]
 )
-def test_who_has_no_user_is_told_so(mechanism: str, who: str) -> None:
+def test_a_refusal_without_a_user_names_what_was_refused(mechanism: str, who: str) -> None:
     client = exchange(mechanism, user="", password="")
     client.feed(HEADER + mechanisms(mechanism))
     with pytest.raises(BrokerRefused, match=f"does not accept {who}"):

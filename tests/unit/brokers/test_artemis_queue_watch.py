@@ -40,7 +40,7 @@ def test_a_queue_of_a_dead_letter_address_is_worth_a_look_when_it_comes_and_goes
     for is_added in (True, False):
         watch.bound("dead.x", "DLQ", is_added=is_added)
         assert watch.has_changed()
-        assert not watch.has_changed(), "it is told once"
+        assert not watch.has_changed(), "it is reported once"
     assert watch.is_newborn("dead.x")
     assert broker.asked == []
 

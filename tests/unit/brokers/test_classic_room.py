@@ -1,4 +1,4 @@
-"""Who is blamed when a connection to Classic is held up, and who is asked from then on."""
+"""Which destination is blamed when a connection to Classic is held up, and probed from then on."""
 
 from collections.abc import Callable
 

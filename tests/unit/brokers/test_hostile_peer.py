@@ -1,4 +1,4 @@
-"""Who is not yet known to be a broker can't make us keep much of what it sends."""
+"""A peer that is not yet known to be a broker can't make us keep much of what it sends."""
 
 import socket
 import struct
@@ -106,6 +106,18 @@ def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
         assert sum(len(one.head) + len(one.body) for one in kept) < 30 * 2**20
         connection.close()
         assert sent() > 0
+
+
+def test_over_stomp_receipts_that_nobody_takes_end_the_connection() -> None:
+    receipt = b"RECEIPT\nreceipt-id:x\n\n%b\0" % (b"x" * 500_000)
+    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, receipt, times=600) as (endpoint, sent):
+        connection = StompConnection(endpoint, SystemClock())
+        connection.open()
+        connection.put(b"\n")
+        connection.flush()
+        assert sent() < 140 * 2**20 + SENT_MAX
+        with pytest.raises(LinkLost, match="handed over more messages than it was asked for"):
+            wait_for_ever(connection)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
 from support.virtual_clock import VirtualClock
 
 

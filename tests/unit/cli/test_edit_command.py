@@ -9,8 +9,10 @@ from proton import Message, int32
 
 from amqsidecar.cli import main
 from amqsidecar.clock import SystemClock
+from amqsidecar.model.schedule import Recall, RowState
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
+from support.wires.amqp_properties import properties_of
 
 BYTES = bytes(Message(body="old", properties={"n": int32(5), "a:b": "x"}).encode())
 
@@ -48,11 +50,13 @@ def test_a_message_is_edited_and_its_re_send_begun(
     assert (operation["action"], operation["reason"], operation["expected"]) == ("retry", "T-1", 1)
     store = open_store(path)
     edited = Message()
-    edited.decode(store.message(1))
+    kept = store.message(1)
+    assert kept is not None
+    edited.decode(kept)
     store.close()
     assert edited.body == "né\r\nw\n"
-    assert edited.properties == {"n": 7, "m": 8}
-    assert isinstance(edited.properties["n"], int32)
+    assert properties_of(edited) == {"n": 7, "m": 8}
+    assert isinstance(properties_of(edited)["n"], int32)
 
 
 def test_a_dry_run_shows_and_changes_nothing(
@@ -88,3 +92,55 @@ def test_what_can_t_be_is_refused(
     store = open_store(path)
     assert (store.message(1), store.operations(1)) == (BYTES, [])
     store.close()
+
+
+def test_an_edit_whose_message_does_not_come_leaves_it_requested(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No service takes it out of its final queue; the command does not wait for ever."""
+    row_id = lie(path)
+    monkeypatch.setattr("amqsidecar.operations.fetch.FETCH_S", 0)
+    assert edit(path, "lying", "--property", "n=7", "--yes") == 69
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"message {row_id} is still being taken out of queue://DLQ.exhausted" in told
+    assert f"`amqsidecar give-up {row_id}` leaves it in its queue" in told
+    store = open_store(path)
+    assert [row.id for row in store.recalled(Recall.KEEP, 9)] == [row_id]
+    assert store.operations(1) == []
+    store.close()
+
+
+def lie(path: Path) -> int:
+    """Keep a row whose message lies in its final queue; return its number."""
+    store = open_store(path)
+    row_id = store.allocate_ids(1)
+    row = taken_row(
+        row_id,
+        redelivery_id="lying",
+        state=RowState.EXHAUSTED,
+        is_final=True,
+        final_queue="queue://DLQ.exhausted",
+    )
+    with store.transaction() as tx:
+        tx.record_cycle(2, [row], [], [])
+        tx.finish_cycle(2)
+    store.close()
+    return row_id
+
+
+@pytest.mark.parametrize(("wait", "code"), [((), 0), (("--wait", "0s"), 69)])
+def test_a_done_operation_with_unsent_messages_says_so(
+    path: Path, capsys: pytest.CaptureFixture[str], wait: tuple[str, ...], code: int
+) -> None:
+    store = f"store.url=sqlite://{path}"
+    assert main.run_command_line(["retry", "1", "--yes", "--set", store]) == 0
+    show = ["operation", "show", "1", *wait, "--set", store]
+    assert main.run_command_line(show) == code
+    told = capsys.readouterr().out
+    assert "state      done, not all sent: every message was looked at" in told
+    assert "result     1 wait to be sent" in told
+    assert main.run_command_line([*show, "--output", "json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert (found["operation"]["state"], found["result"]) == ("done", "not_sent")
+    assert main.run_command_line(["operations", "--set", store]) == 0
+    assert "done, not all sent" in capsys.readouterr().out

@@ -13,9 +13,9 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import compile_policy, load_policy
-from support.typing_terminal import Hidden, Question, answered
+from support.sidecar.terminal import Hidden, Question, answered
 
-URLS = {"classic": "openwire://localhost:61616", "artemis": "amqp://localhost:5672"}
+URLS = {"classic": "openwire://localhost:61616", "artemis": "artemis://localhost:61616"}
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,7 @@ def test_the_starting_policy_is_of_the_brokers_own_kind_and_has_no_warnings(
     assert [str(url) for url in config.broker.url] == [URLS[kind]]
     assert config.broker.kind == kind
     assert config.store.url == f"sqlite://{tmp_path}/schedule.db"
+    assert config.policy.source is not None
     policy = load_policy(config.policy.source, load_plugins())
     assert isinstance(policy, rules)
     # The one that is left is about the broker's own dead-letter strategy, as it is out of the box.
@@ -53,7 +54,9 @@ def test_a_password_goes_into_a_file_of_its_owner_only(
     assert file.stat().st_mode & 0o777 == 0o600
     config = load_config(tmp_path / "amqsidecar.yaml", (), {})
     assert config.broker.password_file == file
-    assert config.broker.password().reveal() == "geheim: #1"
+    password = config.broker.password()
+    assert password is not None
+    assert password.reveal() == "geheim: #1"
     assert "geheim" not in (tmp_path / "amqsidecar.yaml").read_text()
 
 
@@ -117,7 +120,9 @@ def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) ->
     assert "geheim" not in shown
     config = load_config(tmp_path / "amqsidecar.yaml", (), {})
     assert config.broker.kind == "artemis"
-    assert config.broker.password().reveal() == "geheim"
+    password = config.broker.password()
+    assert password is not None
+    assert password.reveal() == "geheim"
 
 
 # --- the configuration that is read when none is named ------------------------------------------

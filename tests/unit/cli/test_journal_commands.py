@@ -12,8 +12,8 @@ from amqsidecar.cli import main
 from amqsidecar.cli.journal.journal_command import COMMANDS
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.writer import JournalWriter
-from support.journal_rows import KINDS, filled
-from support.unsynced_store import UnsyncedStore
+from support.histories.journal_rows import KINDS, filled
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 SEGMENTS = 10
@@ -75,13 +75,13 @@ def test_a_whole_journal_is_compared_with_its_store(run: Run) -> None:
     assert (stream["first"], stream["last"], stream["events"]) == (1, SEGMENTS, SEGMENTS)
 
 
-def test_the_store_of_an_older_version_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+def test_the_store_of_an_unknown_version_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "schedule.db")) as database:
         database.execute("PRAGMA user_version = 3")
     before = (tmp_path / "schedule.db").read_bytes()
     code, text, told = run("verify")
     assert (code, text) == (main.EXIT_UNAVAILABLE, "")
-    assert "schema version 3, this amqsidecar knows 1; run the version that wrote it" in told
+    assert "schema version 3, this amqsidecar knows 2; run the version that wrote it" in told
     assert (tmp_path / "schedule.db").read_bytes() == before
 
 
@@ -136,6 +136,7 @@ def test_events_are_exported(run: Run, tmp_path: Path) -> None:
     assert (code, text) == (0, "")
     assert "10 events written to" in told
     assert len(file.read_text(encoding="utf-8").splitlines()) == SEGMENTS + 1
+    assert file.stat().st_mode & 0o777 == 0o600
     assert run("export", "--since", "2023-11-15")[1] == ""
     assert run("export", "--until", "2023-11-15T00:00:00Z")[1].count("\n") == SEGMENTS
 
@@ -149,5 +150,5 @@ def test_events_are_exported(run: Run, tmp_path: Path) -> None:
         ("--output-file", "/nowhere/events.json"),
     ],
 )
-def test_wrong_usage_is_told(run: Run, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_reported(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("export", *arguments)[0] == main.EXIT_USAGE

@@ -1,4 +1,4 @@
-"""Options come from file, environment and --set; every problem is told at once, with its place."""
+"""Options come from file, environment and --set; all problems are reported at once, with places."""
 
 import copy
 import pickle
@@ -67,7 +67,7 @@ def test_every_value_knows_where_it_was_set(tmp_path: Path) -> None:
     assert config.origin("log.format") == "log.format"
 
 
-def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once_with_its_place(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "broker:\n  url: amqp://u:geheim@host:x\n  knid: auto\nintake:\n  prefetch: many\n"
@@ -102,19 +102,21 @@ def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
         ("broker:\n  tls:\n    verify: maybe\n", "sidecar.yaml:3", "expected true or false"),
     ],
 )
-def test_a_bad_file_is_told_with_its_line(tmp_path: Path, text: str, where: str, what: str) -> None:
+def test_a_bad_file_is_reported_with_its_line(
+    tmp_path: Path, text: str, where: str, what: str
+) -> None:
     problems = problems_of(write(tmp_path, text))
     assert [problem.where.rpartition("/")[2] for problem in problems] == [where]
     assert what in problems[0].what
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path / "none.yaml")
     assert problem.where == str(tmp_path / "none.yaml")
     assert "No such file" in problem.what
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "sidecar.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     (problem,) = problems_of(path)
@@ -164,7 +166,7 @@ def test_values_of_a_command_line_are_yaml_and_texts_need_no_quotes(
         ("AMQSIDECAR_QWERTZ", "there is no such option"),
     ],
 )
-def test_a_variable_that_is_no_option_is_told(given: str, hint: str) -> None:
+def test_a_variable_that_is_no_option_is_reported(given: str, hint: str) -> None:
     (problem,) = problems_of(environ={given: "x"})
     assert problem.where == f"environment variable {given}"
     assert hint in problem.what
@@ -248,7 +250,7 @@ def test_a_list_of_urls_is_kept_for_failover() -> None:
 def test_openwire_is_not_for_artemis() -> None:
     sets = ("broker.url=openwire://h", "broker.kind=artemis")
     (problem,) = problems_of(sets=sets)
-    assert "attach to Artemis by amqp://" in problem.what
+    assert "attach to Artemis by artemis://" in problem.what
 
 
 def test_a_kind_is_a_broker_or_auto() -> None:
@@ -277,7 +279,7 @@ def test_a_password_has_one_place_and_a_user() -> None:
     sets = ("broker.password_file=/p", "broker.url=[amqps://u:p@a, amqps://b]")
     assert [problem.what for problem in problems_of(sets=sets)] == [
         "broker.password_file: there is a password in `url` too; remove one of them",
-        "broker.password_file: needs the user in `url`, such as amqp://user@host:5672",
+        "broker.password_file: needs the user in `url`, such as artemis://user@host:61616",
     ]
 
 
@@ -290,6 +292,7 @@ def test_a_password_has_one_place_and_a_user() -> None:
         (("broker.url=amqp://u:p@localhost.example.org",), True),
         (("broker.url=amqp://u:p@broker", "broker.sasl_mechanisms=[SCRAM-SHA-256, PLAIN]"), True),
         (("broker.url=amqp://u:p@broker", "broker.sasl_mechanisms=[SCRAM-SHA-256]"), False),
+        (("broker.url=artemis://u:p@broker", "broker.sasl_mechanisms=[SCRAM-SHA-256]"), True),
         (("broker.url=amqp://u:p@broker", "broker.allow_plain_password=true"), False),
         (("broker.url=amqps://u:p@broker",), False),
         (("broker.url=openwire+ssl://u:p@broker",), False),
@@ -329,6 +332,39 @@ def test_mechanisms_fit_the_url(url: str, mechanisms: str, expected: str) -> Non
     [problem] = problems_of(sets=sets)
     assert problem.where == "--set broker.sasl_mechanisms"
     assert expected in problem.what
+
+
+CONSOLE = "broker.jolokia_url=http://ann@localhost:8161/api/jolokia"
+CONSOLE_SECRET = "broker.jolokia_password_file=/p"
+
+
+@pytest.mark.parametrize(
+    ("sets", "where", "expected"),
+    [
+        ((CONSOLE,), "jolokia_password_file", "go together"),
+        ((CONSOLE_SECRET,), "jolokia_password_file", "needs `jolokia_url`"),
+        ((CONSOLE.replace("ann@", "ann:p@"),), "jolokia_url", "without password"),
+        ((CONSOLE.replace("http:", "tcp:"),), "jolokia_url", "expected a URL such as http://"),
+        (
+            (CONSOLE.replace("localhost", "broker"), CONSOLE_SECRET),
+            "jolokia_url",
+            "unencrypted; use https://",
+        ),
+        (
+            (CONSOLE, CONSOLE_SECRET, "broker.url=[openwire://a, openwire://b]"),
+            "jolokia_url",
+            "needs one broker",
+        ),
+        ((CONSOLE, CONSOLE_SECRET, "broker.url=artemis://a"), "jolokia_url", "is for Classic"),
+    ],
+)
+def test_a_web_console_fits_its_broker_and_its_password_is_safe(
+    sets: tuple[str, ...], where: str, expected: str
+) -> None:
+    [problem] = problems_of(sets=("broker.url=openwire://b", *sets))
+    assert problem.where.removeprefix("--set ") == f"broker.{where}"
+    assert expected in problem.what
+    assert ":p@" not in problem.what
 
 
 def test_certificates_without_tls_are_no_protection() -> None:
@@ -450,7 +486,7 @@ def test_a_journal_needs_a_store() -> None:
 
 
 @pytest.mark.parametrize("text", ["9464", "host:1", "127.0.0.1:x", "127.0.0.1:70000", ":9464"])
-def test_an_address_that_can_not_be_listened_on_is_told(text: str) -> None:
+def test_an_address_that_can_not_be_listened_on_is_reported(text: str) -> None:
     (problem,) = problems_of(sets=(f"http.listen={text}",))
     assert "127.0.0.1:9464" in problem.what
 

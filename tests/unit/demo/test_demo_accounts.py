@@ -30,7 +30,13 @@ def test_each_message_that_comes_to_one_end_is_clean() -> None:
         (["a"], seen(*ACCEPTED_A), ["never sent"], [], ["never sent"]),
     ],
 )
-def test_what_ends_nowhere_or_twice_is_told(sent, deliveries, exhausted, lost, doubled) -> None:
+def test_what_ends_nowhere_or_twice_is_reported(
+    sent: list[str],
+    deliveries: list[ConsumedMessage],
+    exhausted: list[str],
+    lost: list[str],
+    doubled: list[str],
+) -> None:
     found = count(sent, deliveries, exhausted)
     assert not found.is_clean
     assert (found.lost, found.doubled) == (lost, doubled)

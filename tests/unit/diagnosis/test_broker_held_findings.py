@@ -30,5 +30,5 @@ def test_what_waits_counts_for_the_size_of_its_address() -> None:
     assert [finding.subject for finding in found] == ["a"]
 
 
-def test_a_clock_that_differs_by_a_second_is_told() -> None:
+def test_a_clock_that_differs_by_a_second_is_reported() -> None:
     assert [len(list(keeping_clock_findings(ms))) for ms in (0, 999, 1_000, -5_000)] == [0, 0, 1, 1]

@@ -32,7 +32,7 @@ FIT = DatabaseFacts(
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_does_not_fit_is_told(
+def test_what_does_not_fit_is_reported(
     change: dict[str, object], severity: Severity, what: str, mend: str
 ) -> None:
     [finding] = database_findings(URL, replace(FIT, **change), "share")

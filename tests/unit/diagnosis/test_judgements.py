@@ -30,7 +30,7 @@ from amqsidecar.diagnosis.judging import (
 from amqsidecar.diagnosis.schedule import ScheduleFacts, place_problem, schedule_findings
 from amqsidecar.diagnosis.transactions import transaction_findings
 from amqsidecar.diagnosis.wires import version_finding, wire_findings
-from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.outcome import Counters
@@ -76,7 +76,7 @@ def test_stock_settings_keep_the_token() -> None:
     assert severities(token_findings("amqsidecar.token.a", STOCK)) == [("amqsidecar.token.a", "ok")]
 
 
-def test_what_acts_on_redeliveries_is_told_once_for_all_addresses() -> None:
+def test_what_acts_on_redeliveries_is_reported_once_for_all_addresses() -> None:
     """A warning, since a run parks such messages; a note where the operator allows it."""
     effects = {
         name: [
@@ -91,7 +91,7 @@ def test_what_acts_on_redeliveries_is_told_once_for_all_addresses() -> None:
     assert (ring.severity, ring.mend) == (Severity.NOTE, "")
 
 
-def test_interceptors_that_nobody_told_of_are_named_as_unknown() -> None:
+def test_interceptors_that_are_not_configured_are_named_as_unknown() -> None:
     """No client can see them, so that silence would look like safety."""
     for rules in (None, ClassicRules()):
         [finding] = interceptor_findings(rules, ())
@@ -133,7 +133,12 @@ def test_a_dead_letter_address_without_limit_is_right() -> None:
 def test_messages_without_a_dead_letter_address_are_destroyed() -> None:
     """A problem where dead letters are known, else what somebody may have wanted."""
     unlimited = {**STOCK, "maxDeliveryAttempts": -1}
-    settings = {"#": STOCK, "DLQ": unlimited, "a": {}, "b": {"maxDeliveryAttempts": 0}}
+    settings: dict[str, dict[str, object]] = {
+        "#": STOCK,
+        "DLQ": unlimited,
+        "a": {},
+        "b": {"maxDeliveryAttempts": 0},
+    }
     assert layout(settings) == [("a", "warning"), ("DLQ", "ok")]
     assert layout(settings, "a") == [("a", "problem"), ("DLQ", "ok")]
     assert ("#", "problem") in layout({"#": {}})
@@ -150,7 +155,11 @@ def test_a_dead_letter_address_without_one_of_its_own_loses_what_amqp_cannot_car
     [finding] = dead_letter_findings({"#": STOCK, "DLQ": bare}, DLQ, ())
     assert (finding.severity, finding.subject, finding.mend) == (Severity.WARNING, "DLQ", OWN)
     expired = (*DLQ, IntakeQueue(queue("ExpiryQueue"), expires=True))
-    settings = {"#": STOCK, "DLQ": {**STOCK, **bare}, "ExpiryQueue": bare}
+    settings: dict[str, dict[str, object]] = {
+        "#": STOCK,
+        "DLQ": {**STOCK, **bare},
+        "ExpiryQueue": dict(bare),
+    }
     found = dead_letter_findings(settings, expired, ())
     assert severities(tuple(found)) == [("DLQ", "ok"), ("ExpiryQueue", "warning")]
 
@@ -214,7 +223,7 @@ def test_what_is_read_must_not_be_written() -> None:
     ]
 
 
-def test_origins_outside_the_allowed_ones_are_told() -> None:
+def test_origins_outside_the_allowed_ones_are_reported() -> None:
     origins = [queue("orders.eu"), queue("bills"), queue("bills")]
     [anywhere] = allowed_origins_findings((), origins)
     assert (anywhere.severity, anywhere.subject) == (Severity.NOTE, "redelivery.allowed_origins")
@@ -260,14 +269,14 @@ def test_a_queue_that_does_not_tell_its_origin_is_refused_over_amqp() -> None:
         (101, True, True, Severity.NOTE),
     ],
 )
-def test_a_backlog_that_would_be_held_is_told(
+def test_a_backlog_that_would_be_held_is_reported(
     count: int, holds: bool, is_seen: bool, severity: Severity
 ) -> None:
     finding = backlog_finding(queue("DLQ"), count, holds=holds, threshold=100, is_seen=is_seen)
     assert finding.severity is severity
 
 
-def test_exhausted_messages_are_told_also_those_that_no_schedule_knows() -> None:
+def test_exhausted_messages_are_reported_also_those_that_no_schedule_knows() -> None:
     known = [
         ExhaustedTally(
             destination=f"queue://{name}",
@@ -299,11 +308,11 @@ def test_exhausted_messages_are_told_also_those_that_no_schedule_knows() -> None
 
 def test_rows_of_another_wire_can_not_be_sent() -> None:
     facts = ScheduleFacts(total=3, encodings={"openwire/12": 2, "amqp/1.0": 1})
-    [finding] = schedule_findings("sqlite:///a", facts, "amqp/1.0")
+    [finding] = schedule_findings("sqlite:///a", facts, ("amqp/1.0",))
     assert finding.severity is Severity.PROBLEM
     assert "2 messages" in finding.what
     assert "openwire://" in finding.what
-    assert severities(tuple(schedule_findings("sqlite:///a", facts, ""))) == []
+    assert severities(tuple(schedule_findings("sqlite:///a", facts, ()))) == []
 
 
 def test_a_schedule_needs_a_folder(tmp_path: Path) -> None:
@@ -319,20 +328,36 @@ def test_a_schedule_needs_a_folder(tmp_path: Path) -> None:
     ("kind", "scheme", "severity"),
     [
         (BrokerKind.CLASSIC, "openwire+ssl", Severity.OK),
-        (BrokerKind.ARTEMIS, "amqps", Severity.OK),
+        (BrokerKind.ARTEMIS, "artemis+ssl", Severity.OK),
+        (BrokerKind.ARTEMIS, "core", Severity.OK),
+        (BrokerKind.ARTEMIS, "amqps", Severity.NOTE),
         (BrokerKind.CLASSIC, "amqps", Severity.WARNING),
         (BrokerKind.ARTEMIS, "stomp+ssl", Severity.WARNING),
     ],
 )
 def test_each_product_has_its_best_wire(kind: BrokerKind, scheme: str, severity: Severity) -> None:
-    [finding, *more] = wire_findings(kind, scheme, "host:1")
+    [finding, *more] = wire_findings(kind, scheme, "host:1", ["core/1", "amqp/1.0"])
     assert finding.severity is severity
     assert [one.check for one in more] == [Check.TRANSACTIONS] * scheme.startswith("stomp")
 
 
-def test_what_may_be_lost_by_name_is_told_and_no_problem() -> None:
-    whole = [*wire_findings(BrokerKind.CLASSIC, "openwire", "host:1", [Loss.GROUP])]
-    stomp = [*wire_findings(BrokerKind.CLASSIC, "stomp", "host:1", [Loss.GROUP, Loss.BODY_TYPE])]
+@pytest.mark.parametrize(
+    ("has_amqp", "mend"),
+    [(False, 'pip install "amqsidecar[amqp]"'), (True, "acceptor: protocols=CORE,AMQP")],
+)
+def test_artemis_without_amqp_is_reported(has_amqp: bool, mend: str) -> None:
+    [finding] = wire_findings(
+        BrokerKind.ARTEMIS, "artemis", "host:1", ["core/1"], has_amqp=has_amqp
+    )
+    assert finding.severity is Severity.NOTE
+    assert "what AMQP clients have made stays" in finding.what
+    assert finding.mend == mend
+
+
+def test_what_may_be_lost_by_name_is_reported_and_no_problem() -> None:
+    whole = [*wire_findings(BrokerKind.CLASSIC, "openwire", "host:1", [], [Loss.GROUP])]
+    losses = [Loss.GROUP, Loss.BODY_TYPE]
+    stomp = [*wire_findings(BrokerKind.CLASSIC, "stomp", "host:1", [], losses)]
     assert severities(tuple(whole)) == [("openwire://", "ok")]
     assert severities(tuple(stomp)) == [("stomp://", "warning"), ("intake.allow_lossy", "warning")]
     assert "allows body_type, group: " in stomp[1].what
@@ -340,13 +365,13 @@ def test_what_may_be_lost_by_name_is_told_and_no_problem() -> None:
 
 
 def test_the_other_product_than_expected_is_a_problem() -> None:
-    description = BrokerDescription(BrokerKind.CLASSIC, "5.17.0", "openwire/12")
+    description = BrokerDescription(BrokerKind.CLASSIC, "5.17.0", ("openwire/12",))
     [note] = version_finding(description, "host:1", None)
     [problem] = version_finding(description, "host:1", BrokerKind.ARTEMIS)
     assert (note.severity, problem.severity) == (Severity.NOTE, Severity.PROBLEM)
 
 
-def test_findings_are_told_by_check_and_the_worst_first() -> None:
+def test_findings_are_reported_by_check_and_the_worst_first() -> None:
     def finding(check: Check, severity: Severity) -> Finding:
         return Finding(check=check, severity=severity, subject="", what="")
 
@@ -420,7 +445,7 @@ def test_transactions_that_do_not_hold_are_found(behaviour: dict[str, bool], wor
     ],
     ids=["a stock Classic", "with the plugin"],
 )
-def test_what_can_t_be_told_of_outcomes_is_a_warning(
+def test_outcomes_that_can_t_be_known_are_a_warning(
     counters: dict[Destination, Counters], severity: str, mend: str
 ) -> None:
     [found] = counting_findings(counters, "broker:61616")

@@ -115,7 +115,7 @@ def test_classic_asks_for_the_right_to_create_last_so_that_its_lack_may_be_hidde
 
 
 def test_artemis_names_the_first_permission_only() -> None:
-    """Who may not make the address is told of the queue, and of what it was made for."""
+    """The permissions for making the queue and for the send itself are named, too."""
     [finding] = permission_findings(
         BrokerKind.ARTEMIS, "x", [attempt("DLQ.exhausted", ARTEMIS_CREATE, wanted="send")]
     )

@@ -15,8 +15,8 @@ import amqsidecar_breaker
 import amqsidecar_pace
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.config.load import load_config
-from amqsidecar.engine.gates import FAULT_WAIT_MS, Gates, described
-from amqsidecar.engine.judge import LATEST_DUE_MS
+from amqsidecar.engine.gates import FAULT_WAIT_MS, NO_GATES, Gates, described
+from amqsidecar.engine.judging.judge import LATEST_DUE_MS
 from amqsidecar.errors import ConfigError
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
@@ -26,15 +26,16 @@ from amqsidecar.model.schedule import RowFilter
 from amqsidecar.plugin import Gate
 from amqsidecar.plugin_loader import BUILT_IN_GATES, GATE_GROUP, load_gate_plugins
 from amqsidecar.wiring.gates import load_gates
-from simulation.world import CountingRules, World
+from simulation.rules import CountingRules
+from simulation.world import World
 from support.gates import gate_of
-from support.statements import counted
+from support.stores.statements import counted
 
 ALL = RowFilter()
 
 
 class Scripted:
-    """A stranger's gate: answers what it is told to, and remembers what it was told."""
+    """A gate of a plugin: answers what the test sets, and remembers its calls."""
 
     def __init__(self, answer: object = None) -> None:
         self.answer = answer
@@ -66,7 +67,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def begin(world: World, **gates: Gate) -> list[tuple[str, int]]:
-    """Start a sidecar with gates; return what is told of waits."""
+    """Start a sidecar with gates; return what is reported of waits."""
     waits: list[tuple[str, int]] = []
     world.gates = Gates(gates, lambda name, count: waits.append((name, count)))
     world.start()
@@ -105,7 +106,7 @@ def test_the_first_gate_that_lets_wait_has_the_word_and_no_other_counts_it(world
     assert first.told == []
 
 
-def test_gates_are_told_of_what_comes_back(world: World) -> None:
+def test_gates_hear_of_what_comes_back(world: World) -> None:
     gate = Scripted()
     begin(world, mine=gate)
     world.die("a")
@@ -123,7 +124,7 @@ def test_what_goes_to_a_final_queue_passes_no_gate(world: World) -> None:
     assert world.bodies("DLQ.exhausted") == ["a"]
 
 
-def test_what_a_person_retries_passes_gates_that_are_told_and_the_next_death_does_not(
+def test_what_a_person_retries_passes_gates_that_hear_of_it_and_the_next_death_does_not(
     world: World,
 ) -> None:
     world.rules = CountingRules(maximum=9, delay_ms=0)
@@ -136,7 +137,9 @@ def test_what_a_person_retries_passes_gates_that_are_told_and_the_next_death_doe
     assert world.store is not None
     first, _ = world.store.list_rows(ALL, 9)
     assert (
-        world.store.act(RowFilter(ids=(first.id,)), row_changes.retry(world.clock.now_ms(), "ann"))
+        world.store.change(
+            RowFilter(ids=(first.id,)), row_changes.retry(world.clock.now_ms(), "ann")
+        )
         == 1
     )
     world.run(4)
@@ -156,7 +159,7 @@ def test_what_a_person_retries_passes_gates_that_are_told_and_the_next_death_doe
     [
         (RuntimeError("oops"), "the gate mine fails: RuntimeError: oops", FAULT_WAIT_MS),
         (lambda now_ms: Wait(now_ms, "never again"), "never again", FAULT_WAIT_MS),
-        (lambda _: Wait(1.5, "half"), "half", FAULT_WAIT_MS),
+        (lambda _: Wait(1.5, "half"), "half", FAULT_WAIT_MS),  # type: ignore[arg-type]
         (
             lambda _: True,
             "the gate mine fails: AttributeError: 'bool' object has no attribute 'until_ms'",
@@ -180,7 +183,7 @@ def test_a_strangers_gate_can_not_harm(
     assert world.bodies("orders") == []
 
 
-def test_news_is_told_once(world: World) -> None:
+def test_news_is_reported_once(world: World) -> None:
     begin(world, breaker=gate_of(amqsidecar_breaker.plugin, default_entry={"least": 2}))
     world.rules = CountingRules(maximum=99, delay_ms=0)
     world.connect()
@@ -215,11 +218,32 @@ def test_a_pace_takes_few_statements_and_none_is_lost(
     assert max(sent.values()) <= 10
 
 
+class Deaf(Scripted):
+    """A gate that lets all pass and raises on each notification."""
+
+    def resent(self, destination: Destination, now_ms: int) -> None:
+        raise RuntimeError("deaf")
+
+
+def test_a_gate_that_raises_on_a_notification_is_reported_once_and_stops_nothing(
+    world: World,
+) -> None:
+    faults: list[tuple[str, str]] = []
+    gates = {"mine": Deaf()}
+    world.gates = Gates(gates, report_fault=lambda name, error: faults.append((name, str(error))))
+    world.start()
+    world.die("a")
+    world.die("b")
+    world.run(4)
+    assert world.bodies("orders") == ["a", "b"]
+    assert faults == [("mine", "deaf")]
+
+
 def test_gates_that_let_all_pass_change_no_statement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
-    for gates in (None, Gates({"mine": Scripted()})):
+    found: list[Counter[str]] = []
+    for gates in (NO_GATES, Gates({"mine": Scripted()})):
         folder = tmp_path / str(len(found))
         folder.mkdir()
         world = World(folder, CountingRules(maximum=1, delay_ms=0))
@@ -270,7 +294,7 @@ def test_gates_are_asked_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert list(load_gates(load_config(None, (f"policy.gates={text}",), {}))) == ["pace"]
 
 
-def test_every_problem_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_every_problem_is_reported_with_file_and_line(tmp_path: Path) -> None:
     text = """\
 policy:
   gates:
@@ -367,12 +391,12 @@ def test_a_strangers_gate_that_can_not_be_described_harms_no_page() -> None:
 def test_a_gate_stands_there_once(tmp_path: Path) -> None:
     text = "policy:\n  gates:\n    - pace: {default_entry: {}}\n    - pace: {default_entry: {}}\n"
     assert problems_of(tmp_path, text) == [
-        "sidecar.yaml:4: policy.gates: pace stands there twice; put all entries into one"
+        "sidecar.yaml:4: policy.gates: pace is there twice; merge the entries"
     ]
 
 
 @pytest.mark.parametrize("wrong", ["7", "pace", "{pace: {}}", "[pace]", "[{pace: {}, b: {}}]"])
-def test_what_is_no_list_of_gates_is_told(tmp_path: Path, wrong: str) -> None:
+def test_what_is_no_list_of_gates_is_reported(tmp_path: Path, wrong: str) -> None:
     [told] = problems_of(tmp_path, f"policy:\n  gates: {wrong}\n")
     assert told.startswith("sidecar.yaml:2: policy.gates: expected a list of gates")
 

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
-from amqsidecar.model.decision import DeadLetterTo, Discard, Redeliver
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Scheduled
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.plugin import Chance
+from support.links.engine_only import EngineOnlySession
 from support.virtual_clock import VirtualClock
+
+E = TypeVar("E")
 
 DLQ = queue("DLQ")
 AHEAD_MS = 30
 
 
-class Broker:
+class Broker(EngineOnlySession):
     """A link and its broker: each move happens whole or not at all, as `faults` say."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -40,7 +46,7 @@ class Broker:
     def die(self, *names: str, origin: str = "orders") -> None:
         for name in names:
             provenance = Provenance(origin=queue(origin), message_id=name)
-            self.dead.append(Delivery(name, DLQ, name.encode(), provenance))
+            self.dead.append(Delivery(name, DLQ, name.encode(), provenance, "e/1"))
 
     def receive(self, limit: int) -> list[Delivery]:
         found, self.dead = self.dead[:limit], self.dead[limit:]
@@ -85,17 +91,17 @@ class Broker:
 
 
 class Rules:
-    def __init__(self, answer: object) -> None:
+    def __init__(self, answer: Decision) -> None:
         self.answer = answer
 
-    def decide(self, dead_letter: object, chance: object) -> object:
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         return self.answer
 
 
 class World:
     """An engine over a broker; `reconnect` makes the next one, as the service does."""
 
-    def __init__(self, answer: object = None) -> None:
+    def __init__(self, answer: Decision | None = None) -> None:
         self.clock = VirtualClock()
         self.broker = Broker(self.clock)
         self.events: list[AnyEvent] = []
@@ -110,7 +116,7 @@ class World:
             judge=Judge(
                 self.rules,
                 lambda destination: destination == DLQ,
-                JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=False),
+                JudgeSettings(final_suffix=".exhausted", parks_topics=False, keeps_exhausted=False),
                 lambda: 0.5,
             ),
             uid="u",
@@ -125,7 +131,7 @@ class World:
         for _ in range(count):
             self.engine.turn(0.1)
 
-    def of(self, kind: type) -> list[AnyEvent]:
+    def of(self, kind: type[E]) -> list[E]:
         return [one for one in self.events if isinstance(one, kind)]
 
 
@@ -249,7 +255,9 @@ def test_a_broker_that_commits_nothing_is_left(world: World) -> None:
         world.turns(1)
 
 
-def test_the_one_that_ends_links_is_parked_and_the_others_go(world: World) -> None:
+def test_the_one_that_ends_links_is_parked_and_the_others_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = list("abcdefgh")
     for _ in range(40):
         done = {one for one, to in world.broker.sent if to != WAITING_QUEUE.name}
@@ -264,7 +272,7 @@ def test_the_one_that_ends_links_is_parked_and_the_others_go(world: World) -> No
                 raise LinkLost("gone")
             Broker.move(world.broker, accepts, sends)
 
-        world.broker.move = move
+        monkeypatch.setattr(world.broker, "move", move)
         world.clock.advance(61_000)
         try:
             world.turns(8)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from amqsidecar.broker import Delivery
 from amqsidecar.engine import observation
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue, topic
@@ -33,7 +35,7 @@ class ByOrigin:
 JUDGE = Judge(
     ByOrigin(),
     lambda destination: destination.name == "DLQ",
-    JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=True),
+    JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
     lambda: 0.5,
 )
 
@@ -47,7 +49,7 @@ def dead(
     body: bytes = b"body",
 ) -> Delivery:
     provenance = Provenance(origin=origin, message_id=message_id, redelivery_count=count)
-    return Delivery(handle, queue("DLQ"), body, provenance)
+    return Delivery(handle, queue("DLQ"), body, provenance, "e/1")
 
 
 def looked(observing: ObservedDeaths, *deliveries: Delivery) -> list[str]:
@@ -62,7 +64,7 @@ def new(**settings: Any) -> ObservedDeaths:
     return ObservedDeaths(**{"holds_backlog": False, "backlog_threshold": 0, **settings})
 
 
-def test_each_action_is_told_in_its_words() -> None:
+def test_each_action_is_logged_in_its_words() -> None:
     found = new().look(
         JUDGE, [dead(str(number), queue(name)) for number, name in enumerate(ORIGINS)], 1000
     )
@@ -77,7 +79,7 @@ def test_each_action_is_told_in_its_words() -> None:
 
 
 def test_a_dead_letter_counts_once_and_its_next_death_again() -> None:
-    """Seen or heard of, the id joins them; a redelivery in between is told by its count."""
+    """Seen or heard of, the id joins them; the count shows a redelivery in between."""
     observing = new()
     assert looked(observing, dead("a"), dead("b")) == ["redeliver"] * 2
     assert looked(observing, dead("a"), dead("b"), dead("c")) == ["redeliver"]
@@ -125,16 +127,17 @@ def test_memory_is_bounded_and_what_is_in_view_is_not_forgotten() -> None:
 
 
 def item(action: str = "redeliver", **fields: Any) -> Observed:
-    values = {
-        "message_id": "ID:1",
-        "source": "queue://DLQ",
-        "origin": "queue://orders",
-        "destination": "queue://orders",
-        "redelivery_count": 1,
-        "delay_ms": 1000,
-        "rule": "rule",
-    }
-    return Observed(action=action, **(values | fields))
+    plain = Observed(
+        action=action,
+        message_id="ID:1",
+        source="queue://DLQ",
+        origin="queue://orders",
+        destination="queue://orders",
+        redelivery_count=1,
+        delay_ms=1000,
+        rule="rule",
+    )
+    return msgspec.structs.replace(plain, **fields)
 
 
 def test_the_sentence_sums_up_what_would_happen() -> None:

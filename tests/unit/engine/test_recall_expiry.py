@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
@@ -14,8 +14,8 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowFilter, RowState
 from simulation.rules import DLQ, CountingRules
-from support.schedule_rows import taken_row
-from support.unsynced_store import UnsyncedStore
+from support.stores.rows import taken_row
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 FINAL = queue("DLQ.exhausted")
@@ -38,15 +38,13 @@ def test_it_keeps_the_time_that_it_has_left(
         tx.finish_cycle(1)
     finals = FinalQueues()
     finals.replace([FINAL])
-    settings = JudgeSettings(
-        encoding=ENCODING, final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False
-    )
+    settings = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
     inner = Judge(CountingRules(), lambda one: one.name == DLQ, settings, random.Random(1).random)
-    judge = RecallJudge(inner, store, finals, ENCODING, keeps_exhausted=False)
+    judge = RecallJudge(inner, store, finals, keeps_exhausted=False)
     provenance = Provenance(
         origin=queue("orders"), redelivery_id=known.redelivery_id, expires_at_ms=expires_at_ms
     )
-    delivery = Delivery(7, FINAL, b"message", provenance)
+    delivery = Delivery(7, FINAL, b"message", provenance, ENCODING)
     judge.prepare([delivery])
     taken = judge.judge(delivery, "uid", 9, NOW_MS, is_backlog=False)
     assert taken.row is not None
@@ -54,7 +52,7 @@ def test_it_keeps_the_time_that_it_has_left(
     with store.transaction() as tx:
         tx.record_cycle(2, [taken.row], [], list[AnyEvent]())
         tx.finish_cycle(2)
-    store.act(RowFilter(ids=(9,)), row_changes.give_back(NOW_MS))
+    store.change(RowFilter(ids=(9,)), row_changes.give_back(NOW_MS, {9: NOW_MS}))
     with store.transaction() as tx:
         [back] = [row for row in tx.claim_due(NOW_MS, 9) if row.id == 9]
     assert (back.destination, back.is_final, back.expiration_ms) == (str(FINAL), True, left_ms)

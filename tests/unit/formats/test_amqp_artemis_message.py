@@ -12,16 +12,13 @@ from proton import Message, byte, int32, symbol, ulong
 from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
-from amqsidecar.formats.amqp_artemis_message import (
-    Origin,
-    encode_resend,
-    identity_of,
-    read_provenance,
-)
+from amqsidecar.formats.amqp_artemis_message import encode_resend, read_provenance
+from amqsidecar.formats.artemis_properties import Origin, identity_of
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
-from support.amqp_strategies import messages
+from support.wires.amqp_properties import properties_of
+from support.wires.amqp_strategies import messages
 
 NOW_MS = 1_700_000_000_000
 DEAD = IntakeQueue(queue("DLQ"))
@@ -93,7 +90,7 @@ def test_origin_of_an_amqp_producer_is_in_the_annotations() -> None:
     assert provenance == Provenance(origin=queue("orders"), message_id="ID:1", persistent=True)
 
 
-def test_two_origins_that_differ_are_told_and_not_chosen_from() -> None:
+def test_two_origins_that_differ_are_reported_and_neither_is_chosen() -> None:
     """A producer can write either of them where the broker writes the other."""
     provenance = read(encode(annotations=AMQP_ORIGIN, properties=CORE_ORIGIN))
     assert provenance.origin is None
@@ -146,7 +143,7 @@ def test_a_message_without_origin_has_a_problem() -> None:
         ({**CORE_ORIGIN, "_HQ_ACTUAL_EXPIRY": NOW_MS}, {}, False),
     ],
 )
-def test_expired_is_told_by_the_queue_or_the_message(
+def test_expired_is_read_from_the_queue_or_the_message(
     properties: dict[str, Any], annotations: dict[symbol, Any], expires: bool
 ) -> None:
     """An expiry queue, or the time of expiry on the message."""
@@ -213,11 +210,11 @@ def test_the_cause_is_read_and_stays_off_the_redelivery(name: str) -> None:
     assert read(dead).cause == "boom"
     sent = Message()
     sent.decode(encode_resend(resend(dead), NOW_MS))
-    assert name not in sent.properties
-    assert sent.properties["n"] == 1
+    assert name not in properties_of(sent)
+    assert properties_of(sent)["n"] == 1
     final = Message()
     final.decode(encode_resend(resend(dead, is_final=True), NOW_MS))
-    assert final.properties[name] == "boom"
+    assert properties_of(final)[name] == "boom"
 
 
 @given(st.binary(max_size=100) | messages())
@@ -300,7 +297,7 @@ def test_a_redelivery_has_no_trace_of_its_death() -> None:
         symbol("x-opt-jms-msg-type"): byte(5),
         symbol("x-mine"): "kept",
     }
-    assert sent.properties == {
+    assert properties_of(sent) == {
         "amqsidecarOriginalDuplicateId": "theirs",
         "n": 5,
         "amqsidecarRedeliveryId": "id",
@@ -323,7 +320,7 @@ def test_the_second_redelivery_replaces_what_the_first_wrote() -> None:
     second = encode_resend(resend(first, redelivery_count=2, redelivery_delay_ms=2**40), NOW_MS)
     names = amqp.elements(amqp.split(second)[amqp.APPLICATION_PROPERTIES])[::2]
     assert len(names) == len(set(names))
-    assert decode(second).properties == {
+    assert properties_of(decode(second)) == {
         "amqsidecarOriginalDuplicateId": "theirs",
         "amqsidecarRedeliveryId": "id",
         "amqsidecarRedeliveryCount": int32(2),
@@ -335,8 +332,7 @@ def test_the_second_redelivery_replaces_what_the_first_wrote() -> None:
 
 def test_a_copys_own_duplicate_id_replaces_that_of_the_message_it_was_copied_from() -> None:
     properties = {"amqsidecarOriginalDuplicateId": "older", "_AMQ_DUPL_ID": "its own"}
-    sent = decode(encode_resend(resend(encode(properties=properties)), NOW_MS)).properties
-    assert sent is not None
+    sent = properties_of(decode(encode_resend(resend(encode(properties=properties)), NOW_MS)))
     assert sent["amqsidecarOriginalDuplicateId"] == "its own"
     assert "_AMQ_DUPL_ID" not in sent
 
@@ -347,8 +343,7 @@ def test_a_copy_names_its_own_id_and_not_that_of_the_message_it_was_copied_from(
     for redelivery_id, original_id in (("another", "ID:first"), ("id", "ID:2")):
         message = encode(id="ID:2", properties=of_another)
         sent = decode(encode_resend(resend(message, redelivery_id=redelivery_id), NOW_MS))
-        assert sent.properties is not None
-        assert sent.properties["amqsidecarOriginalMessageId"] == original_id
+        assert properties_of(sent)["amqsidecarOriginalMessageId"] == original_id
 
 
 def test_a_chosen_message_is_the_one_that_its_id_names() -> None:
@@ -383,10 +378,9 @@ def test_a_final_dead_letter_keeps_its_origin_and_gets_a_time_to_live() -> None:
         )
     )
     assert sent.annotations == AMQP_ORIGIN
-    assert sent.properties is not None
-    assert CORE_ORIGIN.items() <= sent.properties.items()
-    assert sent.properties["amqsidecarOriginalDuplicateId"] == "theirs"
-    assert "_AMQ_DUPL_ID" not in sent.properties
+    assert CORE_ORIGIN.items() <= properties_of(sent).items()
+    assert properties_of(sent)["amqsidecarOriginalDuplicateId"] == "theirs"
+    assert "_AMQ_DUPL_ID" not in properties_of(sent)
     assert (sent.ttl, sent.expiry_time) == (60, NOW_MS / 1000 + 60)
 
 
@@ -420,9 +414,8 @@ def test_frame_headers_of_stomp_are_cut_only_where_stomp_made_the_message() -> N
     }
     stomp_made = encode(properties={**CORE_ORIGIN, **leftovers, "n": "1"})
     sent = decode(encode_resend(resend(stomp_made), NOW_MS))
-    assert sent.properties is not None
-    assert not leftovers.keys() & sent.properties.keys()
-    assert sent.properties["n"] == "1"
+    assert not leftovers.keys() & properties_of(sent).keys()
+    assert properties_of(sent)["n"] == "1"
 
     for other in (
         encode(id="ID:1", properties={**CORE_ORIGIN, **leftovers}),
@@ -430,8 +423,7 @@ def test_frame_headers_of_stomp_are_cut_only_where_stomp_made_the_message() -> N
         encode(annotations=AMQP_ORIGIN, properties=leftovers),
     ):
         sent = decode(encode_resend(resend(other), NOW_MS))
-        assert sent.properties is not None
-        assert leftovers.keys() <= sent.properties.keys()
+        assert leftovers.keys() <= properties_of(sent).keys()
 
 
 def test_an_undecodable_message_can_not_be_sent() -> None:

@@ -20,7 +20,8 @@ from amqsidecar.formats.amqp_classic_message import (
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
-from support.amqp_strategies import messages
+from support.wires.amqp_properties import properties_of
+from support.wires.amqp_strategies import messages
 
 NOW_MS = 1_700_000_000_000
 DEAD = queue("DLQ.orders")
@@ -156,7 +157,7 @@ def test_a_text_id_tells_a_copy_from_the_message_that_was_sent() -> None:
     assert read(again).redelivery_id == "r-1"
     assert read(mapped(first.properties, id="another", creation_time=5)).redelivery_id is None
     assert read(mapped(first.properties, id=QPID_ID, creation_time=6)).redelivery_id is None
-    given_up = {**first.properties, "amqsidecarCause": "boom"}
+    given_up = {**properties_of(first), "amqsidecarCause": "boom"}
     assert read(mapped(given_up, id="another")).redelivery_id == "r-1"
 
 
@@ -202,7 +203,7 @@ def test_texts_in_javas_form_are_read_and_mended() -> None:
         == "\U0001f600"
     )
     final = sent(with_cause(astral), is_final=True)
-    assert final.properties["dlqDeliveryFailureCause"] == "\U0001f600"
+    assert properties_of(final)["dlqDeliveryFailureCause"] == "\U0001f600"
     assert damage(take_apart(with_cause(astral)), DEAD) is None
     assert damage(take_apart(with_cause(half)), DEAD) is not None
     kept = encode_resend(resend(with_cause(half), is_final=True), NOW_MS, is_native_wire=False)
@@ -223,7 +224,7 @@ def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:
             priority=7,
         )
     )
-    assert found.properties == {
+    assert properties_of(found) == {
         "own": "kept",
         "amqsidecarRedeliveryId": "r-1",
         "amqsidecarRedeliveryCount": 3,
@@ -231,7 +232,7 @@ def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:
         "amqsidecarRedeliveryCheck": check_of("r-1", 3, queue("orders"), b"\x000"),
         "amqsidecarOriginalMessageId": OPENWIRE_ID,
     }
-    assert type(found.properties["amqsidecarRedeliveryCount"]) is int32
+    assert type(properties_of(found)["amqsidecarRedeliveryCount"]) is int32
     assert found.id is None
     assert found.address == "queue://orders"
     assert found.annotations in (None, {})
@@ -241,12 +242,12 @@ def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:
 def test_the_first_id_is_kept_over_many_redeliveries() -> None:
     """And a text id, which the broker did not make, stays where it was."""
     marks = {"amqsidecarOriginalMessageId": "first", "amqsidecarRedeliveryId": "r-1"}
-    assert sent(mapped(marks)).properties["amqsidecarOriginalMessageId"] == "first"
+    assert properties_of(sent(mapped(marks)))["amqsidecarOriginalMessageId"] == "first"
     copy = sent(mapped({**marks, "amqsidecarRedeliveryId": "of another"}))
-    assert copy.properties["amqsidecarOriginalMessageId"] == OPENWIRE_ID
+    assert properties_of(copy)["amqsidecarOriginalMessageId"] == OPENWIRE_ID
     text = sent(mapped(id=QPID_ID))
     assert text.id == QPID_ID
-    assert "amqsidecarOriginalMessageId" not in text.properties
+    assert "amqsidecarOriginalMessageId" not in properties_of(text)
 
 
 def test_the_marks_of_a_jms_client_of_amqp_stay() -> None:
@@ -279,7 +280,7 @@ def test_a_native_redelivery_keeps_everything_else() -> None:
     found = sent(message, is_native_wire=True)
     assert (found.address, found.id, found.annotations) == ("orders", OPENWIRE_ID, QPID_MARKS)
     assert found.delivery_count == 0
-    assert {name: found.properties[name] for name in own} == own
+    assert {name: properties_of(found)[name] for name in own} == own
 
 
 @pytest.mark.parametrize("is_final", [True, False])
@@ -290,16 +291,16 @@ def test_nothing_is_scheduled_again(is_native_wire: bool, is_final: bool) -> Non
     message = mapped({"AMQ_SCHEDULED_DELAY": 60_000}, annotations=delays)
     found = sent(message, is_native_wire=is_native_wire, is_final=is_final)
     assert found.annotations in (None, {})
-    assert "AMQ_SCHEDULED_DELAY" not in found.properties
+    assert "AMQ_SCHEDULED_DELAY" not in properties_of(found)
 
 
 def test_a_final_dead_letter_keeps_its_cause() -> None:
-    """It is persistent, tells the last count, and expires when it is told to."""
+    """It is persistent, carries the last count, and expires as it was sent."""
     found = sent(
         mapped({"originalExpiration": 5}, durable=False), is_final=True, expiration_ms=60_000
     )
-    assert found.properties["dlqDeliveryFailureCause"] == "java.lang.Throwable: boom"
-    assert found.properties["amqsidecarRedeliveryCount"] == 3
+    assert properties_of(found)["dlqDeliveryFailureCause"] == "java.lang.Throwable: boom"
+    assert properties_of(found)["amqsidecarRedeliveryCount"] == 3
     assert (found.durable, found.ttl, found.delivery_count) == (True, 60, 0)
     assert found.expiry_time == (NOW_MS + 60_000) / 1000
     assert sent(mapped(ttl=5, expiry_time=1), is_final=True).expiry_time == 0
@@ -322,7 +323,7 @@ def test_a_native_message_comes_through_byte_for_byte(message: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
-def test_what_can_not_be_taken_apart_is_told(cut: int) -> None:
+def test_what_can_not_be_taken_apart_is_reported(cut: int) -> None:
     """The message is parked whole."""
     with pytest.raises(UndecodableMessage):
         encode_resend(resend(mapped()[:-cut]), NOW_MS, is_native_wire=False)

@@ -7,7 +7,7 @@ from proton import Message
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_text import mended_section
-from support.amqp_strategies import messages, own_names, texts
+from support.wires.amqp_strategies import messages, own_names, texts
 
 LONG = "x" * 300
 
@@ -72,13 +72,13 @@ def test_a_body_is_mended_with_what_follows_it() -> None:
 @pytest.mark.parametrize(
     "text", [b"\xa1\x03\xed\xa0\xbd", b"\xa1\x03\xc0\x81\xed", b"\xa1\x02\xed\xff"]
 )
-def test_what_is_no_text_at_all_is_told(text: bytes) -> None:
+def test_what_is_no_text_at_all_is_reported(text: bytes) -> None:
     """Half a character, and bytes that no Java writes."""
     with pytest.raises(UndecodableMessage):
         mended_section(properties(amqp.string("p"), text))
 
 
-def test_a_name_that_the_broker_has_garbled_is_told() -> None:
+def test_a_name_that_the_broker_has_garbled_is_reported() -> None:
     """Classic 6.3.1 can't read names beyond U+FFFF."""
     with pytest.raises(UndecodableMessage):
         mended_section(properties(amqp.string("p\ufffd"), amqp.string("")))

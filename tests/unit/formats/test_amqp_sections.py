@@ -10,7 +10,7 @@ from proton import Data
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
-from support.amqp_strategies import messages, scalars
+from support.wires.amqp_strategies import messages, scalars
 
 
 @given(messages())

@@ -17,7 +17,7 @@ from amqsidecar.formats.core.message import (
     read_core_properties,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
-from support.core_strategies import (
+from support.wires.core_strategies import (
     doubled,
     encoded_properties,
     messages,

@@ -8,7 +8,7 @@ from amqsidecar.formats.core.framing import frame, frame_bytes
 from amqsidecar.formats.core.message import CoreMessage
 from amqsidecar.formats.core.packets import FORMATS, code_of, decode, encode
 from amqsidecar.formats.core.primitives import STRING, Connector, CoreProtocolError, CoreReader
-from support.core_strategies import any_packet, messages, texts
+from support.wires.core_strategies import any_packet, messages, texts
 
 WITH_MESSAGES = (71, 72, 75, 76)
 """A message's properties end where its packet says, and are not looked into."""

@@ -10,7 +10,7 @@ from amqsidecar.brokers.openwire.queues import is_ours, pattern_of
 from amqsidecar.errors import BrokerRefused, RemoteProtocolError, UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import Destination, DestinationKind, queue
-from support import openwire_wire as wire
+from support.wires import openwire as wire
 
 FRAME_BYTES_MAX = 10_000
 
@@ -59,7 +59,7 @@ def test_the_greeting_offers_what_we_speak() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_other_greeting_is_a_protocol_error(data: bytes) -> None:
-    """Whatever answers on that port, it is told apart from a broker."""
+    """Whatever answers on that port, it is not taken for a broker."""
     with pytest.raises(RemoteProtocolError):
         codec.read_wire_format_info(data)
 
@@ -141,7 +141,7 @@ def test_a_broken_dispatch_is_a_protocol_error(data: bytes) -> None:
         codec.read_dispatch(b"\x15" + data)
 
 
-def test_exceptions_are_told_in_the_brokers_words() -> None:
+def test_exceptions_are_reported_in_the_brokers_words() -> None:
     """Class and message, without package and stack."""
     told = b"\x01" + wire.nullable("java.lang.SecurityException") + wire.nullable("not allowed")
     frame = b"\x1f\0\0\0\x01\0\0\0\0\x07" + told

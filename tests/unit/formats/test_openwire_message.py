@@ -14,8 +14,8 @@ from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.provenance import Provenance
-from support import openwire_wire as wire
-from support.openwire_wire import WireMessage
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
 
 TRANSACTION = wire.local_transaction("ID:ours", 3)
 NOW_MS = 1_000_000
@@ -144,7 +144,7 @@ def test_a_resend_changes_only_what_it_must(dead: WireMessage, final: bool) -> N
 def test_a_truncated_message_is_a_problem_and_never_raises(
     dead: WireMessage, data: st.DataObject
 ) -> None:
-    """Every cut is told as a problem; sending it again is refused as undecodable."""
+    """Every cut is reported as a problem; sending it again is refused as undecodable."""
     whole = dead.with_(tail=b"").encoded()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     provenance, _ = message.read_dead_letter(cut, None, NOW_MS)

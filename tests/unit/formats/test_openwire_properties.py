@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_properties as properties
-from support import openwire_wire as wire
+from support.wires import openwire as wire
 
 
 @given(wire.texts)

@@ -17,7 +17,7 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     without,
 )
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.formats.amqp_artemis_message import Origin
+from amqsidecar.formats.artemis_properties import Origin
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.formats.stomp_artemis_message import (
     has_odd_names,

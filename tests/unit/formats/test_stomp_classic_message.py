@@ -1,4 +1,4 @@
-"""What can be told of a dead letter over STOMP, and what is sent back."""
+"""The provenance of a dead letter over STOMP, and what is sent back."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def resend(frame: Frame, *, keeps: bool = True, **changes: object) -> Frame:
     "text",
     ["1", "-7", "1.5", "1.0E10", "2.5E-7", "true", "false", "null", "NaN", "-Infinity", "{a=b}"],
 )
-def test_a_property_that_may_be_no_string_is_told_of_a_jms_message(text: str) -> None:
+def test_a_property_that_may_be_no_string_is_reported_of_a_jms_message(text: str) -> None:
     """All that a STOMP application sends are strings."""
     header = (b"n", text.encode())
     assert lost(message(header)) is Loss.PROPERTY_TYPES
@@ -86,7 +86,7 @@ def test_what_the_broker_and_a_sidecar_write_is_no_property_of_the_application()
     assert lost(message(*ours)) is None
 
 
-def test_what_can_not_be_carried_is_told() -> None:
+def test_what_can_not_be_carried_is_reported() -> None:
     """Ids that can't be acknowledged, lines that the broker refuses, types that are not shown."""
     assert lost(message(message_id=b"ID:uuid:1:1:1-1")) == NOT_ACKNOWLEDGEABLE
     assert lost(message((b"long", b"x" * 10_300))) == NOT_CARRIED
@@ -103,7 +103,7 @@ def test_an_empty_body_of_a_jms_message_may_be_anything() -> None:
     assert lost(message(body=b"", message_id=STOMP_ID)) is None
 
 
-def test_a_text_in_the_wrong_utf8_is_told() -> None:
+def test_a_text_in_the_wrong_utf8_is_reported() -> None:
     """Only where the broker writes the modified one: it would take the bytes for that."""
     frame = message(body="\U0001f600".encode())
     assert lost(frame, modified=True) is Loss.BODY_TYPE

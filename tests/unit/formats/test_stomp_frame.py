@@ -71,12 +71,13 @@ def test_the_first_of_repeated_headers_counts() -> None:
         b"MESSAGE\ncontent-length:x\n\nabc\0",
     ],
 )
-def test_what_is_no_frame_is_told_at_once(wire: bytes) -> None:
+def test_what_is_no_frame_is_reported_at_once(wire: bytes) -> None:
     """Waiting for its end would be waiting for ever."""
     reader = FrameReader()
     [before] = reader.feed(b"RECEIPT\nreceipt-id:1\n\n\0\n")
     assert before.command == "RECEIPT"
-    assert reader.problem is None
+    problem = reader.problem
+    assert problem is None
     assert reader.feed(wire) == []
     assert reader.problem
     assert reader.feed(b"RECEIPT\nreceipt-id:1\n\n\0") == []
@@ -90,7 +91,7 @@ def test_a_log_in_is_not_escaped_and_can_hold_no_line_break() -> None:
         encode_connect([(b"passcode", b"a\nb")])
 
 
-def test_what_is_no_kept_message_is_told() -> None:
+def test_what_is_no_kept_message_is_reported() -> None:
     """Such as a row of another wire."""
     with pytest.raises(UndecodableMessage):
         parse_kept(b"\x00Sp\xc0")

@@ -12,8 +12,8 @@ from amqsidecar.http.console.differing import BYTES_MAX, Differing, read_differi
 from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowFilter
-from support.console_store import dead, keep, open_store
-from support.web import make_desk
+from support.web.console_store import dead, keep, open_store
+from support.web.in_process import make_queries
 
 
 def differing(folder: Path, *messages: Message, wanted: str = "", **given: Any) -> Differing:
@@ -25,8 +25,8 @@ def differing(folder: Path, *messages: Message, wanted: str = "", **given: Any) 
     keep(store, rows)
     views = store.page_rows(RowFilter(), RowOrder.NEWEST, 10).rows
     role = given.pop("role", Role.OPERATOR)
-    desk = make_desk(make_store=None, **given)
-    found = read_differing(desk, store.message, views, role, wanted)
+    queries = make_queries(open_schedule=None, **given)
+    found = read_differing(queries, store.message, views, role, wanted)
     store.close()
     return found
 

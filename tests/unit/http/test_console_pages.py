@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urljoin
 
 import httpx2
@@ -17,10 +18,13 @@ from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations import operate
-from amqsidecar.operations.status import SidecarStatus
-from support.console_site import running_console
-from support.console_store import dead, keep, open_store
-from support.web_site import NO_TLS
+from amqsidecar.operations.status import SidecarStatus, sidecar_status
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+from support.web.console import running_console
+from support.web.console_store import dead, keep, open_store
+from support.web.page import text_of
+from support.web.site import NO_TLS
 
 NOW_MS = 1_800_000_000_000
 
@@ -44,7 +48,11 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subject=HOSTILE,
         properties={HOSTILE: HOSTILE, "plain": "yes", "number": 4711},
     ).encode()
-    fields = {"destination": PLACE, "source": f"queue://DLQ{HOSTILE}", "rule": HOSTILE}
+    fields: dict[str, Any] = {
+        "destination": PLACE,
+        "source": f"queue://DLQ{HOSTILE}",
+        "rule": HOSTILE,
+    }
     fields |= {"message_id": HOSTILE, "message": bytes(message), "redelivery_id": "first"}
     rows = [
         dead(1, CAUSE, now_ms, **fields),
@@ -52,16 +60,36 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         dead(3, None, now_ms - 120_000, state=RowState.PARKED, due_at_ms=now_ms - 5_000),
         dead(4, "late", now_ms - 180_000, destination=PLACE, due_at_ms=now_ms - 100_000),
     ]
-    lives = {"at_ms": now_ms, "id": 1, "redelivery_id": "first"}
-    back = Returned(**lives, source=f"queue://D{HOSTILE}", origin=PLACE, cause=CAUSE)
-    sent = Resent(**lives, destination=PLACE, redelivery_count=1, lateness_ms=3)
+    back = Returned(
+        at_ms=now_ms,
+        id=1,
+        redelivery_id="first",
+        source=f"queue://D{HOSTILE}",
+        origin=PLACE,
+        cause=CAUSE,
+    )
+    sent = Resent(
+        at_ms=now_ms,
+        id=1,
+        redelivery_id="first",
+        destination=PLACE,
+        redelivery_count=1,
+        lateness_ms=3,
+    )
     keep(store, rows, [sent, back])
     with store.transaction() as tx:
         tx.postpone([1], now_ms + 3_600_000, CAUSE, f"pace{HOSTILE}")
         tx.postpone([4], now_ms - 100_000, CAUSE, "windows")
     for group in store.failure_groups(0, 9):
-        place = {"destination": group.destination, "cause_group": group.cause_group}
-        store.add_note(GroupNote(**place, at_ms=now_ms, author=HOSTILE, text=CAUSE))
+        store.add_note(
+            GroupNote(
+                destination=group.destination,
+                cause_group=group.cause_group,
+                at_ms=now_ms,
+                author=HOSTILE,
+                text=CAUSE,
+            )
+        )
     store.close()
     return path
 
@@ -90,13 +118,13 @@ def check(answer: httpx2.Response) -> html.HtmlElement:
     assert scripts == ["/static/htmx.min.js", "/static/console.js"]
     for element in page.iter(html.etree.Element):
         assert OUR_TAGS.fullmatch(element.tag), html.tostring(element)[:200]
-        for name, value in element.attrib.items():
+        for name, value in ((str(one), str(value)) for one, value in element.attrib.items()):
             assert not name.startswith("on"), (element.tag, name)
             assert name != "style", element.tag
             if name in ("href", "src", "action", "formaction", "hx-get"):
                 assert re.match(r"[/?#]", value), (name, value)
     assert page.xpath("//comment()") == []
-    text = page.text_content()
+    text = text_of(page)
     assert shown(text) == text
     return page
 
@@ -131,7 +159,7 @@ def crawl(client: httpx2.Client) -> dict[str, html.HtmlElement]:
     return found
 
 
-def test_what_gates_let_wait_is_told_where_people_look(client: httpx2.Client) -> None:
+def test_what_gates_let_wait_is_reported_where_people_look(client: httpx2.Client) -> None:
     overview = page_of(client, "/").get_element_by_id("gates").text_content()
     assert f"1 due for {PLACE} waits for the gate pace{HOSTILE}, until " in overview
     message = page_of(client, "/messages/one?id=1").text_content()
@@ -221,7 +249,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
             main.index(words)
             for words in (
                 "1 message died in the last hour",
-                "They go by themselves",
+                "The waiting ones go by themselves",
                 "Retry…",
                 "by minute and cause",
                 "Messages of this group",
@@ -240,6 +268,70 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
         first = page_of(client, "/").get_element_by_id("live").text_content()
         assert "1 snoozed group" in first
         assert "Nothing is open of what died in the last 24 hours." in first
+
+
+def test_a_group_has_an_owner_until_another_is_named_or_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://a")])
+    store.close()
+    address = "/groups/one?destination=a&group=boom"
+    with (
+        running_console(path) as site,
+        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+    ):
+
+        def write(**written: str) -> None:
+            [form] = page_of(client, address).xpath("//form[.//textarea[@name='note']]")
+            answer = client.post(form.action, data={**dict(form.form_values()), **written})
+            assert answer.status_code == 303
+
+        def owners() -> list[str]:
+            """Return who owns it as the first screen, the groups and its form show."""
+            badges = [
+                page_of(client, place).xpath("string(//*[@class='sub one-line']/*[@class='badge'])")
+                for place in ("/", "/groups")
+            ]
+            [field] = page_of(client, address).xpath("//input[@name='owner']/@value")
+            return [*badges, field]
+
+        assert owners() == ["", "", ""]
+        write(owner="ann")
+        assert owners() == ["ann", "ann", "ann"]
+        write(note="the supplier is asked")
+        assert owners() == ["ann", "ann", "ann"]
+        write(owner="bob")
+        assert owners() == ["bob", "bob", "bob"]
+        write(owner="", note="mended")
+        assert owners() == ["", "", ""]
+
+
+@pytest.mark.parametrize("is_in_queue", [True, False])
+def test_the_first_screen_is_not_green_while_messages_are_exhausted(
+    tmp_path: Path, is_in_queue: bool
+) -> None:
+    """Also where the sidecar itself is well: those messages need a person."""
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    queue = "queue://DLQ.exhausted" if is_in_queue else None
+    ended = {"state": RowState.EXHAUSTED, "is_final": is_in_queue, "final_queue": queue}
+    health = Health()
+    health.link_up()
+    health.store_ok()
+    with (
+        running_console(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, "/")
+        assert "This sidecar is well" in page.text_content()
+        assert [one.get("aria-labelledby") for one in page.find_class("good")] == ["well"]
+        keep(store, [dead(1, "late", 1_000, destination="queue://a", **ended)])
+        page = page_of(client, "/")
+        assert page.find_class("good") == []
+        [note] = page.xpath("//section[@aria-labelledby='exhausted']")
+        assert "bad" in note.classes
+        assert "1 exhausted message wait" in text_of(note)
+    store.close()
 
 
 def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> None:
@@ -298,6 +390,23 @@ def test_a_discard_is_undone_on_the_page_of_its_operation(
     store.close()
 
 
+def test_the_exception_inside_the_envelope_is_shown_and_not_the_envelope(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    inside = "java.lang.IllegalStateException: the customer is missing"
+    envelope = "java.lang.Throwable: Delivery[2] exceeds redelivery policy limit:RedeliveryPolicy"
+    keep(store, [dead(1, f"{envelope} {{x = 1}}, cause:{inside}", store._clock.now_ms())])
+    store.close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        for place in ("/", "/groups", "/messages", "/messages/one?id=1", "/act/retry?id=1"):
+            text = page_of(client, place).text_content()
+            assert inside in text, place
+            assert "exceeds redelivery policy limit" not in text, place
+
+
 def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     store = open_store(path)
@@ -308,6 +417,14 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
         running_console(path) as address,
         httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
+        text = page_of(client, "/messages/one?id=1").text_content()
+        assert "Lies in" in text
+        assert "queue://DLQ.exhausted" in text
+        assert "It waits no longer" not in text
+        [link] = page_of(client, "/messages/one?id=1").xpath(
+            "//a[starts-with(@href, '/act/retry')]/@href"
+        )
+        assert "id=1" in link
         listed = page_of(client, "/messages?state=exhausted")
         assert listed.xpath("//button[@formaction='/act/take-back']")
         [link] = listed.xpath("//a[starts-with(@href, '/act/take-back')]/@href")
@@ -482,7 +599,7 @@ def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) 
         answer = confirm(client, page, text="the second", step=step)
         assert answer.status_code == 422
         again = html.fromstring(answer.text)
-        assert "has changed since" in again.text_content()
+        assert "has changed since" in text_of(again)
         assert fields_of(again)["text"] == "the first"
     assert confirm(client, again, text="the third", step="send").status_code == 303
 
@@ -516,3 +633,14 @@ def test_a_message_has_a_short_address(client: httpx2.Client) -> None:
 def test_a_number_beyond_all_numbers_is_no_message(client: httpx2.Client, reference: str) -> None:
     for page in ("one", "edit", "download"):
         assert client.get(f"/messages/{page}?id={reference}").status_code == 404
+
+
+def test_the_runbooks_are_a_page_without_scripts(client: httpx2.Client) -> None:
+    answer = client.get("/static/runbooks.html#amqsidecarparked")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "'unsafe" not in answer.headers["content-security-policy"]
+    page = html.document_fromstring(answer.content)
+    assert [one.text for one in page.iter() if one.get("id") == "amqsidecarparked"] == [
+        "AmqsidecarParked"
+    ]
+    assert not list(page.iter("script"))

@@ -16,7 +16,7 @@ from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
 from amqsidecar.http.console.pages import headline
 from amqsidecar.http.console.shown import shown
-from amqsidecar.http.console.svg import Plotted, lines, nice_top, stacked_bars
+from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, stacked_bars
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.confidence import share
@@ -139,13 +139,14 @@ def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
         recoveries=[],
         exhausted=[],
         missing=[],
+        unknown=[],
     )
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, status=sidecar_status(Health(), Metrics()))
     assert headline(blind).endswith("but this sidecar needs a person.")
 
 
-def test_the_first_screen_says_what_can_t_be_told_and_which_schedule_is_alone() -> None:
+def test_the_first_screen_says_what_is_unknown_and_which_schedule_is_alone() -> None:
     health, metrics = Health(), Metrics()
     health.link_up()
     health.store_ok()
@@ -205,7 +206,7 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
             recovery(0, 30, RecoveryVerdict.LIES),
             "The re-sent messages are still in their queue",
         ),
-        ({"waiting": 3, "recent": 3}, None, "They go by themselves; hold them if"),
+        ({"waiting": 3, "recent": 3}, None, "The waiting ones go by themselves; hold them if"),
         ({"waiting": 3}, None, "Nothing to do"),
         ({"held": 3}, None, "The held ones go when a person"),
     ],
@@ -215,3 +216,18 @@ def test_a_group_says_what_to_do_next(
 ) -> None:
     assert next_steps(group(**counts), found)[0].startswith(first)
     assert next_steps(group(recent=5), None) == []
+
+
+@pytest.mark.parametrize(
+    ("places", "labels"),
+    [
+        ([], []),
+        ([52, 300], [(52, "1"), (300, "2")]),
+        ([870, 872, 90], [(90, "3"), (870, "1, 2")]),
+        ([100, 120, 145, 200], [(100, "1, 2, 3"), (200, "4")]),
+    ],
+)
+def test_marks_that_are_near_each_other_share_a_label(
+    places: list[float], labels: list[tuple[float, str]]
+) -> None:
+    assert mark_labels(places) == labels

@@ -17,7 +17,7 @@ from amqsidecar.model.message import (
     ValueType,
 )
 from amqsidecar.operations.message import is_typable
-from support.fuzz import fuzz
+from support.wires.fuzz import fuzz
 
 texts = st.text(st.sampled_from("a\r\n\t\0\x0bé😀\ud83d"), max_size=8) | st.text(max_size=8)
 properties = st.lists(

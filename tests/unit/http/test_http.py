@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from threading import Event, Semaphore
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -19,9 +20,10 @@ from amqsidecar.http.app import make_app
 from amqsidecar.http.guard import MAX_BODY_BYTES
 from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
+from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Health
 from support.waiting import eventually
-from support.web import OPEN_ACCESS, app_of, make_desk
+from support.web.in_process import OPEN_ACCESS, app_of, make_queries
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ StartServer = Callable[..., tuple[str, int]]
 def start(health: Health) -> Iterator[StartServer]:
     servers = []
 
-    def run(**options: object) -> tuple[str, int]:
+    def run(**options: Any) -> tuple[str, int]:
         server = HttpServer(app_of(health), **options)
         servers.append(server)
         return server.start("127.0.0.1", 0)
@@ -112,7 +114,7 @@ def test_a_full_disk_is_not_ready(start: StartServer, health: Health) -> None:
 
 
 def test_who_can_read_nothing_at_all_is_not_ready(start: StartServer, health: Health) -> None:
-    """One refused queue of several is told, and no reason to take the others away."""
+    """One refused queue of several is reported, and no reason to take the others away."""
     health.link_up()
     health.store_ok()
     health.intake(1, {"B.DLQ": "no permission"}, "")
@@ -138,7 +140,7 @@ def test_an_observer_is_ready_without_a_token_and_a_store(
     assert json.loads(body)["token"] == {"state": "not needed", "reason": ""}
 
 
-def test_an_awaited_token_is_told(start: StartServer, health: Health) -> None:
+def test_an_awaited_token_is_reported(start: StartServer, health: Health) -> None:
     health.token_awaited("another process holds it")
     answer = json.loads(ask(start(), "/readyz")[1])
     assert answer["token"] == {"state": "awaited", "reason": "another process holds it"}
@@ -190,7 +192,7 @@ def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
             assert slow.recv(1) == b""
 
 
-def test_who_is_answered_is_not_cut_for_others() -> None:
+def test_a_connection_that_is_answered_is_not_cut_for_others() -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x"
@@ -199,7 +201,7 @@ def test_who_is_answered_is_not_cut_for_others() -> None:
     async def page(_request: Request) -> Response:
         return StreamingResponse(endless())
 
-    app = make_app(make_desk(), OPEN_ACCESS, [Route("/page", page)])
+    app = make_app(make_queries(), OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, timeout_s=60, max_connections=1)
     address = server.start("127.0.0.1", 0)
     with socket.create_connection(address, timeout=10) as reader:
@@ -291,21 +293,17 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     """A store that is locked holds up pages, never a probe."""
     locked, begun = Event(), Semaphore(0)
 
-    class LockedStore:
-        def open(self) -> None:
-            begun.release()
-            locked.wait(30)
-            raise StoreUnavailable("locked for too long")
+    def open_schedule() -> Schedule:
+        begun.release()
+        locked.wait(30)
+        raise StoreUnavailable("locked for too long")
 
-        def close(self) -> None:
-            """Nothing to close."""
-
-    desk = make_desk(health, make_store=LockedStore)
+    queries = make_queries(health, open_schedule=open_schedule)
 
     async def page(_request: Request) -> Response:
-        return Response(str(await desk.ask(lambda _store, _state, now_ms: now_ms)))
+        return Response(str(await queries.ask(lambda _store, _state, now_ms: now_ms)))
 
-    app = make_app(desk, OPEN_ACCESS, [Route("/page", page)])
+    app = make_app(queries, OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, max_connections=200, max_per_address=200)
     address = server.start("127.0.0.1", 0)
     waiting = [socket.create_connection(address, timeout=30) for _ in range(THREADS + 5)]
@@ -325,7 +323,7 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     for client in (*waiting, *more):
         client.close()
     server.stop()
-    desk.close()
+    queries.close()
 
 
 def test_without_a_log_in_only_names_of_this_machine_are_answered(start: StartServer) -> None:

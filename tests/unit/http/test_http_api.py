@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.waiting import eventually
-from support.web_site import Site, running_site
+from support.web.site import Site, running_site
 
 HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "why"}
 RULES = """
@@ -80,12 +80,12 @@ def test_every_route_of_the_api_is_in_the_document(shared: Site, document: Any) 
         (method.lower(), route.path)
         for route in shared.routes
         if route.path.startswith("/api/")
-        for method in route.methods - {"HEAD"}
+        for method in (route.methods or set()) - {"HEAD"}
     }
     assert {(method, path) for path, item in document["paths"].items() for method in item} == routes
 
 
-CALLS = (
+CALLS: Sequence[tuple[str, str, Mapping[str, object] | None]] = (
     ("GET", "/session", None),
     ("GET", "/status", None),
     ("GET", "/overview", None),
@@ -158,7 +158,9 @@ def test_messages_are_paged_by_key(api: httpx2.Client) -> None:
     for order, expected in (("newest", [5, 4, 3, 2, 1]), ("due", [3, 4, 5, 1, 2])):
         seen, after = [], None
         while True:
-            query = {"order": order, "limit": 2} | ({"after": after} if after else {})
+            query: dict[str, str | int] = {"order": order, "limit": 2}
+            if after:
+                query["after"] = after
             page = api.get("/api/v1/messages", params=query).json()
             seen += [row["id"] for row in page["rows"]]
             after = page["next"]
@@ -178,7 +180,7 @@ def test_messages_are_paged_by_key(api: httpx2.Client) -> None:
         ("state=held&state=parked", "more than once"),
         ("older_than=soon", "Expected `str` matching regex"),
         ("property=x", "expected name=value"),
-        ("after=x", "after: expected what a page before gave"),
+        ("after=x", "after: expected the value from the page before"),
         ("destination=queue://", "a destination needs a name"),
         ("id=" + "9" * 30, "id"),
     ],
@@ -349,7 +351,7 @@ def test_a_note_has_its_author_and_stands_with_its_group(site: Site) -> None:
     [
         ({"text": " \n"}, "needs a text"),
         ({"text": "x" * 2_001}, "at most 2000 characters"),
-        ({"cause_group": "never seen"}, "nothing died of this"),
+        ({"cause_group": "never seen"}, "the history has no death of this"),
         ({"destination": "queue://"}, "a destination needs a name"),
     ],
 )
@@ -527,7 +529,7 @@ def test_counters_come_when_they_change(site: Site) -> None:
         assert (first["waiting"], first["held"], first["parked"]) == (3, 1, 1)
         store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
         store.open()
-        store.act(RowFilter(ids=(3,)), row_changes.release(1, "test"))
+        store.change(RowFilter(ids=(3,)), row_changes.release(1, "test"))
         store.close()
         found = counters(lines)
         while found["held"]:

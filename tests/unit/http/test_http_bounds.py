@@ -21,8 +21,8 @@ from amqsidecar.http.api.views import ROWS_BYTES_MAX
 from amqsidecar.http.guard import MAX_BODY_BYTES, Guard
 from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX
 from amqsidecar.operations import export, message
-from support.console_store import dead, keep, open_store
-from support.web_site import Site, running_site
+from support.web.console_store import dead, keep, open_store
+from support.web.site import Site, running_site
 
 ROWS = 120
 CAUSE = "com.acme.Outer: x\n" + "\tat com.acme.Frame\n" * 55_000 + "Caused by: com.acme.Root: y"
@@ -149,7 +149,7 @@ def test_a_request_of_two_lengths_ends_the_connection(site: Site) -> None:
 
 
 class Guarded:
-    """A guard before an application that holds its answers back until it is told."""
+    """A guard before an application that holds its answers back until the test frees them."""
 
     def __init__(self, size: int) -> None:
         self.may_end = asyncio.Event()

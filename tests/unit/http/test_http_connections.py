@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from typing import TypedDict, Unpack
 
 import pytest
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from amqsidecar.http import serving
 from amqsidecar.http.app import make_app
 from amqsidecar.http.serving import MAX_CONNECTIONS, PROBE_PLACES, HttpServer
 from support.waiting import eventually
-from support.web import OPEN_ACCESS, make_desk
+from support.web.in_process import OPEN_ACCESS, make_queries
 
 Address = tuple[str, int]
 
@@ -39,9 +40,18 @@ async def steady(_request: Request) -> Response:
     return StreamingResponse(lines())
 
 
+class Bounds(TypedDict, total=False):
+    timeout_s: float
+    max_connections: int
+    max_per_address: int
+    is_shared: Callable[[str], bool]
+
+
 @contextmanager
-def serving_on(host: str = "127.0.0.1", **bounds: object) -> Iterator[tuple[Address, HttpServer]]:
-    app = make_app(make_desk(), OPEN_ACCESS, [Route("/large", large), Route("/steady", steady)])
+def serving_on(
+    host: str = "127.0.0.1", **bounds: Unpack[Bounds]
+) -> Iterator[tuple[Address, HttpServer]]:
+    app = make_app(make_queries(), OPEN_ACCESS, [Route("/large", large), Route("/steady", steady)])
     server = HttpServer(app, **bounds)
     address = server.start(host, 0)
     try:
@@ -87,7 +97,7 @@ def test_who_pipelines_and_never_reads_keeps_no_probe_out() -> None:
                 assert ask(address, path).startswith(b"HTTP/1.1 ")
 
 
-def test_who_is_served_all_the_time_keeps_no_probe_out() -> None:
+def test_a_busy_connection_keeps_no_probe_out() -> None:
     with (
         serving_on(max_connections=8, max_per_address=8) as (address, _),
         ExitStack() as stack,

@@ -27,7 +27,7 @@ from amqsidecar.http.authentication.files import (
     token_digest,
 )
 from support.virtual_clock import VirtualClock
-from support.web_site import PASSWORD, Site, running_site
+from support.web.site import PASSWORD, Site, running_site
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def test_a_password_is_known_by_its_proof(monkeypatch: pytest.MonkeyPatch) -> No
         ("anna viewer plain", "line 1"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_by_its_line(tmp_path: Path, text: str, what: str) -> None:
+def test_what_is_wrong_in_a_file_is_reported_by_its_line(
+    tmp_path: Path, text: str, what: str
+) -> None:
     path = tmp_path / "users"
     path.write_text(text)
     with pytest.raises(ConfigError, match=rf"http\.users_file: .*{what}"):

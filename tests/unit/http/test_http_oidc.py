@@ -3,8 +3,8 @@
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -12,9 +12,9 @@ from joserfc.jwk import OctKey, RSAKey
 
 from amqsidecar.http.authentication import session as access_session
 from amqsidecar.http.authentication.settings import OidcSettings
-from support.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
-from support.ports import free_port
-from support.web_site import Site, running_site
+from support.machine.ports import free_port
+from support.web.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+from support.web.site import Site, running_site
 
 TO = "/groups?destination=queue%3A%2F%2Forders"
 
@@ -167,6 +167,7 @@ def test_a_log_in_is_answered_once(site: Site, provider: Provider) -> None:
     back = httpx2.get(away.headers["location"])
     assert client.get(back.headers["location"]).status_code == 200
     again = site.client()
+    assert cookie is not None
     again.cookies.set("amqsidecar_login", cookie)
     code = httpx2.get(away.headers["location"]).headers["location"]
     assert asked["state"].partition("=")[2] in code
@@ -185,8 +186,8 @@ def test_a_role_that_was_withdrawn_ends(
 
     class Later(datetime):
         @classmethod
-        def now(cls, _zone: object = None) -> datetime:
-            return now + timedelta(seconds=passed_s)
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(now.timestamp() + passed_s, tz)
 
     monkeypatch.setattr(access_session, "datetime", Later)
     csrf = site.csrf(client) if (passed_s := 100) else {}

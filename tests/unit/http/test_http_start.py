@@ -14,7 +14,8 @@ from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.http import serving_http
-from support.web_site import NO_TLS
+from support.stores.opened import opened
+from support.web.site import NO_TLS
 
 EVERYWHERE = "http.listen=0.0.0.0:0"
 
@@ -26,6 +27,7 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
     store.open()
     store.close()
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
+    opens = (lambda: opened(SqliteStore(path, clock=SystemClock()))) if has_store else None
     with (
         serving_http(
             config,
@@ -33,7 +35,7 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
             Health(),
             Metrics(),
             lambda: None,
-            has_store=has_store,
+            open_schedule=opens,
             gates_at=no_gates,
         ) as address,
         httpx2.Client(base_url=f"http://{address}", timeout=60, verify=NO_TLS) as client,
@@ -59,7 +61,7 @@ def test_beyond_loopback_nothing_starts_without_a_way_in(tmp_path: Path) -> None
     assert len(refused.value.problems) == 1
     file = tmp_path / "sidecar.yaml"
     file.write_text("http:\n  listen: 0.0.0.0:1\n")
-    problems = check_start(load_config(file, [], {}))  # what `doctor` tells
+    problems = check_start(load_config(file, [], {}))  # what `doctor` reports
     assert [problem.where for problem in problems] == [f"{file}:2"]
     for address in ("[::]:0", "192.0.2.1:0"):
         with pytest.raises(ConfigError, match="is beyond loopback"):
@@ -108,7 +110,7 @@ def test_who_only_looks_has_no_schedule_to_show(tmp_path: Path) -> None:
         (["http.bodies=all"], "operators"),
     ],
 )
-def test_what_can_t_work_is_told_at_the_start(
+def test_what_can_t_work_is_reported_at_the_start(
     tmp_path: Path, sets: Sequence[str], what: str
 ) -> None:
     short = tmp_path / "short"

@@ -9,11 +9,10 @@ from lxml import html
 
 from amqsidecar.http.access import CSRF_FIELD
 from amqsidecar.model.event import Received
-from amqsidecar.operations.active_rules import policies_of
-from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy_source.load import load_policy
-from support.console_site import running_console
-from support.console_store import dead, keep, open_store
+from support.web.console import running_console
+from support.web.console_store import dead, keep, open_store
+from support.web.in_process import policies_of_file
+from support.web.page import elements, strings, text_of
 
 RULES = """
 plugins:
@@ -33,15 +32,7 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     keep(store, [dead(1, "boom", now_ms, destination=PLACE)], [died])
     store.close()
     (tmp_path / "rules.yaml").write_text(RULES)
-    plugins = load_plugins()
-    rules = load_policy(tmp_path / "rules.yaml", plugins)
-    policies = policies_of(
-        lambda: rules,
-        plugins,
-        intake_queues=(),
-        final_suffix=".final",
-        parks_topics=True,
-    )
+    policies = policies_of_file(tmp_path / "rules.yaml")
     with (
         running_console(tmp_path / "schedule.db", policies=policies) as url,
         httpx2.Client(base_url=url) as client,
@@ -50,8 +41,9 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
 
 
 def post(client: httpx2.Client, rules: str) -> httpx2.Response:
-    [token] = html.fromstring(client.get("/policies").text).xpath(
-        f"//form[@action='/policies']//input[@name='{CSRF_FIELD}']/@value"
+    [token] = strings(
+        html.fromstring(client.get("/policies").text),
+        f"//form[@action='/policies']//input[@name='{CSRF_FIELD}']/@value",
     )
     return client.post("/policies", data={"rules": rules, CSRF_FIELD: token})
 
@@ -61,7 +53,7 @@ def test_policies_are_shown_where_messages_died(client: httpx2.Client) -> None:
     assert page.status_code == 200
     assert "queue://orders&lt;script&gt;" in page.text
     assert "1s, 1s" in page.text
-    text = " ".join(html.fromstring(page.text).text_content().split())
+    text = " ".join(text_of(html.fromstring(page.text)).split())
     assert "after 2 re-sends given up: no rule names the dead-letter queue" in text
     assert "such as queue://ActiveMQ.DLQ.final" in text
     assert "rules.yaml. Delays are" in text
@@ -73,7 +65,7 @@ def test_where_no_rules_are_known_that_is_said(tmp_path: Path) -> None:
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://orders")], [])
     store.close()
     with running_console(tmp_path / "schedule.db") as url, httpx2.Client(base_url=url) as client:
-        page = html.fromstring(client.get("/policies").text).text_content()
+        page = text_of(html.fromstring(client.get("/policies").text))
     assert "no broker answered yet" in page
     assert "not known yet" in page
 
@@ -103,14 +95,14 @@ plugins:
 
 def tried(client: httpx2.Client, rules: str) -> httpx2.Response:
     page = html.fromstring(client.get("/messages/one?id=1").text)
-    [form] = page.xpath("//form[.//textarea[@name='rules']]")
-    [token] = form.xpath(f".//input[@name='{CSRF_FIELD}']/@value")
-    assert "maximum_redeliveries: 2" in form.xpath(".//textarea")[0].text
-    return client.post(form.get("action"), data={"rules": rules, CSRF_FIELD: token})
+    [form] = elements(page, "//form[.//textarea[@name='rules']]")
+    [token] = strings(form, f".//input[@name='{CSRF_FIELD}']/@value")
+    assert "maximum_redeliveries: 2" in str(elements(form, ".//textarea")[0].text)
+    return client.post(str(form.get("action")), data={"rules": rules, CSRF_FIELD: token})
 
 
 def test_one_message_is_tried_under_other_rules_beside_todays(client: httpx2.Client) -> None:
-    text = " ".join(html.fromstring(tried(client, OTHER).text).text_content().split())
+    text = " ".join(text_of(html.fromstring(tried(client, OTHER).text)).split())
     today, other = text.split("What other rules would say")
     assert "re-sent after 1s" in today
     assert "Nothing has happened. About its latest death: re-sent after 1m 30s" in other

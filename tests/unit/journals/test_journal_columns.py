@@ -10,7 +10,7 @@ from amqsidecar.journals.columns import LATEST_MS, table_of
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.event import AnyEvent, Received, Scheduled
-from support.journal_rows import AT_MS, KINDS, filled
+from support.histories.journal_rows import AT_MS, KINDS, filled
 
 FILLED_BY_THE_WRITER = {"stream", "segment", "position", "sidecar", "type", "cause_group"}
 
@@ -25,7 +25,8 @@ def rows_of(*blocks: list[AnyEvent], cause_text: bool = True) -> list[dict[str, 
         if column.kind is ColumnType.TIMESTAMP_MS:
             index = table.column_names.index(column.name)
             table = table.set_column(index, column.name, table[column.name].cast(pa.int64()))
-    return table.to_pylist(maps_as_pydicts="strict")
+    rows: list[dict[str, object]] = table.to_pylist(maps_as_pydicts="strict")
+    return rows
 
 
 def test_no_field_of_an_event_is_forgotten() -> None:

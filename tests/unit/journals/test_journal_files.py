@@ -58,7 +58,7 @@ def test_files_that_overlap_in_part_are_refused() -> None:
         current_files(names((1, 5), (4, 8)))
 
 
-def test_gaps_are_told() -> None:
+def test_gaps_are_reported() -> None:
     files = current_files(names((3, 3), (4, 10), (12, 12), (20, 20)))
     assert gaps(files) == [(11, 11), (13, 19)]
     assert gaps([]) == []

@@ -29,11 +29,15 @@ def hello(file: BinaryIO) -> None:
     file.write(b"hello")
 
 
+def hello_twice(file: BinaryIO) -> None:
+    file.write(b"hello" * 2)
+
+
 def test_a_file_is_written_read_replaced_and_removed(folder: Folder) -> None:
     assert folder.top_names() == folder.names("s") == []
     assert folder.write("s", "one", hello) == 5
     assert folder.write("s", "two", hello) == 5
-    assert folder.write("s", "one", lambda file: hello(file) or hello(file)) == 10
+    assert folder.write("s", "one", hello_twice) == 10
     assert folder.top_names() == ["stream=s"]
     assert folder.names("s") == ["one", "two"]
     assert (folder.size("s", "one"), folder.size("s", "two")) == (10, 5)
@@ -44,7 +48,7 @@ def test_a_file_is_written_read_replaced_and_removed(folder: Folder) -> None:
     assert folder.names("s") == ["two"]
 
 
-def test_what_is_not_there_is_told(folder: Folder) -> None:
+def test_what_is_not_there_is_reported(folder: Folder) -> None:
     with pytest.raises(JournalError, match=r"stream=s/one can't be read: "):
         folder.open("s", "one")
 
@@ -92,7 +96,7 @@ def test_a_process_that_dies_before_the_rename_leaves_what_nobody_reads(tmp_path
 
 
 @pytest.mark.parametrize("url", ["nonsense://bucket/journal", "s3://bucket/journal"])
-def test_a_url_that_nothing_installed_knows_is_told_with_the_option(url: str) -> None:
+def test_a_url_that_nothing_installed_knows_is_reported_with_the_option(url: str) -> None:
     if url.startswith("s3:"):
         pytest.importorskip("fsspec")
         try:

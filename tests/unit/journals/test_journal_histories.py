@@ -13,8 +13,8 @@ from amqsidecar.journals.folder import Fill, LocalFolder
 from amqsidecar.journals.verify import verify_against
 from amqsidecar.journals.writer import JournalWriter
 from amqsidecar.model.event import AnyEvent
-from support.journal_rows import KINDS, filled, rows_in
-from support.unsynced_store import UnsyncedStore
+from support.histories.journal_rows import KINDS, filled, rows_in
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 SEEDS = range(6)

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import JournalError
@@ -21,9 +22,9 @@ from amqsidecar.journals.parquet import opened
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.journals.verify import JournalFacts, verify_against, verify_files
 from amqsidecar.journals.writer import JournalWriter, files_of
-from amqsidecar.model.event import AnyEvent
-from support.journal_rows import AT_MS, KINDS, filled, rows_in
-from support.unsynced_store import UnsyncedStore
+from amqsidecar.model.event import AnyEvent, Received
+from support.histories.journal_rows import AT_MS, KINDS, filled, rows_in
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 DAY_MS = 86_400_000
@@ -47,14 +48,17 @@ class Journaled:
     def add(self, *numbers: int) -> None:
         """Write blocks of three events, and a segment of each."""
         for number in numbers:
-            block = [filled(KINDS[(number + n) % len(KINDS)], number) for n in range(3)]
-            with self.store.transaction() as transaction:
-                transaction.record(block)
-            self.events += block
-            segment = self.store.plan_segment(1)
-            assert segment is not None
-            assert self.writer.write(segment, self.store.segment_events(segment)) > 0
-            self.store.segment_written(segment)
+            self.write([filled(KINDS[(number + n) % len(KINDS)], number) for n in range(3)])
+
+    def write(self, block: list[AnyEvent]) -> None:
+        """Write a block of events, and a segment of it."""
+        with self.store.transaction() as transaction:
+            transaction.record(block)
+        self.events += block
+        segment = self.store.plan_segment(1)
+        assert segment is not None
+        assert self.writer.write(segment, self.store.segment_events(segment)) > 0
+        self.store.segment_written(segment)
 
     def path(self, first: int, last: int) -> Path:
         return Path(self.folder.path) / f"stream={self.stream}" / SegmentFile(first, last).name
@@ -72,7 +76,7 @@ def journaled(tmp_path: Path) -> Journaled:
 
 
 def ranges(journaled: Journaled) -> list[tuple[int, int]]:
-    return [tuple(file) for file in files_of(journaled.folder, journaled.stream)]
+    return [(file[0], file[1]) for file in files_of(journaled.folder, journaled.stream)]
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -180,7 +184,7 @@ def test_a_whole_journal_has_no_faults(journaled: Journaled) -> None:
     assert rows_in(journaled.folder)[-1]["at"] == journaled.events[-1].at_ms
 
 
-def test_what_is_not_written_yet_is_told(journaled: Journaled) -> None:
+def test_what_is_not_written_yet_is_reported(journaled: Journaled) -> None:
     journaled.add(1)
     with journaled.store.transaction() as transaction:
         transaction.record([filled(KINDS[0])])
@@ -283,7 +287,7 @@ def _stray_above(journaled: Journaled) -> None:
         (_stray_above, "notes.txt: does not belong to a journal"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_file(
+def test_what_is_wrong_is_reported_with_its_file(
     journaled: Journaled, harm: Callable[[Journaled], None], fault: str
 ) -> None:
     journaled.add(1, 2, 3)
@@ -341,6 +345,16 @@ def test_csv_has_a_column_for_each(journaled: Journaled) -> None:
     assert [row["redelivery_id"] for row in rows] == [one.redelivery_id for one in journaled.events]
     received = next(row for row in rows if row["type"] == "received")
     assert json.loads(received["properties"])["empty"] == ""
+
+
+def test_no_csv_cell_is_a_formula_or_acts_on_a_terminal(journaled: Journaled) -> None:
+    received = replace(
+        filled(Received), redelivery_id=" =HYPERLINK(0)", message_id="a\x1b[2J\x9b2J"
+    )
+    journaled.write([received])
+    (row,) = csv.DictReader(io.StringIO(exported(journaled, ExportFormat.CSV).decode()))
+    assert row["redelivery_id"] == "' =HYPERLINK(0)"
+    assert row["message_id"] == r"a\x1b[2J\x9b2J"
 
 
 def test_a_span_of_time_is_cut_out(journaled: Journaled) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, byte, int32, ulong
 
-from amqsidecar.brokers.amqp_artemis.look import ENCODING as AMQP
+from amqsidecar.formats.amqp_artemis_message import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept
@@ -19,8 +19,8 @@ from amqsidecar.messages.kept_message import (
     chosen_properties,
     group_of,
 )
-from support import openwire_wire as wire
-from support.openwire_wire import WireMessage
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
 
 WIRES = (AMQP, OPENWIRE, STOMP)
 

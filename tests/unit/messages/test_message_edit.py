@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from proton import Message, byte, int32, symbol
 
-from amqsidecar.brokers.amqp_artemis.look import ENCODING as AMQP
 from amqsidecar.errors import EditRefused
 from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.amqp_artemis_message import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept
@@ -25,14 +26,14 @@ from amqsidecar.model.message import (
     TypedValue,
     ValueType,
 )
-from support import openwire_wire as wire
-from support.amqp_strategies import messages as amqp_messages
-from support.fuzz import fuzz
-from support.openwire_wire import WireMessage
+from support.wires import openwire as wire
+from support.wires.amqp_strategies import messages as amqp_messages
+from support.wires.fuzz import fuzz
+from support.wires.openwire import WireMessage
 
 texts = st.text(max_size=20)
 plain_texts = st.text(
-    st.characters(min_codepoint=1, max_codepoint=0xFFFF, exclude_categories=("Cs",)), max_size=20
+    st.characters(min_codepoint=1, max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20
 )
 """Texts that properties can have on every wire."""
 
@@ -248,7 +249,7 @@ def test_bytes_are_replaced_by_bytes(made: tuple[str, bytes], data: bytes) -> No
     assert after.properties == before.properties
 
 
-def amqp_message(**fields: object) -> bytes:
+def amqp_message(**fields: Any) -> bytes:
     return bytes(Message(**fields).encode())
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint
 
-from amqsidecar.brokers.amqp_artemis.look import ENCODING as AMQP
+from amqsidecar.formats.amqp_artemis_message import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept
@@ -24,10 +24,10 @@ from amqsidecar.model.message import (
     TypedValue,
     ValueType,
 )
-from support import openwire_wire as wire
-from support.amqp_strategies import messages as amqp_messages
-from support.fuzz import damaged, fuzz
-from support.openwire_wire import WireMessage
+from support.wires import openwire as wire
+from support.wires.amqp_strategies import messages as amqp_messages
+from support.wires.fuzz import damaged, fuzz
+from support.wires.openwire import WireMessage
 
 JAVA = b"\xac\xed\x00\x05sr\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16`\xd1"
 

@@ -130,7 +130,7 @@ def test_other_classes_are_other_groups(one: str, other: str, words: str) -> Non
 def test_a_text_that_differs_in_digits_only_has_the_group_that_it_would_have_alone(
     text: str, chance: random.Random
 ) -> None:
-    """What is remembered of one is told of the other."""
+    """The second text gets the cached group of the first."""
     other = "".join(chance.choice(string.digits) if one in string.digits else one for one in text)
     assert [cause_group(one) for one in (text, other)] == [_group(one) for one in (text, other)]
 

@@ -1,6 +1,7 @@
 """What events add to the counts and groups of failures, beside the plain rule for each event."""
 
 from collections import Counter
+from typing import TypedDict
 
 import msgspec
 from hypothesis import given
@@ -11,7 +12,6 @@ from amqsidecar.model.event import (
     Cancelled,
     DeadLettered,
     Discarded,
-    Event,
     Exhausted,
     Held,
     Parked,
@@ -30,9 +30,16 @@ from amqsidecar.model.failure import (
     failure_cause,
     failures_of,
 )
-from support.failure_counts import counts_of
+from support.stores.failure_counts import counts_of
 
-AT = {"at_ms": 3 * BUCKET_MS + 17, "id": 5, "redelivery_id": "m-5"}
+
+class About(TypedDict):
+    at_ms: int
+    id: int
+    redelivery_id: str
+
+
+AT: About = {"at_ms": 3 * BUCKET_MS + 17, "id": 5, "redelivery_id": "m-5"}
 QUEUE = "queue://orders"
 
 deaths = st.builds(
@@ -100,13 +107,13 @@ def test_counts_add_up(events: list[AnyEvent]) -> None:
 
 
 @given(st.lists(st.one_of(deaths, sends)))
-def test_a_group_tells_of_its_deaths(events: list[Event]) -> None:
+def test_a_group_tells_of_its_deaths(events: list[Received | Returned | Resent]) -> None:
     expected: dict[tuple[str, str], list[Received]] = {}
     for event in events:
         if isinstance(event, Received):
-            group = failure_cause(event.cause, expired=event.expired)
-            expected.setdefault((event.origin or event.source, group), []).append(event)
-    found = failures_of(events).groups  # type: ignore[arg-type]
+            cause = failure_cause(event.cause, expired=event.expired)
+            expected.setdefault((event.origin or event.source, cause), []).append(event)
+    found = failures_of(events).groups
     assert found.keys() == expected.keys()
     for place, group in found.items():
         died = expected[place]

@@ -130,7 +130,7 @@ def test_death_that_does_not_come_is_waited_for_and_then_ends_the_proof() -> Non
     assert verdict(seen).kind is OutcomeKind.UNKNOWN
 
 
-def test_death_that_no_counter_told_pays_for_no_purge() -> None:
+def test_death_that_no_counter_counted_pays_for_no_purge() -> None:
     seen = looks(
         (90_000, counted(0, 7), 0),
         (95_000, counted(0, 7), 0),

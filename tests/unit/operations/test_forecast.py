@@ -1,10 +1,12 @@
 """What would become of a message now, and should each re-send fail, by the rules' own deciders."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue, topic
-from amqsidecar.model.event import Received, Returned, Scheduled
+from amqsidecar.model.event import AnyEvent, Received, Returned, Scheduled
 from amqsidecar.operations.explain import SENDS_MAX, Explainer, last_death
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
@@ -28,7 +30,7 @@ CLASSIC = {
 ENDLESS = {"address_settings": [{"match": "#", "max_delivery_attempts": -1}]}
 
 
-def explainer(rules: dict[str, object], *, parks_topics: bool = True) -> Explainer:
+def explainer(rules: Mapping[str, object], *, parks_topics: bool = True) -> Explainer:
     plugins = load_plugins()
     return Explainer(
         compile_policy(load_policy(rules, plugins), plugins),
@@ -81,7 +83,7 @@ def test_what_the_sidecar_does_otherwise_is_said() -> None:
 
 @pytest.mark.parametrize("origin", ["queue://orders", None])
 def test_the_latest_death_is_asked_about(origin: str | None) -> None:
-    history = [
+    history: list[AnyEvent] = [
         Received(at_ms=1, source="queue://DLQ", origin="queue://first"),
         Returned(
             at_ms=2, source="queue://DLQ", origin=origin, redelivery_count=4, persistent=False

@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from proton import Message
 
-from amqsidecar.brokers.amqp_artemis.look import ENCODING
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import EditRefused
+from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.messages.edit import edit_message
 from amqsidecar.messages.view import view_message
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import Received, Resent, Returned
 from amqsidecar.model.message import MessageEdit, PropertyEdit
 from amqsidecar.model.operation import Action, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.fetch import fetch, is_here, not_here_yet, put_back
 from amqsidecar.operations.message import (
     EditMessage,
     MessagePage,
@@ -27,7 +29,7 @@ from amqsidecar.operations.message import (
     try_edit,
 )
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
 
 NOW_MS = 1_700_000_000_000
 PLACE = "queue://orders"
@@ -56,7 +58,7 @@ def keep(store: SqliteStore, *events: Any, **fields: Any) -> int:
 
 
 def page_of(store: SqliteStore, reference: object = "r", at_ms: int = NOW_MS) -> MessagePage:
-    page = message_page(store, store, str(reference), "uid", at_ms, view_message)
+    page = message_page(store, str(reference), "uid", at_ms, view_message)
     assert page is not None
     return page
 
@@ -67,8 +69,14 @@ def resent(at_ms: int, count: int) -> Resent:
     )
 
 
-def test_each_re_send_is_told_with_what_became_of_it(store: SqliteStore) -> None:
-    died = {"redelivery_id": "r", "source": "queue://DLQ", "origin": PLACE}
+class Died(TypedDict):
+    redelivery_id: str
+    source: str
+    origin: str
+
+
+def test_each_re_send_is_shown_with_what_became_of_it(store: SqliteStore) -> None:
+    died: Died = {"redelivery_id": "r", "source": "queue://DLQ", "origin": PLACE}
     keep(
         store,
         Received(at_ms=NOW_MS - 9_000_000, cause="a.B: order 7", **died),
@@ -121,7 +129,7 @@ def test_an_edited_message_is_retried_and_its_original_is_kept(store: SqliteStor
     assert (looks.body.text, store.message(row_id)) == ("new", BYTES)
 
     operation = edit_and_retry(
-        store, store, row_id, EDIT, edit_message, now_ms=NOW_MS, actor="cli:anna", reason="T-1"
+        store, row_id, EDIT, edit_message, now_ms=NOW_MS, actor="cli:anna", reason="T-1"
     )
     assert (operation.action, operation.state) == (Action.RETRY, OperationState.RUNNING)
     assert operation.selection.rows == RowFilter(ids=(row_id,))
@@ -148,9 +156,21 @@ def test_what_can_t_be_edited_is_refused(
 ) -> None:
     row_id = keep(store, **fields)
     with pytest.raises(ActionRefused, match=words):
-        edit_and_retry(store, store, row_id, change, edit_message, now_ms=NOW_MS, actor="a")
+        edit_and_retry(store, row_id, change, edit_message, now_ms=NOW_MS, actor="a")
     assert store.message(row_id) == BYTES
     assert store.operations(1) == []
+
+
+def test_a_message_in_its_final_queue_has_its_row_and_says_how_to_edit_it(
+    store: SqliteStore,
+) -> None:
+    row_id = keep(store, **LYING)
+    page = page_of(store, row_id)
+    assert page.row is not None
+    assert (page.row.id, page.row.goes_to) == (row_id, "queue://DLQ.exhausted")
+    assert page.view is None
+    said = "it lies in queue://DLQ.exhausted, from where an edit takes it back first"
+    assert page.edit_lock == said
 
 
 def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
@@ -159,7 +179,7 @@ def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
 
     def change(text: str, edit: EditMessage) -> None:
         asked = MessageEdit(text=text)
-        edit_and_retry(store, store, row_id, asked, edit, now_ms=NOW_MS, actor=text)
+        edit_and_retry(store, row_id, asked, edit, now_ms=NOW_MS, actor=text)
 
     def slow(encoding: str, message: bytes, asked: MessageEdit) -> bytes:
         change("abc", edit_message)
@@ -173,18 +193,76 @@ def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
     assert [one.actor for one in page.originals] == ["abc"]
 
 
+def test_an_edit_after_one_that_the_person_has_not_seen_is_refused(store: SqliteStore) -> None:
+    """Both began when nobody had edited it; the second would undo the first's text."""
+    row_id = keep(store)
+    first, second = MessageEdit(text="first"), MessageEdit(text="second")
+    edit_and_retry(store, row_id, first, edit_message, now_ms=NOW_MS, actor="a", edits=0)
+    with pytest.raises(ActionRefused, match="was edited by another person"):
+        edit_and_retry(store, row_id, second, edit_message, now_ms=NOW_MS, actor="b", edits=0)
+    edit_and_retry(store, row_id, second, edit_message, now_ms=NOW_MS, actor="b", edits=1)
+    assert [one.actor for one in store.originals("r")] == ["a", "b"]
+
+
+def test_an_edit_keeps_what_would_go_back_to_its_final_queue(store: SqliteStore) -> None:
+    """It came out beside chosen messages; put back before its retry, it would not be sent."""
+    beside = {"state": RowState.EXHAUSTED, "recall": Recall.RETURN, "final_queue": FINAL}
+    row_id = keep(store, **beside)
+    wrong = MessageEdit(remove_properties=("nothing",))
+    with pytest.raises(EditRefused):
+        edit_and_retry(store, row_id, wrong, edit_message, now_ms=NOW_MS, actor="a")
+    assert [row.id for row in store.returned(9)] == [row_id]
+    edit_and_retry(store, row_id, EDIT, edit_message, now_ms=NOW_MS, actor="a")
+    assert store.returned(9) == []
+    [row] = store.list_rows(RowFilter(ids=(row_id,)), 1)
+    assert (row.state, row.recall) == (RowState.EXHAUSTED, Recall.NONE)
+
+
+FINAL = "queue://DLQ.exhausted"
+LYING: dict[str, Any] = {"state": RowState.EXHAUSTED, "is_final": True, "final_queue": FINAL}
+
+
+def test_a_fetched_message_is_awaited_and_given_back(store: SqliteStore) -> None:
+    row_id = keep(store, **LYING)
+    fetch(store, row_id, NOW_MS, "a")
+    assert [row.id for row in store.recalled(Recall.KEEP, 9)] == [row_id]
+    assert is_here(store, row_id) is False
+    assert "still being taken out of queue://DLQ.exhausted" in str(not_here_yet(store, row_id))
+    put_back(store, row_id, NOW_MS, "a", ".exhausted")
+    assert store.recalled(Recall.KEEP, 9) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (row_changes.retry(NOW_MS, "b"), "changed by another action"),
+        (row_changes.discard(NOW_MS, "b", 1), "changed by another action"),
+        (row_changes.cancel(NOW_MS, "b", ".exhausted"), "changed by another action"),
+        (row_changes.miss(NOW_MS, FINAL), "no longer in its final queue"),
+    ],
+)
+def test_a_fetch_yields_to_what_others_do_to_the_message(
+    store: SqliteStore, other: row_changes.RowChange, words: str
+) -> None:
+    row_id = keep(store, **LYING)
+    fetch(store, row_id, NOW_MS, "a")
+    assert store.change(RowFilter(ids=(row_id,)), other) == 1
+    with pytest.raises(ActionRefused, match=words):
+        is_here(store, row_id)
+
+
 def test_what_an_edit_refuses_changes_nothing(store: SqliteStore) -> None:
     row_id = keep(store)
     locked = MessageEdit(remove_properties=("amqsidecarRedeliveryId",))
     with pytest.raises(EditRefused):
-        edit_and_retry(store, store, row_id, locked, edit_message, now_ms=NOW_MS, actor="a")
+        edit_and_retry(store, row_id, locked, edit_message, now_ms=NOW_MS, actor="a")
     assert (store.message(row_id), store.originals("r")) == (BYTES, [])
 
 
 def test_what_has_left_can_t_be_edited(store: SqliteStore) -> None:
     with pytest.raises(ActionRefused, match="waits no longer"):
-        edit_and_retry(store, store, 7, EDIT, edit_message, now_ms=NOW_MS, actor="a")
-    assert message_page(store, store, "7", "uid", NOW_MS, view_message) is None
+        edit_and_retry(store, 7, EDIT, edit_message, now_ms=NOW_MS, actor="a")
+    assert message_page(store, "7", "uid", NOW_MS, view_message) is None
 
 
 def test_a_message_that_waits_no_longer_has_its_life(store: SqliteStore) -> None:

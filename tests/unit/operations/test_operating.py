@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.ledger import MemberVerdict
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
 from amqsidecar.model.failure import EXPIRED
@@ -21,6 +22,7 @@ from amqsidecar.model.operation import (
     OperationState,
     OutcomeKind,
     Selection,
+    lacks_sends,
 )
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, StoreState, TakenRow
@@ -38,13 +40,19 @@ from amqsidecar.operations.preview import (
     SkippedRows,
     preview,
 )
-from amqsidecar.operations.progress import doing, list_members, read_progress
+from amqsidecar.operations.progress import (
+    OperationResult,
+    doing,
+    list_members,
+    read_progress,
+)
 from amqsidecar.operations.select import ReadMessageProperties, resolve, selector
 from amqsidecar.operations.timeline import describe_all
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
-from support.schedule_rows import resent, taken_row, took
-from support.unsynced_store import UnsyncedStore
+from support.stores.opened import opened
+from support.stores.rows import resent, taken_row, took
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 QUEUE = "queue://orders"
@@ -70,14 +78,14 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.path = folder / "schedule.db"
-        self.store = self.make_store()
-        self.cycle = self.store.open().cycle
+        self.store = self.open_schedule()
+        self.cycle = self.store.state().cycle
         self.began = self.store.tail()
         self.metrics = Metrics()
         self.woken: list[int] = []
 
-    def make_store(self) -> UnsyncedStore:
-        return UnsyncedStore(self.path, clock=self.clock)
+    def open_schedule(self) -> UnsyncedStore:
+        return opened(UnsyncedStore(self.path, clock=self.clock))
 
     def hold(self, count: int, **fields: Any) -> list[TakenRow]:
         first = self.store.allocate_ids(count)
@@ -123,8 +131,15 @@ class Stage:
             tx.record(events)
 
     def begin(self, action: Action = Action.RETRY, runner: str = "me", **wish: Any) -> Operation:
-        values = {"action": action, "selection": Selection(), "actor": "cli:anna"} | wish
-        return begin(self.store, Wish(**values), self.clock.now_ms(), runner)
+        plain = Wish(action=action, selection=Selection(), actor="cli:anna")
+        return begin(
+            self.store, msgspec.structs.replace(plain, **wish), self.clock.now_ms(), runner
+        )
+
+    def operation(self, number: int) -> Operation:
+        found = self.store.operation(number)
+        assert found is not None
+        return found
 
     def turn(self, operation: Operation, runner: str = "me") -> Turn:
         return carry_out(self.store, operation.id, runner, MEANS, self.clock.now_ms)
@@ -141,7 +156,7 @@ class Stage:
 
     def operating(self) -> Operating:
         return Operating(
-            make_store=self.make_store,
+            open_schedule=self.open_schedule,
             clock=self.clock,
             means=MEANS,
             runner="service",
@@ -188,9 +203,9 @@ def test_what_comes_later_is_left_alone(stage: Stage) -> None:
 def test_what_somebody_holds_after_the_preview_stays_held(stage: Stage) -> None:
     rows = stage.hold(12)
     store, ids = stage.store, tuple(row.id for row in rows)
-    seen = preview(store, store, Action.RETRY, Selection(), tenants, suffix=".x")
-    store.act(RowFilter(ids=ids[:4]), row_changes.release(1, "ben"))
-    store.act(RowFilter(ids=ids[:2]), row_changes.hold(2, "ben"))
+    seen = preview(store, Action.RETRY, Selection(), tenants, suffix=".x")
+    store.change(RowFilter(ids=ids[:4]), row_changes.release(1, "ben"))
+    store.change(RowFilter(ids=ids[:2]), row_changes.hold(2, "ben"))
     done = stage.finish(stage.begin(since=seen.since, expected=seen.count))
     assert (done.state, done.changed, done.overtaken) == (OperationState.DONE, 8, 4)
     assert stage.states() == {RowState.HELD: 2, RowState.WAITING: 10}
@@ -203,8 +218,8 @@ def test_an_operation_begins_when_it_is_time(stage: Stage) -> None:
     turn = stage.turn(begun)
     assert (turn.changed, turn.next_at_ms) == (0, begin_at_ms)
     assert doing(turn.operation, stage.clock.now_ms()).startswith("it begins at ")
-    stage.store.act(RowFilter(ids=(rows[0].id,)), row_changes.release(1, "ben"))
-    stage.store.act(RowFilter(ids=(rows[0].id,)), row_changes.hold(1, "ben"))
+    stage.store.change(RowFilter(ids=(rows[0].id,)), row_changes.release(1, "ben"))
+    stage.store.change(RowFilter(ids=(rows[0].id,)), row_changes.hold(1, "ben"))
     stage.clock.advance(3_599_999)
     assert stage.turn(begun).changed == 0
     stage.clock.advance(1)
@@ -282,7 +297,7 @@ def test_a_step_of_a_runner_that_lost_its_lease_inside_is_rolled_back(
         patched.setattr(UnsyncedStore, "step_operation", stolen)
         assert stage.turn(begun).changed == 0
     assert stage.states() == {RowState.HELD: 10}
-    assert stage.store.operation(begun.id).after_id == 0
+    assert stage.operation(begun.id).after_id == 0
 
 
 def test_a_lease_that_is_given_up_is_free_at_once(stage: Stage) -> None:
@@ -292,7 +307,7 @@ def test_a_lease_that_is_given_up_is_free_at_once(stage: Stage) -> None:
     assert stage.turn(begun, "you").changed == 10
 
 
-def test_references_that_name_no_row_are_told(stage: Stage) -> None:
+def test_references_that_name_no_row_are_reported(stage: Stage) -> None:
     [row] = stage.hold(1)
     references = [str(row.id), row.redelivery_id, "9" * 30, "9" * 5_000, "nobody"]
     assert resolve(stage.store, references) == ((row.id,), references[2:])
@@ -302,7 +317,7 @@ def test_only_messages_with_a_property_are_changed(stage: Stage) -> None:
     stage.hold(3, message=b"tenant=ACME")
     stage.hold(4, message=b"tenant=other")
     chosen = Selection(properties=(("tenant", "ACME"),))
-    found = preview(stage.store, stage.store, Action.RETRY, chosen, tenants, suffix=".x")
+    found = preview(stage.store, Action.RETRY, chosen, tenants, suffix=".x")
     assert (found.count, found.looked_at, found.is_whole) == (3, 7, True)
     done = stage.finish(stage.begin(selection=chosen))
     assert (done.matched, done.changed) == (3, 3)
@@ -332,7 +347,7 @@ def test_the_service_undoes_a_discard_also_one_that_has_not_ended(stage: Stage) 
         stage.clock.advance(1_000)
     operating.close()
     assert stage.store.list_rows(RowFilter(), 10_000) == before
-    undone = stage.store.operation(begun.id)
+    undone = stage.operation(begun.id)
     assert undone is not None
     assert (undone.state, undone.restored, undone.changed) == (OperationState.UNDONE, 500, 500)
     assert doing(undone, stage.clock.now_ms()) == "500 of 500 messages were put back"
@@ -446,6 +461,7 @@ def test_exhausted_messages_in_their_final_queue_are_counted_and_given_up_ones_l
     stage.send()
     found = look(stage, state=RowState.EXHAUSTED)
     assert (found.count, found.left) == (2, [])
+    assert [(one.destination, one.count) for one in found.targets] == [("queue://orders", 2)]
     assert any("2 of them lie in their final dead-letter queue" in note for note in found.notes)
     given_up = look(stage, Action.CANCEL, state=RowState.EXHAUSTED)
     assert (given_up.count, given_up.left) == (0, [SkippedRows(IN_FINAL_QUEUE, 2)])
@@ -458,7 +474,7 @@ def test_exhausted_messages_in_their_final_queue_are_counted_and_given_up_ones_l
 def look(stage: Stage, action: Action = Action.RETRY, **values: Any) -> Preview:
     rows = RowFilter(**{name: one for name, one in values.items() if name != "after"})
     chosen, after = Selection(rows=rows), values.get("after")
-    return preview(stage.store, stage.store, action, chosen, tenants, suffix=".x", after=after)
+    return preview(stage.store, action, chosen, tenants, suffix=".x", after=after)
 
 
 @pytest.mark.parametrize(
@@ -604,6 +620,36 @@ def test_a_careful_retry_stops_when_what_it_sends_comes_back(stage: Stage) -> No
     assert stopped_now() == 0
 
 
+def test_an_operation_that_is_done_says_what_is_not_sent_yet(stage: Stage) -> None:
+    """Its state alone would read as success."""
+    stage.hold(10)
+    begun = stage.begin()
+    assert result(stage) is OperationResult.UNFINISHED
+    stage.turn(begun)
+    found = read_progress(stage.store, begun.id, stage.clock.now_ms())
+    assert (found.operation.state, found.result) == (OperationState.DONE, OperationResult.NOT_SENT)
+    assert lacks_sends(found.operation)
+    due = stage.send()
+    follow(stage.store)
+    assert result(stage) is OperationResult.OPEN
+    [operation] = stage.store.operations(1)
+    assert not lacks_sends(operation)
+    stage.come_back(due[:1])
+    follow(stage.store)
+    stage.store.give_verdicts(
+        begun.id,
+        [
+            MemberVerdict(one, OutcomeKind.CONSUMED, "")
+            for one in (row.redelivery_id for row in due[1:])
+        ],
+    )
+    assert result(stage) is OperationResult.CAME_BACK
+
+
+def result(stage: Stage) -> OperationResult | None:
+    return read_progress(stage.store, 1, stage.clock.now_ms()).result
+
+
 def test_a_probe_that_stays_away_lets_the_rest_go(stage: Stage) -> None:
     stage.hold(40)
     begun = stage.begin(pace=OperationPace(probe=10))
@@ -632,7 +678,7 @@ def test_only_what_happens_after_the_begin_is_read(stage: Stage) -> None:
     before = stage.store.tail()
     stage.begin()
     assert stage.store.followed_until() == before
-    stage.turn(stage.store.operation(1))
+    stage.turn(stage.operation(1))
     stage.begin(Action.HOLD)
     assert stage.store.followed_until() == before, "another is followed"
 
@@ -650,7 +696,7 @@ def test_a_duplicate_that_an_older_version_recorded_counts_as_sent(stage: Stage)
     with stage.store.transaction() as tx:
         tx.record([event])
     assert follow(stage.store)
-    assert stage.store.operation(1).resent == 1
+    assert stage.operation(1).resent == 1
 
 
 def looked(at_ms: int, **values: Any) -> Observation:
@@ -680,6 +726,7 @@ def test_verdicts_have_their_evidence(stage: Stage) -> None:
     page = list_members(stage.store, begun.id, None, 2)
     assert [one.outcome for one in page.members] == [OutcomeKind.CAME_BACK, OutcomeKind.CONSUMED]
     assert "acknowledged" in page.members[1].evidence
+    assert page.next_after is not None
     assert len(list_members(stage.store, begun.id, None, 2, page.next_after).members) == 1
     assert stage.store.open_operations() == []
 
@@ -690,7 +737,7 @@ def test_what_somebody_sent_elsewhere_is_not_said_to_be_consumed(stage: Stage) -
     stage.finish(stage.begin(Action.REDIRECT, target="elsewhere"))
     stage.send()
     follow(stage.store)
-    assert stage.store.operation(1).resent == 1, "nobody waits for it any more"
+    assert stage.operation(1).resent == 1, "nobody waits for it any more"
     [member] = stage.store.members(begun.id, OutcomeKind.UNKNOWN, 10)
     assert member.evidence == "it was sent to queue://elsewhere: changed by another action"
     assert stage.store.member_counts(2) == {OutcomeKind.RESENT: 1}
@@ -742,7 +789,7 @@ def test_the_service_carries_out_what_nobody_does(stage: Stage) -> None:
     assert stage.metrics.render()[0].count(b"amqsidecar_operations_running 1.0") == 1
     stage.clock.advance(1_000)
     operating.look()
-    assert stage.store.operation(1).state is OperationState.DONE
+    assert stage.operation(1).state is OperationState.DONE
     stage.send()
     stage.clock.advance(int(COUNT_EVERY_S * 1_000))
     assert operating.look() == 1.0
@@ -760,10 +807,10 @@ def test_the_service_leaves_to_a_command_what_it_carries_out(stage: Stage) -> No
     stage.turn(begun)
     operating = stage.operating()
     assert operating.look() == 1.0
-    assert stage.store.operation(1).changed == 500
+    assert stage.operation(1).changed == 500
     stage.clock.advance(LEASE_MS)
     operating.look()
-    assert stage.store.operation(1).changed == 700
+    assert stage.operation(1).changed == 700
     operating.close()
 
 
@@ -780,7 +827,7 @@ def test_an_operation_that_breaks_is_paused_and_the_others_go_on(
     monkeypatch.setattr(f"{__name__}.MEANS", Means(suffix=".x", properties_of=lambda _: breaks))
     operating = stage.operating()
     operating.look()
-    first, second = stage.store.operation(1), stage.store.operation(2)
+    first, second = stage.operation(1), stage.operation(2)
     assert first.state is OperationState.PAUSED
     assert first.state_reason == "a fault of amqsidecar (ValueError), its log has more (by service)"
     assert (second.state, second.changed) == (OperationState.DONE, 2)
@@ -791,17 +838,17 @@ def test_a_store_that_fails_ends_a_look_and_not_the_thread(stage: Stage) -> None
     stage.hold(1)
     stage.begin(runner="")
     failures = [True]
-    opened = closed = 0
+    opens = closes = 0
 
     class Failing(UnsyncedStore):
         def open(self) -> StoreState:
-            nonlocal opened
-            opened += 1
+            nonlocal opens
+            opens += 1
             return super().open()
 
         def close(self) -> None:
-            nonlocal closed
-            closed += 1
+            nonlocal closes
+            closes += 1
             super().close()
 
         def open_operations(self) -> list[Operation]:
@@ -810,11 +857,13 @@ def test_a_store_that_fails_ends_a_look_and_not_the_thread(stage: Stage) -> None
                 raise StoreUnavailable("disk full")
             return super().open_operations()
 
-    stage.make_store = lambda: Failing(stage.path, clock=stage.clock)  # type: ignore[method-assign]
+    stage.open_schedule = lambda: opened(  # type: ignore[method-assign]
+        Failing(stage.path, clock=stage.clock)
+    )
     operating = stage.operating()
     with pytest.raises(StoreUnavailable):
         operating.look()
-    assert opened == closed == 1
+    assert opens == closes == 1
     operating.look()
-    assert stage.store.operation(1).state is OperationState.DONE
+    assert stage.operation(1).state is OperationState.DONE
     operating.close()

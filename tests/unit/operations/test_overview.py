@@ -1,6 +1,8 @@
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from amqsidecar.model.failure import BUCKET_MS
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.charts import (
     OTHER,
     deaths_by_cause,
@@ -38,7 +41,7 @@ from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
-from support.console_store import dead, keep, open_store
+from support.web.console_store import dead, keep, open_store
 
 NOW_MS = 1_800_000_000_000 + 7 * 60_000  # Seven minutes past, so two into a bucket.
 PAY = "queue://orders.pay"
@@ -134,7 +137,7 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
 ) -> None:
     fails, fine, few = "queue://fails", "queue://fine", "queue://few"
     nine, stays = "queue://nine", "queue://stays"
-    events = [
+    events: list[AnyEvent] = [
         *(resent(n, fails) for n in range(30)),
         *(returned(n, fails) for n in range(28)),
         *(resent(100 + n, fine) for n in range(30)),
@@ -165,11 +168,11 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
     assert (found[fails].came_back.part, found[fails].came_back.whole) == (28, 30)
 
 
-def test_what_waits_is_told_by_when_it_goes(store: SqliteStore) -> None:
+def test_what_waits_is_counted_by_when_it_goes(store: SqliteStore) -> None:
     due = (-5_000, -1_000, 60_000, 30 * 60_000, 20 * HOUR_MS, 50 * HOUR_MS)
     rows = [dead(n, None, NOW_MS, due_at_ms=NOW_MS + at) for n, at in enumerate(due, 1)]
     keep(store, [*rows, dead(9, None, NOW_MS, destination=PAY, state=RowState.HELD)])
-    found = read_waiting(store, store, NOW_MS)
+    found = read_waiting(store, NOW_MS)
     assert (found.overdue, found.soon, found.hour, found.day, found.later) == (2, 1, 1, 1, 1)
     assert (found.total, found.overdue_ms, found.next_due_at_ms) == (7, 5_000, NOW_MS - 5_000)
     assert [one.destination for one in found.by_destination] == ["queue://orders", PAY]
@@ -177,12 +180,21 @@ def test_what_waits_is_told_by_when_it_goes(store: SqliteStore) -> None:
     assert (len(ahead), ahead[0], ahead[20], sum(ahead)) == (24, 2, 1, 3)
 
 
-def test_what_gates_let_wait_is_told_and_is_not_overdue(store: SqliteStore) -> None:
+def test_the_next_hours_due_messages_are_counted_by_the_minute(store: SqliteStore) -> None:
+    ahead_s = (5, 10, 90, 59 * 60, 61 * 60)
+    rows = [dead(n, LIMIT, NOW_MS, due_at_ms=NOW_MS + s * 1000) for n, s in enumerate(ahead_s, 1)]
+    keep(store, rows)
+    [due] = schedule_ahead(store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000).series
+    assert len(due.counts) == 60
+    assert {at: count for at, count in enumerate(due.counts) if count} == {0: 2, 1: 1, 59: 1}
+
+
+def test_what_gates_let_wait_is_reported_and_is_not_overdue(store: SqliteStore) -> None:
     keep(store, [dead(n, None, NOW_MS, due_at_ms=NOW_MS - 9_000) for n in (1, 2, 3)])
     with store.transaction() as tx:
         tx.postpone([1, 2], NOW_MS + 60_000, "closed", "windows")
         tx.postpone([3], NOW_MS + 1_000, "too fast", "pace")
-    found = read_waiting(store, store, NOW_MS)
+    found = read_waiting(store, NOW_MS)
     assert (found.overdue, found.overdue_ms, found.soon) == (0, 0, 3)
     assert [(one.gate, one.count, one.next_due_at_ms) for one in found.gates] == [
         ("windows", 2, NOW_MS + 60_000),
@@ -191,7 +203,7 @@ def test_what_gates_let_wait_is_told_and_is_not_overdue(store: SqliteStore) -> N
 
 
 def test_an_empty_schedule_is_an_overview_too(store: SqliteStore) -> None:
-    found = read_overview(store, store, NOW_MS)
+    found = read_overview(store, NOW_MS)
     assert (found.groups, found.recoveries, found.waiting.total) == ([], [], 0)
     assert found.waiting.next_due_at_ms is None
     assert deaths_by_cause(store, NOW_MS).series == []
@@ -215,8 +227,20 @@ def test_plots_count_every_death_once(store: SqliteStore) -> None:
     assert (sum(now.counts), now.counts[-3], sum(before.counts)) == (7, 7, 0)
 
 
-def test_recovery_is_told_by_attempt(store: SqliteStore) -> None:
-    events = [
+def test_a_cause_has_the_same_place_in_charts_of_different_spans(store: SqliteStore) -> None:
+    """Whichever of them died more in each."""
+    rows = [dead(n, REFUSED, NOW_MS - n, destination=PAY) for n in range(1, 6)]
+    rows += [dead(n, LIMIT, NOW_MS - 2 * HOUR_MS, destination=PAY) for n in range(6, 20)]
+    rows += [dead(20, LIMIT, NOW_MS, destination=PAY)]
+    keep(store, rows)
+    day = deaths_by_cause(store, NOW_MS)
+    hour = deaths_by_cause(store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000)
+    assert [one.name for one in day.series] == [one.name for one in hour.series]
+    assert [sum(one.counts) for one in hour.series] in ([5, 1], [1, 5])
+
+
+def test_recovery_is_counted_by_attempt(store: SqliteStore) -> None:
+    events: list[AnyEvent] = [
         *(resent(n, attempt=1) for n in range(10)),
         *(returned(n, attempt=1) for n in range(4)),
         *(resent(n, attempt=2) for n in range(4)),
@@ -230,8 +254,8 @@ def test_recovery_is_told_by_attempt(store: SqliteStore) -> None:
     assert recovery_by_attempt(store, NOW_MS, destination="queue://else") == []
 
 
-def test_lateness_is_told_by_bucket() -> None:
-    found = lateness([("0.5", 3.0), ("1.0", 4.0), ("+Inf", 6.0)])
+def test_lateness_is_counted_by_bucket() -> None:
+    found = lateness([(0.5, 3), (1.0, 1), (None, 2)])
     assert [(one.upper_s, one.count) for one in found] == [(0.5, 3), (1.0, 1), (None, 2)]
 
 
@@ -253,14 +277,14 @@ def test_the_command_tells_groups(
 ) -> None:
     url = f"store.url=sqlite:///{tmp_path / 'schedule.db'}"
     assert run_command_line(["groups", "--set", url]) == 0
-    assert "nothing died" in capsys.readouterr().err
+    assert "the history has no death" in capsys.readouterr().err
     now_ms = store._clock.now_ms()
     keep(store, [dead(1, "a [bold] cause", now_ms, destination=PAY)])
     assert run_command_line(["groups", "--set", url, "--output", "json"]) == 0
     [group] = json.loads(capsys.readouterr().out)
     assert (group["destination"], group["recent"], group["trend"]) == (PAY, 1, "new")
     assert run_command_line(["groups", "--set", url, "--destination", "else"]) == 1
-    assert "nothing died" in capsys.readouterr().err
+    assert "the history has no death" in capsys.readouterr().err
     assert run_command_line(["groups", "--set", url, "--last", "2h"]) == 0
     header, line = capsys.readouterr().out.splitlines()
     assert "last 2h" in header
@@ -289,7 +313,7 @@ def test_exhausted_messages_stand_on_the_first_screen_with_their_queue_and_since
             dead(9, REFUSED, NOW_MS),
         ],
     )
-    found = read_overview(store, store, NOW_MS)
+    found = read_overview(store, NOW_MS)
     (place,) = found.exhausted
     assert (place.destination, place.queue, place.count) == (PAY, final, 3)
     assert (place.is_in_queue, place.since_ms) == (False, NOW_MS - HOUR_MS)
@@ -310,7 +334,7 @@ def test_messages_are_counted_as_messages_and_deaths_beside_them(store: SqliteSt
     keep(store, rows, back)
     [group] = read_groups(store, NOW_MS)
     assert (group.recent_messages, group.recent) == (5, 11)
-    found = read_overview(store, store, NOW_MS)
+    found = read_overview(store, NOW_MS)
     assert headline(found) == (
         "5 messages died in the last hour, 11 times, of 1 cause; 1 is new since yesterday."
     )
@@ -321,12 +345,20 @@ AGO_MS = 30 * 60_000
 
 def gone(store: SqliteStore, *more: AnyEvent, ago_ms: int = AGO_MS) -> None:
     """Let one die that is not in the schedule any more."""
-    death = {"at_ms": NOW_MS - ago_ms, "redelivery_id": "r-1", "source": "queue://DLQ"}
-    keep(store, [], [Received(**death, origin=PAY, cause=LIMIT), *more])
+    death = Received(
+        at_ms=NOW_MS - ago_ms, redelivery_id="r-1", source="queue://DLQ", origin=PAY, cause=LIMIT
+    )
+    keep(store, [], [death, *more])
+
+
+class About(TypedDict):
+    redelivery_id: str
+    destination: str
+    at_ms: int
 
 
 def resent_by(actor: str) -> list[AnyEvent]:
-    about = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
+    about: About = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
     by_person = [Retried(**about, actor=actor)] if actor else []
     return [*by_person, Resent(**about, redelivery_count=1, lateness_ms=0)]
 
@@ -339,11 +371,11 @@ def resent_by(actor: str) -> list[AnyEvent]:
         ([], Ending.UNKNOWN, ""),
     ],
 )
-def test_a_group_of_which_nothing_is_left_is_solved_and_says_since_when_and_by_whom(
+def test_a_group_of_which_nothing_is_left_is_solved_with_its_time_and_author(
     store: SqliteStore, events: list[AnyEvent], ending: Ending, actor: str
 ) -> None:
     gone(store, *events)
-    found = read_overview(store, store, NOW_MS)
+    found = read_overview(store, NOW_MS)
     assert found.groups == []
     [solved] = found.solved
     assert (solved.solution.ending, solved.solution.actor) == (ending, actor)
@@ -358,18 +390,16 @@ def test_a_group_is_solved_by_the_latest_operation_about_it(store: SqliteStore) 
     for destination, changed in ((PAY, 3), ("queue://else", 3), (PAY, 0)):
         about = Selection(rows=RowFilter(destination=destination))
         one = begin(store, msgspec.structs.replace(wish, selection=about), NOW_MS)
-        store.change_operation(
-            one.id, lambda one, n=changed: msgspec.structs.replace(one, changed=n)
-        )
+        store.change_operation(one.id, partial(msgspec.structs.replace, changed=changed))
         numbers.append(one.id)
-    [solved] = read_overview(store, store, NOW_MS).solved
+    [solved] = read_overview(store, NOW_MS).solved
     assert solved.solution.operation == numbers[0]
 
 
 def test_what_was_just_re_sent_may_come_back_and_is_not_solved_yet(store: SqliteStore) -> None:
-    about = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 1_000}
+    about: About = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 1_000}
     gone(store, Resent(**about, redelivery_count=1, lateness_ms=0))
-    found = read_overview(store, store, NOW_MS)
+    found = read_overview(store, NOW_MS)
     assert (len(found.groups), found.solved) == (1, [])
 
 
@@ -379,23 +409,23 @@ def test_a_snoozed_group_comes_back_with_its_next_death_or_at_its_time(
     keep(store, [dead(1, LIMIT, NOW_MS - 60_000, destination=PAY)])
     note = write_note(store, (PAY, LIMIT), "", "cli:ann", NOW_MS, owner="ann", snooze_ms=HOUR_MS)
     assert (note.owner, note.snoozed_until_ms) == ("ann", NOW_MS + HOUR_MS)
-    found = read_overview(store, store, NOW_MS + 1)
+    found = read_overview(store, NOW_MS + 1)
     assert ([one.cause_group for one in found.snoozed], found.groups) == ([LIMIT], [])
     assert found.died.messages == 1
 
     later = write_note(store, (PAY, LIMIT), "asked", "cli:bob", NOW_MS + 2)
     assert (later.owner, later.snoozed_until_ms) == ("ann", NOW_MS + HOUR_MS)
-    assert len(read_overview(store, store, NOW_MS + HOUR_MS - 1).snoozed) == 1
-    assert len(read_overview(store, store, NOW_MS + HOUR_MS).groups) == 1
+    assert len(read_overview(store, NOW_MS + HOUR_MS - 1).snoozed) == 1
+    assert len(read_overview(store, NOW_MS + HOUR_MS).groups) == 1
 
     keep(store, [dead(2, LIMIT, NOW_MS + 60_000, destination=PAY)])
-    found = read_overview(store, store, NOW_MS + 120_000)
+    found = read_overview(store, NOW_MS + 120_000)
     assert ([one.cause_group for one in found.groups], found.snoozed) == ([LIMIT], [])
     after = write_note(store, (PAY, LIMIT), "again", "cli:bob", NOW_MS + 120_000)
     assert (after.owner, after.snoozed_until_ms) == ("ann", 0)
 
 
-def test_the_last_hour_is_told_by_the_minute_of_all_and_of_one_group(store: SqliteStore) -> None:
+def test_the_last_hour_is_counted_by_the_minute_of_all_and_of_one_group(store: SqliteStore) -> None:
     keep(
         store,
         [
@@ -405,26 +435,56 @@ def test_the_last_hour_is_told_by_the_minute_of_all_and_of_one_group(store: Sqli
             dead(4, LIMIT, NOW_MS - 61 * 60_000, destination=PAY),
         ],
     )
-    hour = {"span_ms": HOUR_MS, "step_ms": 60_000}
-    limit, refused = deaths_by_cause(store, NOW_MS, **hour).series
+    refused, limit = deaths_by_cause(store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000).series
     assert (len(limit.counts), limit.counts[-3:], refused.counts[-3:]) == (
         60,
         [1, 0, 1],
         [1, 0, 0],
     )
-    [of_group] = deaths_by_cause(store, NOW_MS, **hour, place=(PAY, REFUSED)).series
+    [of_group] = deaths_by_cause(
+        store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000, place=(PAY, REFUSED)
+    ).series
     assert sum(of_group.counts) == 1
 
 
-def test_operations_and_the_restart_are_marks_of_their_time(store: SqliteStore) -> None:
+def started(at_ms: int, digest: str, instance: str = "a") -> ServiceMark:
+    start = ServiceMarkKind.START
+    return ServiceMark(at_ms=at_ms, instance=instance, kind=start, rules_digest=digest)
+
+
+def test_each_start_is_a_mark_and_says_whether_the_policy_is_another(store: SqliteStore) -> None:
+    for at_ms, digest in ((NOW_MS - 2 * DAY_MS, "one"), (NOW_MS - 3, "two"), (NOW_MS - 2, "two")):
+        store.add_service_mark(started(at_ms, digest))
+    store.add_service_mark(
+        ServiceMark(at_ms=NOW_MS - 1, instance="a", kind=ServiceMarkKind.RULES, rules_digest="two")
+    )
+    assert [one.what for one in marks_since(store, NOW_MS - DAY_MS)] == [
+        "the sidecar started with another policy",
+        "the sidecar started",
+        "the sidecar read other settings from the broker",
+    ]
+
+
+def test_starts_of_several_sidecars_are_named(store: SqliteStore) -> None:
+    for at_ms, digest, name in ((1, "one", "a"), (2, "two", "b"), (3, "two", "a")):
+        store.add_service_mark(started(at_ms, digest, name))
+    assert [one.what for one in marks_since(store, 0)] == [
+        "sidecar a started",
+        "sidecar b started",
+        "sidecar a started with another policy",
+    ]
+
+
+def test_operations_and_starts_are_marks_of_their_time(store: SqliteStore) -> None:
     wish = Wish(action=Action.CANCEL, selection=Selection(), actor="cli:ann")
     old = begin(store, wish, NOW_MS - 2 * HOUR_MS)
     late = begin(store, wish, NOW_MS - 60_000)
     keep(store, [dead(1, LIMIT, NOW_MS, destination=PAY)])
-    marks = marks_since(store, NOW_MS - DAY_MS, NOW_MS - 5 * 60_000)
+    store.add_service_mark(started(NOW_MS - 5 * 60_000, "one"))
+    marks = marks_since(store, NOW_MS - DAY_MS)
     assert [(one.operation, one.what) for one in marks] == [
         (old.id, "give-up by cli:ann"),
-        (None, "the sidecar began, and read its rules"),
+        (None, "the sidecar started"),
         (late.id, "give-up by cli:ann"),
     ]
     hour = deaths_by_cause(store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000)

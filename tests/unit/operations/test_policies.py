@@ -1,8 +1,11 @@
 """Policies as they act, and what other rules would change, from the counts of a real store."""
 
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 from jsonschema import Draft7Validator
@@ -21,7 +24,6 @@ from amqsidecar.operations.active_rules import (
     NOT_READ,
     LiveSettings,
     Policies,
-    Rules,
     policies_of,
 )
 from amqsidecar.operations.policies import (
@@ -33,9 +35,10 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
 
 CHART_SCHEMA = Path(__file__).parents[3] / "helm/amqsidecar/values.schema.json"
 
@@ -89,7 +92,15 @@ def test_what_may_not_be_sent_to_is_parked(tmp_path: Path) -> None:
     assert not explainer.explain(DeadLetter(queue("orders.eu"))).is_parked
     outside = explainer.explain(DeadLetter(queue("bills")))
     assert outside.is_parked
-    assert "queue://bills is none that redelivery.allowed_origins allows" in str(outside.differs)
+    assert "redelivery.allowed_origins does not allow its origin queue://bills" in str(
+        outside.differs
+    )
+
+
+class Died(TypedDict):
+    at_ms: int
+    source: str
+    redelivery_id: str
 
 
 @pytest.fixture
@@ -110,7 +121,11 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
     taken.append(
         taken_row(first + 5, destination="queue://orders", redelivery_count=3, is_final=True)
     )
-    died = {"at_ms": NOW_MS - 60_000, "source": "queue://ActiveMQ.DLQ", "redelivery_id": "r"}
+    died: Died = {
+        "at_ms": NOW_MS - 60_000,
+        "source": "queue://ActiveMQ.DLQ",
+        "redelivery_id": "r",
+    }
     with store.transaction() as tx:
         tx.record_cycle(1, taken, [], [])
         tx.finish_cycle(1)
@@ -183,7 +198,7 @@ def test_the_broker_s_own_defaults_act_where_no_rules_are_given(store: SqliteSto
     assert forecast is not None
     assert len(forecast.sends) == 6
     assert "default redelivery policy" in view.source
-    [effect] = effect_of(store, store, acting(BROKER_DEFAULTS), MORE, NOW_MS).destinations[:1]
+    [effect] = effect_of(store, acting(BROKER_DEFAULTS), MORE, NOW_MS).destinations[:1]
     assert effect.before == forecast
 
 
@@ -205,7 +220,7 @@ def test_rules_that_change_are_seen(store: SqliteStore) -> None:
 
 def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path: Path) -> None:
     """Only orders gets more redeliveries: deaths after the second are given up no more."""
-    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
+    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS)
     [orders] = effect.destinations
     assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 4, 4)
     [attempt] = orders.attempts
@@ -222,15 +237,15 @@ def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path:
 def test_the_same_rules_written_otherwise_change_nothing(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    effect = effect_of(store, store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS)
+    effect = effect_of(store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS)
     assert (effect.destinations, effect.unchanged) == ([], 2)
 
 
 def test_an_effect_says_itself_as_policy_and_as_helm_values(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
-    again = effect_of(store, store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
+    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS)
+    again = effect_of(store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
     assert again.destinations == []
     values = YAML(typ="safe").load(effect.helm)
     Draft7Validator(json.loads(CHART_SCHEMA.read_bytes())).validate(values)
@@ -242,4 +257,52 @@ def test_rules_that_can_t_be_used_are_refused_with_their_place(
     store: SqliteStore, tmp_path: Path, text: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"rules"):
-        effect_of(store, store, policies(tmp_path, RULES), text, NOW_MS)
+        effect_of(store, policies(tmp_path, RULES), text, NOW_MS)
+
+
+def short(text: str) -> str:
+    return text[: RULES_BYTES_MAX - 100]
+
+
+HOSTILE = {
+    "flow maps": short("plugins: [" + "{a: b}, " * 5_000),
+    "flow lists": short("plugins: [" + ("[" * 50 + "]" * 50 + ",") * 400),
+    "short values": short("plugins: [" + "a," * 20_000),
+    "empty maps": short("plugins: [" + "{}," * 20_000),
+    "keys": short("\n".join(f"k{number}: v" for number in range(5_000))),
+    "comments": short("- a #c\n" * 5_000),
+    "address settings": "address_settings: ["
+    + ",".join(f"{{match: '*.*.{number}.#'}}" for number in range(660))
+    + "]",
+    "dead-letter addresses": "address_settings: ["
+    + ",".join(f"{{match: '*.*.{n}.#', dead_letter_address: 'a.b.{n}'}}" for n in range(390))
+    + "]",
+}
+CALLS_MAX = 4_000_000
+"""Functions that are called to answer, about a second of processor time."""
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_rules_that_a_viewer_tries_take_long(
+    store: SqliteStore, tmp_path: Path, text: str
+) -> None:
+    assert len(text) <= RULES_BYTES_MAX
+    acting = policies(tmp_path, RULES)
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    sys.setprofile(count)
+    try:
+        with suppress(ConfigError):
+            effect_of(store, acting, text, NOW_MS)
+    finally:
+        sys.setprofile(None)
+    assert calls < CALLS_MAX
+
+
+def test_rules_of_too_many_values_are_refused(store: SqliteStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rules.yaml:1: .*more than 2000 keys and values"):
+        effect_of(store, policies(tmp_path, RULES), HOSTILE["flow maps"], NOW_MS)

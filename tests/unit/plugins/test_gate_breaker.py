@@ -176,7 +176,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(gate._circuits[queue("q9")]._counts._parts) <= 10
 
 
-def test_wrong_options_are_told() -> None:
+def test_wrong_options_are_reported() -> None:
     with pytest.raises(ConfigError, match="share: expected a number above 0"):
         plugin.parse_options({"default_entry": {"share": 1.5}}, SOURCE)
     with pytest.raises(ConfigError, match="most_wait_ms: expected an integer from 1000"):

@@ -20,9 +20,10 @@ from amqsidecar.model.schedule import GROUP_PLACES_MAX, GroupPlace, RowFilter, R
 from amqsidecar.plugin import Gate
 from amqsidecar_order import ASK_AGAIN_MS, OrderGate, plugin
 from simulation.gated import group_of
-from simulation.world import CountingRules, World
+from simulation.rules import CountingRules
+from simulation.world import World
 from support.gates import SOURCE, due, gate_of
-from support.statements import counted
+from support.stores.statements import counted
 
 ORDERS = queue("orders")
 VERDICT_MS = 1_000
@@ -194,7 +195,7 @@ def test_memory_is_bounded_and_the_promise_is_kept(monkeypatch: pytest.MonkeyPat
     send(gate, message("h", group="h"), 15_000)
 
 
-def test_wrong_options_are_told() -> None:
+def test_wrong_options_are_reported() -> None:
     with pytest.raises(ConfigError, match="verdict_ms: expected an integer from 100"):
         plugin.parse_options({"default_entry": {"verdict_ms": 1}}, SOURCE)
 
@@ -390,7 +391,7 @@ def test_it_is_asked_once_per_cycle_where_groups_wait_and_never_else(
     world.kill()
 
 
-def test_who_is_held_lets_its_group_wait_until_a_person_cancels_it(tmp_path: Path) -> None:
+def test_a_held_message_holds_up_its_group_until_a_person_cancels_it(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     assert world.store is not None
     for number in (1, 7):
@@ -399,7 +400,9 @@ def test_who_is_held_lets_its_group_wait_until_a_person_cancels_it(tmp_path: Pat
         world.run(1)
     first, _ = world.store.list_rows(RowFilter(), 9)
     assert (
-        world.store.act(RowFilter(ids=(first.id,)), row_changes.hold(world.clock.now_ms(), "ann"))
+        world.store.change(
+            RowFilter(ids=(first.id,)), row_changes.hold(world.clock.now_ms(), "ann")
+        )
         == 1
     )
     world.run(20)
@@ -407,7 +410,7 @@ def test_who_is_held_lets_its_group_wait_until_a_person_cancels_it(tmp_path: Pat
     assert second.gate == "order"
     assert f"message {first.id} of its group goes first, and is held" in (second.reason or "")
     assert world.bodies("orders") == []
-    world.store.act(
+    world.store.change(
         RowFilter(ids=(first.id,)), row_changes.cancel(world.clock.now_ms(), "ann", ".x")
     )
     run_until(world, 1)

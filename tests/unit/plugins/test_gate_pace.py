@@ -129,7 +129,7 @@ def test_destinations_are_paced_each_by_itself_and_others_not_at_all() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit destinations share a pace; who is idle makes room."""
+    """Beyond the limit destinations share a pace; an idle one makes room."""
     assert LANES_MAX == 10_000
     monkeypatch.setattr(amqsidecar_pace, "LANES_MAX", 3)
     gate = gate_of(plugin, default_entry={"messages": 1})
@@ -149,7 +149,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(gate._lanes) == 1
 
 
-def test_wrong_options_are_told_with_their_place() -> None:
+def test_wrong_options_are_reported_with_their_place() -> None:
     with pytest.raises(ConfigError) as caught:
         plugin.parse_options({"entries": [{"queue": "a", "messages": 0, "speed": 1}]}, SOURCE)
     told = [str(problem) for problem in caught.value.problems]

@@ -125,6 +125,6 @@ def test_one_gate_follows_the_clock_forward_and_back() -> None:
         ({}, "expected at least one window"),
     ],
 )
-def test_wrong_options_are_told(entry: dict[str, object], words: str) -> None:
+def test_wrong_options_are_reported(entry: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plugin.parse_options({"default_entry": entry}, SOURCE)

@@ -12,6 +12,7 @@ from amqsidecar.model.destination import queue, topic
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
+    DeadLetterStrategy,
     DiscardingDeadLetterStrategy,
     DiscardingRules,
     IndividualDeadLetterStrategy,
@@ -111,12 +112,16 @@ def test_strategies_carry_every_field() -> None:
         "destination_per_durable_subscriber": True,
     }
     at = {"source": SOURCE}
-    strategies = {
+    strategies: dict[str, DeadLetterStrategy] = {
         "individual": IndividualDeadLetterStrategy(**common, **own, **at),  # type: ignore[arg-type]
         "shared": SharedDeadLetterStrategy(dead_letter_queue=topic("D"), **common, **at),  # type: ignore[arg-type]
         "discarding": DiscardingDeadLetterStrategy(**common, **at),  # type: ignore[arg-type]
     }
-    extra = {"individual": own, "shared": {"dead_letter_queue": "topic://D"}, "discarding": {}}
+    extra: dict[str, dict[str, object]] = {
+        "individual": own,
+        "shared": {"dead_letter_queue": "topic://D"},
+        "discarding": {},
+    }
     options: dict[str, object] = {
         "entries": [
             {"queue": kind, "dead_letter_strategy": {"kind": kind, **common, **extra[kind]}}

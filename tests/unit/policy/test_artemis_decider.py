@@ -6,6 +6,7 @@ Artemis, section 2).
 
 from collections.abc import Callable
 from itertools import cycle
+from typing import TypedDict, Unpack
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,13 @@ def _decider(**settings: object) -> ArtemisDecider:
     )
 
 
-def _dead_letter(delivery_count: int, **other: bool) -> DeadLetter:
+class Flags(TypedDict, total=False):
+    expired: bool
+    persistent: bool
+    is_store_duplicate: bool
+
+
+def _dead_letter(delivery_count: int, **other: Unpack[Flags]) -> DeadLetter:
     return DeadLetter(queue("orders.eu"), redelivery_count=delivery_count - 1, **other)
 
 
@@ -160,7 +167,7 @@ def test_an_expired_message_is_not_redelivered() -> None:
         assert isinstance(decider.decide(dead_letter, None), Discard)
 
 
-def test_auto_created_queue_is_told_and_the_destination_is_the_address() -> None:
+def test_auto_created_queue_is_reported_and_the_destination_is_the_address() -> None:
     """The dead letter is sent to the address; the queue behind it is a detail of the settings."""
     decider = _decider(
         max_delivery_attempts=1, dead_letter_address="DLA", auto_create_dead_letter_resources=True

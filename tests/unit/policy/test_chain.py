@@ -1,4 +1,4 @@
-"""The chain: who is asked first, and how the text of a decision tells the way it took."""
+"""The chain: the order in which plugins decide, and the path in the text of a decision."""
 
 from collections.abc import Mapping
 

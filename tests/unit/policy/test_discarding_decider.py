@@ -105,7 +105,7 @@ def test_row_18_a_pattern_that_takes_too_long_does_not_match(
         "compile_java_regex",
         lambda pattern: Slow() if pattern == "slow" else Matching(),
     )
-    decider = DiscardingDecider(DiscardingRules(**OFF, drop_only="slow B", source=SOURCE))  # type: ignore[arg-type]
+    decider = DiscardingDecider(DiscardingRules(**OFF, drop_only="slow B", source=SOURCE))
     for _ in range(3):
         assert decider.decide(DeadLetter(queue("A")), None) is None
     assert decider.passing_rule(DeadLetter(queue("A"))) == (

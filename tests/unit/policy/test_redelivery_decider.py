@@ -1,6 +1,7 @@
 """The redelivery decider: `spec-classic.md` 2.2, branch by branch."""
 
 import random
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -34,7 +35,13 @@ def _decider(maximum: int | None = 2, *, default: bool = False, **flags: bool) -
     )
 
 
-def _dead(name: str = "A.B", count: int = 0, **fields: bool) -> DeadLetter:
+class Flags(TypedDict, total=False):
+    expired: bool
+    persistent: bool
+    is_store_duplicate: bool
+
+
+def _dead(name: str = "A.B", count: int = 0, **fields: Unpack[Flags]) -> DeadLetter:
     return DeadLetter(parse_destination(name), count, **fields)
 
 

@@ -77,7 +77,7 @@ def test_a_certificate_file_that_is_none_is_named_with_its_option(
 
 
 class Learns(OneBroker):
-    """One broker whose links find out something so many times."""
+    """One broker whose links find out something this many times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -94,7 +94,7 @@ def test_a_link_that_the_next_one_is_wiser_than_costs_no_pause() -> None:
     assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
 
 
-def test_a_refusal_is_told_whatever_was_learned() -> None:
+def test_a_refusal_is_reported_whatever_was_learned() -> None:
     attempts = Attempts(Learns(1), 1.0, 4.0, lambda: 0.5)
     with pytest.raises(BrokerRefused):
         attempts.failed(BrokerRefused("no"))

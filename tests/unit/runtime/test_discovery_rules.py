@@ -1,4 +1,4 @@
-"""What is found by rules and names, and what is told of the rest, once."""
+"""What is found by rules and names, and that the rest is reported once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amqsidecar.policy.classic_rules import (
     PolicyEntry,
 )
 from amqsidecar.runtime.discovery import Discovery
-from support.memory_broker import ENCODING, MemoryBroker, MemoryLink
+from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink
 
 DASHES = ClassicRules(
     dead_letter=DeadLetterRules(
@@ -45,13 +45,16 @@ class ListingLink(MemoryLink):
             raise DiscoveryRefused(self.refusal)
         return self.names
 
+    def final_names(self) -> tuple[str, ...]:
+        return ()
+
 
 class ArtemisLink(MemoryLink):
     """Has a queue of each kind."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
-        self.description = BrokerDescription(BrokerKind.ARTEMIS, "memory", ENCODING)
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, "memory", (ENCODING,))
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         return IntakeQueue(queue("DLQ")), IntakeQueue(queue("ExpiryQueue"), expires=True)
@@ -69,7 +72,7 @@ def test_queues_that_come_later_are_found_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("can_list", [True, False])
-def test_where_queues_are_not_listed_the_named_ones_are_read_and_it_is_told_once(
+def test_where_queues_are_not_listed_the_named_ones_are_read_and_it_is_reported_once(
     capsys: pytest.CaptureFixture[str], can_list: bool
 ) -> None:
     link = ListingLink(MemoryBroker()) if can_list else MemoryLink(MemoryBroker())
@@ -83,7 +86,7 @@ def test_where_queues_are_not_listed_the_named_ones_are_read_and_it_is_told_once
     assert ("grant read" if can_list else "name them in intake.queues") in said
 
 
-def test_without_rules_only_the_default_queue_is_read_and_it_is_told_once(
+def test_without_rules_only_the_default_queue_is_read_and_it_is_reported_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     link, discovery = ListingLink(MemoryBroker()), Discovery(None)
@@ -92,7 +95,7 @@ def test_without_rules_only_the_default_queue_is_read_and_it_is_told_once(
     assert capsys.readouterr().out.count("intake_limited") == 1
 
 
-def test_expiry_queues_of_artemis_are_left_out_and_it_is_told_once(
+def test_expiry_queues_of_artemis_are_left_out_and_it_is_reported_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     discovery = Discovery(None)

@@ -20,10 +20,11 @@ from amqsidecar.runtime.housekeeping import (
     Housekeeping,
 )
 from amqsidecar.runtime.service_clock import ServiceClock
-from amqsidecar.store import Room, Store
+from amqsidecar.store import Room
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
-from support.schedule_rows import taken_row, took
+from support.stores.opened import opened
+from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock
 from support.waiting import PATIENCE_S
 
@@ -40,10 +41,10 @@ def filled(path: Path, clock: VirtualClock, blocks: int) -> SqliteStore:
 def housekeeping(
     path: Path, clock: VirtualClock, sleep: Callable[[float], None], step_ms: int
 ) -> Housekeeping:
-    """Each of its steps takes so long."""
+    """Each of its steps takes this time."""
 
-    def make_store() -> Store:
-        store = SqliteStore(path, clock=clock)
+    def open_schedule() -> SqliteStore:
+        store = opened(SqliteStore(path, clock=clock))
         trim = store.trim_history
 
         def slow_trim(max_events: int, limit: int) -> int:
@@ -54,7 +55,7 @@ def housekeeping(
         return store
 
     return Housekeeping(
-        make_store=make_store,
+        open_schedule=open_schedule,
         clock=clock,
         gauges=Metrics(),
         keep_ms=10**9,
@@ -87,24 +88,30 @@ def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> N
     store.close()
 
 
-def test_long_work_ends_when_the_clock_is_stopped(tmp_path: Path) -> None:
+def test_long_work_ends_when_the_clock_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would go on for `WORK_S`, and the service end so much later."""
     has_begun = Event()
 
-    def make_store() -> Store:
-        store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
+    def open_schedule() -> SqliteStore:
+        store = opened(SqliteStore(tmp_path / "schedule.db", clock=SystemClock()))
 
         def endless_trim(_max_events: int, limit: int) -> int:
             has_begun.set()
             return limit
 
-        store.trim_history = endless_trim  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "trim_history", endless_trim)
         return store
 
     clock = ServiceClock(lambda: None, SystemClock())
     clock.start()
     Housekeeping(
-        make_store=make_store, clock=SystemClock(), gauges=Metrics(), keep_ms=10**9, max_events=0
+        open_schedule=open_schedule,
+        clock=SystemClock(),
+        gauges=Metrics(),
+        keep_ms=10**9,
+        max_events=0,
     ).plan(clock)
     assert has_begun.wait(PATIENCE_S)
     began_s = time.monotonic()
@@ -152,7 +159,7 @@ def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None
         tx.finish_cycle(1)
         tx.postpone([1, 2], clock.now_ms() + 3_600_000, "closed", "windows")
     work = Housekeeping(
-        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
         clock=clock,
         gauges=metrics,
         keep_ms=10**9,
@@ -178,7 +185,7 @@ def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -
     store = SqliteStore(tmp_path / "schedule.db", clock=clock)
     store.open()
     work = Housekeeping(
-        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
         clock=clock,
         gauges=metrics,
         keep_ms=10**9,
@@ -221,9 +228,9 @@ def test_what_was_discarded_is_kept_for_an_hour_and_gives_way_where_there_is_no_
         tx.finish_cycle(1)
     work = housekeeping(tmp_path / "schedule.db", clock, lambda _s: None, 0)
 
-    store.act(RowFilter(ids=(1,)), row_changes.discard(clock.now_ms(), "ann", 7))
+    store.change(RowFilter(ids=(1,)), row_changes.discard(clock.now_ms(), "ann", 7))
     clock.advance(UNDO_MS)
-    store.act(RowFilter(ids=(2,)), row_changes.discard(clock.now_ms(), "ann", 7))
+    store.change(RowFilter(ids=(2,)), row_changes.discard(clock.now_ms(), "ann", 7))
     work.forget()
     assert store.count_discarded(7) == 2
     clock.advance(1)

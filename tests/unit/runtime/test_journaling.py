@@ -20,9 +20,10 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.journaling import FORGET_EVERY_S, Journaling
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.app import run_service
-from support.journal_rows import rows_in
-from support.schedule_rows import taken_row, took
-from support.unsynced_store import UnsyncedStore
+from support.histories.journal_rows import rows_in
+from support.stores.opened import opened
+from support.stores.rows import taken_row, took
+from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
@@ -32,7 +33,7 @@ KEEP_MS = 3_600_000
 
 
 class Files:
-    """Remembers what was written; fails as often as it is told to."""
+    """Remembers what was written; fails as often as the test says."""
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -59,12 +60,11 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.path = folder / "schedule.db"
-        self.store = self.make_store()
-        self.store.open()
+        self.store = self.open_schedule()
         self.files = Files()
         self.metrics = Metrics()
         self.journaling = Journaling(
-            make_store=self.make_store,
+            open_schedule=self.open_schedule,
             writer=self.files,
             clock=self.clock,
             gauges=self.metrics,
@@ -73,8 +73,8 @@ class Stage:
             keep_ms=KEEP_MS,
         )
 
-    def make_store(self) -> UnsyncedStore:
-        return UnsyncedStore(self.path, clock=self.clock)
+    def open_schedule(self) -> UnsyncedStore:
+        return opened(UnsyncedStore(self.path, clock=self.clock))
 
     def happened(self, events: int) -> None:
         now_ms = self.clock.now_ms()
@@ -98,11 +98,11 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def test_a_store_that_could_not_be_opened_is_opened_later(stage: Stage) -> None:
     stage.happened(SEGMENT_EVENTS)
     hidden = stage.path.parent / "hidden"
-    make_store = stage.make_store
-    stage.journaling._make_store = lambda: UnsyncedStore(hidden / "x.db", clock=stage.clock)
+    hidden_store = UnsyncedStore(hidden / "x.db", clock=stage.clock)
+    stage.journaling._open_schedule = lambda: opened(hidden_store)
     with pytest.raises(StoreUnavailable):
         stage.journaling.look()
-    stage.journaling._make_store = make_store
+    stage.journaling._open_schedule = stage.open_schedule
     stage.journaling.look()
     assert len(stage.files.segments) == 1
 
@@ -221,7 +221,7 @@ def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
         ends.wait(30)
         return 0
 
-    stage.files.write = hang  # type: ignore[method-assign]
+    monkeypatch.setattr(stage.files, "write", hang)
     stage.happened(SEGMENT_EVENTS)
     with stage.journaling.running():
         assert hangs.wait(30)
@@ -261,3 +261,13 @@ def test_without_a_journal_nothing_of_it_is_imported() -> None:
         "assert not {'pyarrow', 'fsspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_old_files_are_removed_where_nothing_can_be_written(stage: Stage) -> None:
+    """On a full volume their removal is what makes room."""
+    stage.happened(SEGMENT_EVENTS)
+    stage.clock.advance(KEEP_MS)
+    stage.files.failures = 1
+    with pytest.raises(JournalError):
+        stage.journaling.look()
+    assert len(stage.files.forgot) == 1

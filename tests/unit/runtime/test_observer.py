@@ -7,15 +7,18 @@ from typing import Any, Self
 
 import pytest
 
-from amqsidecar.broker import Delivery, Features, IntakeQueue, LeftBehind
+from amqsidecar.broker import FINAL_SUFFIX, Delivery, Features, IntakeQueue, LeftBehind, LookSession
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
 from amqsidecar.model.decision import Decision, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.runtime.attempts import Attempts, OneBroker
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import ServiceHealth
-from support.memory_broker import MemoryBroker, MemoryLink, StoredMessage
+from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
 from support.virtual_clock import VirtualClock
 
 DLQ = "DLQ"
@@ -74,7 +77,7 @@ class LookingLink(MemoryLink):
         found = super().browse(intake, at_most)
         # Why: the memory broker gives no ids.
         return [
-            Delivery(id(message), one.source, one.message, one.provenance)
+            Delivery(id(message), one.source, one.message, one.provenance, one.encoding)
             for one, message in zip(found, self.broker.queue(intake.destination.name), strict=False)
         ]
 
@@ -97,11 +100,22 @@ class HearingLink(LookingLink):
 
     def heard(self) -> list[Delivery]:
         found = [
-            Delivery(None, queue("orders"), b"", Provenance(origin=queue("orders"), message_id=one))
+            Delivery(
+                None,
+                queue("orders"),
+                b"",
+                Provenance(origin=queue("orders"), message_id=one),
+                ENCODING,
+            )
             for one in self.deaths
         ]
         self.deaths.clear()
         return found
+
+
+def make_judge(_link: LookSession, names: IntakeNames) -> Judge:
+    settings = JudgeSettings(final_suffix=FINAL_SUFFIX, parks_topics=True, keeps_exhausted=False)
+    return Judge(Rules(), names.covers, settings, lambda: 0.5)
 
 
 class World:
@@ -121,15 +135,23 @@ class World:
         self.link.on_wait = self._wait
         self.observer = Observer(
             make_link=lambda _instance: self.link,
-            make_decider=lambda _link: Rules(),
+            make_judge=make_judge,
             find_intake=find,
             dead_letter_queue_of=lambda _delivery: queue(DLQ),
             observation=ObservedDeaths(holds_backlog=False, backlog_threshold=0),
             clock=self.clock,
-            chance=lambda: 0.5,
-            settings=ObserverSettings(first_backoff_s=0.001, **settings),
+            attempts=Attempts(OneBroker(), 0.001, 30.0, lambda: 0.5),
+            settings=ObserverSettings(
+                **{
+                    "intake_queues": (),
+                    "discovery_interval_s": 30.0,
+                    "interval_s": 10.0,
+                    "max_messages": 10_000,
+                    **settings,
+                }
+            ),
             health=self.health,
-            tell=self.said,
+            observer_log=self.said,
         )
 
     def _wait(self, timeout_s: float) -> None:
@@ -236,7 +258,7 @@ def test_deaths_are_heard_between_looks_and_count_once() -> None:
     ]
 
 
-def test_deaths_that_went_to_a_queue_that_is_not_read_are_not_told() -> None:
+def test_deaths_that_went_to_a_queue_that_is_not_read_are_not_reported() -> None:
     def elsewhere(_link: object) -> Sequence[IntakeQueue]:
         return [IntakeQueue(Destination(queue(DLQ).kind, "OTHER"))]
 

@@ -1,16 +1,18 @@
 """How a plan is cut into batches, paced, interrupted and gone on with."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from amqsidecar.errors import ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.model.redrive import PlannedMessage, PlannedPlace
-from amqsidecar.runtime.redrive_progress import ProgressFile
-from amqsidecar.runtime.redriving import (
+from amqsidecar.runtime.redrive.progress import ProgressFile
+from amqsidecar.runtime.redrive.redrive import (
     AHEAD_MS,
     BATCH_CHARACTERS_MAX,
     BATCH_MAX,
@@ -20,17 +22,17 @@ from amqsidecar.runtime.redriving import (
 from support.virtual_clock import VirtualClock
 
 
-def planned(number: int, offset_ms: int = 0, **more: object) -> PlannedMessage:
-    values = {
-        "number": number,
-        "redelivery_id": f"r-{number}",
-        "place": PlannedPlace.QUEUE,
-        "source": "queue://DLQ.exhausted",
-        "sidecar": "s",
-        "destination": "queue://A",
-        "offset_ms": offset_ms,
-    }
-    return PlannedMessage(**values | more)
+def planned(number: int, offset_ms: int = 0, **more: Any) -> PlannedMessage:
+    plain = PlannedMessage(
+        number=number,
+        redelivery_id=f"r-{number}",
+        place=PlannedPlace.QUEUE,
+        source="queue://DLQ.exhausted",
+        sidecar="s",
+        destination="queue://A",
+        offset_ms=offset_ms,
+    )
+    return msgspec.structs.replace(plain, **more)
 
 
 class GivenPlan:
@@ -95,26 +97,37 @@ class Site:
         self.opened = 0
         self.said: list[str] = []
 
-    def execution(self, messages: Sequence[PlannedMessage], **options: object) -> Redrive:
+    def execution(
+        self,
+        messages: Sequence[PlannedMessage],
+        *,
+        sidecar: str | None = None,
+        open_hand: Callable[[], AbstractContextManager[RecordingHand]] | None = None,
+    ) -> Redrive:
         @contextmanager
-        def open_hand() -> Iterator[RecordingHand]:
+        def open_ours() -> Iterator[RecordingHand]:
             self.opened += 1
             yield self.hand
 
-        values = {
-            "plan": GivenPlan(messages),
-            "place": PlannedPlace.QUEUE,
-            "sidecar": None,
-            "open_hand": open_hand,
-            "progress": ProgressFile(self.path, "p1", PlannedPlace.QUEUE),
-            "clock": self.clock,
-            "advance": lambda _count: None,
-            "say": self.said.append,
-        }
-        return Redrive(**values | options)
+        return Redrive(
+            plan=GivenPlan(messages),
+            place=PlannedPlace.QUEUE,
+            sidecar=sidecar,
+            open_hand=open_hand or open_ours,
+            progress=ProgressFile(self.path, "p1", PlannedPlace.QUEUE),
+            clock=self.clock,
+            advance=lambda _count: None,
+            say=self.said.append,
+        )
 
-    def run(self, messages: Sequence[PlannedMessage], **options: object) -> RedriveTotals:
-        return self.execution(messages, **options).run()
+    def run(
+        self,
+        messages: Sequence[PlannedMessage],
+        *,
+        sidecar: str | None = None,
+        open_hand: Callable[[], AbstractContextManager[RecordingHand]] | None = None,
+    ) -> RedriveTotals:
+        return self.execution(messages, sidecar=sidecar, open_hand=open_hand).run()
 
 
 @pytest.fixture
@@ -192,7 +205,7 @@ def test_messages_elsewhere_or_of_others_are_passed_over_and_counted(site: Site)
 def test_a_lost_link_is_opened_again_and_its_batch_begun_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amqsidecar.runtime.redriving.RECONNECT_S", 0.0)
+    monkeypatch.setattr("amqsidecar.runtime.redrive.redrive.RECONNECT_S", 0.0)
     site.hand.fails_at = [BATCH_MAX]
     outcome = site.run([planned(number) for number in range(BATCH_MAX + 5)])
     assert outcome.sent == BATCH_MAX + 5
@@ -202,10 +215,8 @@ def test_a_lost_link_is_opened_again_and_its_batch_begun_again(
 
 
 def test_a_broker_that_is_not_there_ends_it_at_once(site: Site) -> None:
-    @contextmanager
-    def nobody() -> Iterator[RecordingHand]:
+    def nobody() -> AbstractContextManager[RecordingHand]:
         raise LinkLost("nobody there")
-        yield site.hand
 
     with pytest.raises(LinkLost, match="nobody there"):
         site.run([planned(0)], open_hand=nobody)

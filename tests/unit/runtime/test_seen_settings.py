@@ -41,6 +41,20 @@ def test_what_was_read_is_seen_with_its_time_and_never_changed() -> None:
     )
 
 
+def test_a_change_of_known_settings_is_noticed_and_new_addresses_are_none() -> None:
+    link, clock, seen = Settings(), VirtualClock(), SeenSettings()
+    policy = LivePolicy(link, clock, 60, seen)
+    for name in ("orders", "bills"):
+        policy.decide(DeadLetter(queue(name)), None)
+        clock.advance(61_000)
+    policy.decide(DeadLetter(queue("bills")), None)
+    assert seen.changed_at_ms is None
+    link.attempts = 5
+    clock.advance(61_000)
+    policy.decide(DeadLetter(queue("bills")), None)
+    assert seen.changed_at_ms == clock.now_ms()
+
+
 def test_ever_new_addresses_are_not_kept_for_ever() -> None:
     seen = SeenSettings()
     policy = LivePolicy(Settings(), VirtualClock(), 60, seen)

@@ -27,7 +27,7 @@ def test_a_wall_clock_that_is_set_back_changes_a_delay_by_a_twentieth_at_most() 
     assert 12_000 <= waited_ms <= 12_000 * SLEW / (SLEW - 1) + 100
 
 
-def test_a_step_is_told_once_with_its_size() -> None:
+def test_a_step_is_reported_once_with_its_size() -> None:
     machine = VirtualClock()
     clock = steady(machine)
     machine.advance(5_000)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,17 +14,19 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import Missed
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.exhausted import read_missing
+from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import Watching, WatchingSettings
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row, took
+from support.brokers.memory import MemoryBroker, MemoryLink
+from support.stores.rows import taken_row, took
 
 
-class Link:
+class Link(MemoryLink):
     """A link whose queues are as the test says."""
 
     def __init__(self, brokers: "Brokers") -> None:
+        super().__init__(MemoryBroker())
         self.brokers = brokers
         self.url = brokers.current
         self.is_open = False
@@ -33,12 +35,15 @@ class Link:
         if self.brokers.refusal is not None:
             raise self.brokers.refusal
         self.is_open = True
-        return self
+        return super().look()
 
     def close(self) -> None:
         self.is_open = False
+        super().close()
 
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+    def queue_counters(self, destinations: Sequence[Destination]) -> dict[Destination, Counters]:
+        if self.brokers.forbidden in destinations:
+            raise BrokerRefused("User is not authorized to read from DLQ.others")
         depth = self.brokers.depth
         return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
 
@@ -51,6 +56,7 @@ class Brokers:
         self.refusal: BrokerRefused | LinkLost | None = None
         self.made: list[Link] = []
         self.depth = 0
+        self.forbidden: Destination | None = None
 
     def make(self, instance: str) -> Link:
         assert instance == "it-watch"
@@ -96,16 +102,21 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def watching(store: SqliteStore, brokers: Brokers, clock: Clock) -> Watching:
+def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options: Any) -> Watching:
     return Watching(
-        make_store=lambda: store,
+        open_schedule=lambda: store,
         brokers=brokers,
         instance="it-watch",
         clock=clock,
         settings=WatchingSettings(window_ms=60_000, interval_s=5),
         resends=OpenResends(60_000, lambda _: None),
+        **options,
     )
+
+
+@pytest.fixture
+def watching(store: SqliteStore, brokers: Brokers, clock: Clock) -> Watching:
+    return make_watching(store, brokers, clock)
 
 
 def test_nothing_is_asked_while_nothing_waits(
@@ -114,6 +125,47 @@ def test_nothing_is_asked_while_nothing_waits(
     watching.turn(store)
 
     assert brokers.made == []
+
+
+def test_a_queue_that_the_user_may_not_look_at_keeps_no_other_from_being_watched(
+    store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    brokers.forbidden = queue("DLQ.others")
+    watching = make_watching(store, brokers, clock, find_unread=lambda _link: [queue("DLQ.others")])
+    keep_one(store)
+    with capture_logs() as logs:
+        for _ in range(3):
+            watching.turn(store)
+            clock.now_s += 31
+    assert [one["event"] for one in logs] == ["unread_queues_not_counted"]
+    seen = {one.destination for one in store.recent_observations(0)}
+    assert seen == {taken_row(1).destination}
+    assert [one.is_open for one in brokers.made] == [True]
+
+
+def test_messages_of_a_queue_that_nobody_reads_are_counted_once_two_looks_agree(
+    store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    watching = make_watching(
+        store, brokers, clock, find_unread=lambda _link: [queue("DLQ.exhausted")]
+    )
+
+    def seen_after(seconds: float, depth: int) -> list[tuple[str, int, bool]]:
+        clock.now_s += seconds
+        brokers.depth = depth
+        watching.turn(store)
+        found = read_unknown(store, clock.now_ms())
+        return [(one.queue, one.count, one.at_least) for one in found]
+
+    assert seen_after(0, 12) == []
+    assert seen_after(31, 5) == [("queue://DLQ.exhausted", 5, False)]
+    assert seen_after(31, 9) == [("queue://DLQ.exhausted", 5, False)]
+    exhaust(store, 1)
+    assert seen_after(31, 9) == []
+    assert seen_after(31, 9) == [("queue://DLQ.exhausted", 8, False)]
+    assert seen_after(31, 1) == []
+    clock.now_s += 10_000
+    assert read_unknown(store, clock.now_ms()) == []
 
 
 def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(
@@ -145,7 +197,7 @@ def test_link_follows_the_service_to_another_broker(
 
 
 @pytest.mark.parametrize("error", [BrokerRefused("not yours"), LinkLost("gone")])
-def test_broker_that_can_not_be_asked_is_told_once_and_tried_ever_more_seldom(
+def test_broker_that_can_not_be_asked_is_reported_once_and_tried_ever_more_seldom(
     watching: Watching,
     store: SqliteStore,
     brokers: Brokers,
@@ -187,7 +239,7 @@ def exhaust(store: SqliteStore, count: int) -> None:
         transaction.finish_cycle(cycle + 1)
 
 
-def test_what_is_missing_in_a_final_queue_is_told_and_what_left_an_empty_one_is_forgotten(
+def test_what_is_missing_in_a_final_queue_is_reported_and_what_left_an_empty_one_is_forgotten(
     watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
 ) -> None:
     exhaust(store, 5)

@@ -1,12 +1,15 @@
 """A service's commits are moved from the log into the file by a thread beside them."""
 
 import os
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.stores.sqlite.checkpoints import Checkpoints
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row, took
+from support.stores.rows import taken_row, took
 from support.waiting import eventually
 
 MIB = 1024 * 1024
@@ -43,6 +46,33 @@ def test_the_log_stays_bounded_while_there_is_no_pause(tmp_path: Path) -> None:
     for cycle in range(1, 65):
         take(store, cycle, MIB)
     assert path.with_name("schedule.db-wal").stat().st_size < 48 * MIB
+    store.close()
+
+
+def test_a_log_that_a_reader_kept_from_being_cut_is_cut_once_the_reader_has_ended(
+    tmp_path: Path,
+) -> None:
+    """On a volume without space no other commit can ask for it again."""
+    path = tmp_path / "schedule.db"
+    store = service_store(path)
+    log = path.with_name("schedule.db-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM redelivery").fetchone()
+        attempts: list[int] = []
+
+        def is_short() -> bool:
+            attempts.append(log.stat().st_size)
+            return True
+
+        checkpoints = Checkpoints(path, is_short=is_short, every_s=0.01)
+        take(store, 1, MIB)
+        checkpoints.notice()
+        eventually(lambda: len(attempts) > 2, within_s=10, what="the log is cut again and again")
+        assert log.stat().st_size > MIB
+        reader.execute("COMMIT")
+        eventually(lambda: log.stat().st_size == 0, within_s=10, what="the log is cut")
+    checkpoints.stop()
     store.close()
 
 

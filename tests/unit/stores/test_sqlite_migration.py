@@ -1,5 +1,6 @@
 """A file of an older version: brought up to date by a writer, or left alone."""
 
+import hashlib
 import os
 import sqlite3
 from contextlib import closing
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.stores.named_queries import read_sql
 from amqsidecar.stores.sqlite import database as sqlite_database
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row
+from support.stores.rows import taken_row
 from support.virtual_clock import VirtualClock
 
 OLD = sqlite_database.SCHEMA_VERSION
@@ -71,6 +74,49 @@ def test_a_writer_brings_it_up_to_date_and_keeps_what_is_in_it(newer: Path) -> N
     store.close()
 
 
+STARTED = ServiceMark(at_ms=1, instance="a", kind=ServiceMarkKind.START, rules_digest="one")
+
+
+def schema(path: Path) -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as database:
+        found = database.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        return {(name, " ".join(words.split())) for name, words in found}
+
+
+def test_a_file_of_the_first_version_opens_and_equals_a_new_one(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "first.db"
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_database, "SCHEMA_VERSION", 1)
+        store = store_at(old)
+        store.open()
+        take(store, 1)
+        store.close()
+    assert (version_of(old), "service_mark" in dict(schema(old))) == (1, False)
+
+    store = store_at(old)
+    store.open()
+    store.add_service_mark(STARTED)
+    assert store.latest_starts() == [STARTED]
+    assert store.message(1) == taken_row(1).message
+    store.close()
+    assert (version_of(old), schema(old)) == (OLD, schema(path))
+
+
+def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(path: Path) -> None:
+    store = store_at(path)
+    store.open()
+    store.add_service_mark(STARTED)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 1")
+    store.open()
+    assert store.latest_starts() == [STARTED]
+    store.close()
+    assert version_of(path) == OLD
+
+
 def test_who_only_looks_changes_nothing_and_hears_who_will(newer: Path) -> None:
     with pytest.raises(StoreUnavailable, match="older amqsidecar; the service brings it up to"):
         store_at(newer, read_only=True).open()
@@ -112,3 +158,19 @@ def test_a_file_of_an_unknown_version_is_refused(path: Path, version: int) -> No
     with pytest.raises(SchemaMismatch, match=f"has schema version {version}, .* knows {OLD}; run"):
         store_at(path).open()
     assert version_of(path) == version
+
+
+@pytest.mark.parametrize(
+    ("file", "digest"),
+    [
+        ("sqlite/schema.sql", "97b927671c7e8181"),
+        ("postgres/migrations/0001_pre_schema.sql", "6cece155b2b3ad8b"),
+        ("postgres/migrations/0002_pre_service_mark.sql", "8e5153bcc8674f6d"),
+    ],
+)
+def test_a_schema_that_stores_were_made_by_never_changes(file: str, digest: str) -> None:
+    statements = "".join(
+        line.partition("--")[0] for line in read_sql(file).splitlines(keepends=True)
+    )
+    words = " ".join(statements.split())
+    assert hashlib.sha256(words.encode()).hexdigest()[:16] == digest, "write a migration"

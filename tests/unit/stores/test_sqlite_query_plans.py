@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,22 @@ from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.sqlite.database import QUERIES, SqliteDatabase
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import resent, scheduled, taken_row, took
+from support.stores.rows import resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
 WAITING_COUNT = 50_000
 FEW = 1_000
 GROUP = RowFilter(destination="queue://3", cause_group="order * refused 1")
 
-SMALL_TABLES = {"meta", "outbox", "unfinished_cycle", "hold", "group_tally", "followed"}
+SMALL_TABLES = {
+    "meta",
+    "outbox",
+    "unfinished_cycle",
+    "hold",
+    "group_tally",
+    "followed",
+    "service_mark",
+}
 """Of these a scan is right: they don't grow with what waits."""
 
 SORTS = ("sorted_", "list_by_ids", "newest_by_ids")
@@ -81,6 +90,9 @@ SEARCHES = {
     "read_members": ["SEARCH operation_member USING PRIMARY KEY (operation=? AND redelivery_id>?)"],
     "next_followed": ["INDEX operation_member_by_outcome (outcome=? AND operation>?)"],
     "read_observations": ["SEARCH queue_observation USING PRIMARY KEY (destination=? AND minute>?"],
+    "recent_observations": [
+        "SEARCH queue_observation USING INDEX queue_observation_by_age (at_ms>?"
+    ],
     "list_all": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
     "list_kept": ["USING INDEX redelivery_kept (state=? AND rowid>? AND rowid<?)"],
     "list_by_destination": [
@@ -116,7 +128,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def filled(path: Path, count: int) -> SqliteStore:
-    """Return a store in which so many rows wait, a few of them due."""
+    """Return a store in which this many rows wait, a few of them due."""
     store = SqliteStore(path, clock=VirtualClock())
     store.open()
     store._database.run("PRAGMA synchronous = OFF")
@@ -251,7 +263,7 @@ def test_work_does_not_grow_with_the_number_waiting(
 
 
 def test_a_claim_reads_as_much_as_it_returns(many: SqliteStore) -> None:
-    small, large = (steps_of(many, lambda size=size: claim(many, size)) for size in (100, 1_000))
+    small, large = (steps_of(many, partial(claim, many, size)) for size in (100, 1_000))
     assert large < small * 11
 
 

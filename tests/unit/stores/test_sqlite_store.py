@@ -17,7 +17,7 @@ from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
 from amqsidecar.stores.sqlite import rows as sqlite_rows
 from amqsidecar.stores.sqlite import transaction as sqlite_transaction
 from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
-from support.schedule_rows import taken_row, took
+from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock
 
 TESTS = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def test_a_store_that_is_read_only_is_never_made_and_never_written(tmp_path: Pat
     assert reader.open() == writer.open()
     assert len(reader.list_rows(RowFilter(), 10)) == 2
     with pytest.raises(StoreUnavailable, match="check its owner, permissions"):
-        reader.act(RowFilter(), row_changes.retry(1, "ann"))
+        reader.change(RowFilter(), row_changes.retry(1, "ann"))
     with writer.transaction() as tx:
         tx.park([1], "why")
     assert reader.tallies() == writer.tallies()
@@ -242,7 +242,7 @@ def test_the_service_lock_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=f"another service, process {os.getpid()} "):
         rival.lock_for_service()
     rival.open()
-    assert rival.act(RowFilter(), row_changes.retry(5, "ann")) == 2
+    assert rival.change(RowFilter(), row_changes.retry(5, "ann")) == 2
     service.close()
     rival.lock_for_service()
     with pytest.raises(StoreUnavailable, match="another service"):
@@ -257,7 +257,7 @@ def test_the_service_lock_has_one_owner(tmp_path: Path) -> None:
 def test_the_service_lock_is_free_when_its_owner_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "support.store_writer", str(path), "1"]
+    command = [sys.executable, "-m", "support.stores.writer", str(path), "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
@@ -322,7 +322,7 @@ def test_pages_are_of_the_size_that_was_measured(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_filter_that_hits_few_of_many_is_told_of_step_by_step_without_the_write_lock(
+def test_a_filter_that_hits_few_of_many_reports_step_by_step_without_the_write_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_rows, "LOOKED_AT", 2)
@@ -342,7 +342,7 @@ def test_a_filter_that_hits_few_of_many_is_told_of_step_by_step_without_the_writ
         with service.transaction() as tx:
             tx.set_hold("queue://DLQ", 1)
 
-    assert store.act(RowFilter(cause_contains="yes"), row_changes.hold(5, "ann"), tell) == 1
+    assert store.change(RowFilter(cause_contains="yes"), row_changes.hold(5, "ann"), tell) == 1
 
     assert told == [(0, 0), (0, 0), (1, 1), (0, 0)]
     store.close()
@@ -359,12 +359,12 @@ def test_an_action_leaves_what_another_changed_just_before(
 
     def interfered(of: SqliteStore) -> Any:
         if of is store:
-            other.act(RowFilter(ids=(2,)), row_changes.hold(5, "bob"))
+            other.change(RowFilter(ids=(2,)), row_changes.hold(5, "bob"))
         return transaction(of)
 
     monkeypatch.setattr(SqliteStore, "transaction", interfered)
 
-    assert store.act(RowFilter(state=RowState.WAITING), row_changes.retry(7, "ann")) == 1
+    assert store.change(RowFilter(state=RowState.WAITING), row_changes.retry(7, "ann")) == 1
 
     assert [row.reason for row in store.list_rows(RowFilter(), 10)] == [None, "held by bob"]
     store.close()

@@ -10,7 +10,7 @@ import pytest
 from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.schedule_rows import taken_row, took
+from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock
 
 
@@ -138,8 +138,8 @@ def test_uses_are_counted_whatever_becomes_of_rows(path: Path) -> None:
         tx.remove([3])
         tx.park([4], "refused")
         tx.postpone([5], 5_000, "full")
-    store.act(RowFilter(ids=(5, 6)), row_changes.cancel(1_000, "test", ".exhausted"))
-    store.act(RowFilter(ids=(4,)), row_changes.retry(1_000, "test"))
+    store.change(RowFilter(ids=(5, 6)), row_changes.cancel(1_000, "test", ".exhausted"))
+    store.change(RowFilter(ids=(4,)), row_changes.retry(1_000, "test"))
     assert {text: uses for text, uses in stored_words(path).items() if uses} == words_in_rows(path)
 
     store.forget_history(0, 5_000)
@@ -151,7 +151,7 @@ def test_uses_are_counted_whatever_becomes_of_rows(path: Path) -> None:
 def test_a_rule_without_a_text_is_counted_as_well(path: Path) -> None:
     store = opened(path)
     take(store, 1, [taken_row(1, rule="", cause_group="")])
-    store.act(RowFilter(), row_changes.hold(5, "test"))
+    store.change(RowFilter(), row_changes.hold(5, "test"))
     store.forget_history(0, 5_000)
     store.close()
 

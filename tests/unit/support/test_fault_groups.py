@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.fault_groups import dead_letters, groups_of
+from support.histories.fault_groups import dead_letters, groups_of
 
 DEAD_LETTERS = 3_000
 """`contract/test_fault_groups_whole.py` has 100,000."""

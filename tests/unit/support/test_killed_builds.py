@@ -58,7 +58,7 @@ def test_the_build_of_kubernetes_goes_on_with_what_was_compiled(tmp_path: Path) 
     go = tmp_path / "go"
     go.write_text(GO, encoding="utf-8")
     go.chmod(0o755)
-    build = ("-m", "support.kubernetes_programs")
+    build = ("-m", "support.deployment.kubernetes_programs")
     assert python(tmp_path, *build) == -signal.SIGKILL
     assert any(one.endswith(".objects") for one in names(tmp_path))
     assert python(tmp_path, *build) == 0

@@ -13,7 +13,7 @@ BROWSER_TESTS = "tests/end_to_end/operators/test_console_browser.py"
 ROOT = Path(__file__).parents[3]
 
 
-def test_what_is_missing_is_told_by_mark() -> None:
+def test_what_is_missing_is_reported_by_mark() -> None:
     needs = {"a": Need("A", lambda: True), "b": Need("B", lambda: False)}
     assert missing(needs) == {"b": "needs B"}
 

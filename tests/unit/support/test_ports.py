@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.ports import free_port, is_open
+from support.machine.ports import free_port, is_open
 
 
 def given_elsewhere(port: int) -> str:
     """Let another process ask for a port that can only be this one; return its last line."""
     script = (
-        "from support import ports\n"
+        "from support.machine import ports\n"
         f"ports.LOWEST = ports.HIGHEST = {port}\n"
         "print(ports.free_port())\n"
     )

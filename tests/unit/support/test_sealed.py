@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from support.sealed import FOLDER_VARIABLE
+from support.machine.sealed import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may have namespaces")
 
 TESTS = Path(__file__).parents[2]
-SEALED = (sys.executable, "-m", "support.sealed")
+SEALED = (sys.executable, "-m", "support.machine.sealed")
 SAY_AND_STAY = f'echo "${FOLDER_VARIABLE}"; exec sleep infinity'
 
 
@@ -39,7 +39,7 @@ def seal_another() -> None:
     subprocess.run([*SEALED, "true"], env=environment(), check=True)
 
 
-def test_who_is_killed_takes_the_command_along_and_the_next_cleans_up() -> None:
+def test_a_killed_seal_ends_its_command_and_the_next_one_cleans_up() -> None:
     with staying() as (sealed, folder):
         assert folder.is_dir()
         sealed.send_signal(signal.SIGKILL)

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -53,7 +54,7 @@ def stream() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def lines(stream: io.StringIO) -> list[dict[str, object]]:
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -84,7 +85,7 @@ def test_a_problem_has_a_line_of_its_own(stream: io.StringIO) -> None:
     }
 
 
-def test_every_kind_of_problem_is_told(stream: io.StringIO) -> None:
+def test_every_kind_of_problem_is_reported(stream: io.StringIO) -> None:
     LogEvents(FakeClock()).observe(
         [
             Exhausted(at_ms=1, id=1, destination=QUEUE, rule="r"),

@@ -36,7 +36,7 @@ from amqsidecar.telemetry.event_counts import rule_kind
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.metrics_table import OTHER
-from amqsidecar.wiring.app import _Health
+from amqsidecar.wiring.reported_health import reported_health
 from support.virtual_clock import VirtualClock
 
 QUEUE = "queue://orders"
@@ -168,7 +168,7 @@ def test_operations_count_by_action() -> None:
     assert samples["amqsidecar_operation_messages_total", ("hold",)] == 1
 
 
-def test_new_causes_are_those_that_were_told_last() -> None:
+def test_new_causes_are_those_that_were_reported_last() -> None:
     metrics = Metrics(destination_limit=1)
     metrics.set_new_causes({"queue://old": 3})
     metrics.set_new_causes({QUEUE: 2, "queue://B": 1})
@@ -260,7 +260,7 @@ def test_only_what_lies_in_the_past_is_overdue(next_due_ms: int | None, expected
     assert metrics.value("amqsidecar_oldest_overdue_seconds") == expected
 
 
-def test_the_link_the_store_and_the_version_are_told() -> None:
+def test_the_link_the_store_and_the_version_are_reported() -> None:
     metrics = Metrics()
     metrics.set_link_up(True)
     metrics.reconnected()
@@ -277,7 +277,7 @@ def test_the_link_the_store_and_the_version_are_told() -> None:
 
 def test_a_token_is_awaited_until_the_link_is_up_or_lost() -> None:
     metrics = Metrics()
-    told = _Health(Health(), metrics)
+    told = reported_health(Health(), metrics)
     for ends in (told.link_up, lambda: told.link_down("gone")):
         told.token_awaited("held elsewhere")
         assert metrics.value("amqsidecar_token_awaited") == 1

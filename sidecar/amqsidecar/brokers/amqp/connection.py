@@ -4,7 +4,7 @@ Proton's engine does the protocol; the socket, its waiting and its time-outs are
 nothing runs behind the caller's back: events are handled inside `pump` and nowhere else. Proton is
 called by its C functions and not by its Python classes, which cost several times as much.
 
-Pointers into the engine die with the connection: whoever holds one asks `is_open` first.
+Pointers into the engine die with the connection: check `is_open` before each use.
 """
 
 import os
@@ -28,12 +28,15 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
 FRAME_BYTES_MAX = 256 * 1024
+BEGUN_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of messages that have not come whole, over all receivers of a connection."""
+
 _READ_BYTES = 256 * 1024
 _RECEIVE_BUFFER_BYTES = 64 * 1024
 # Why: Classic leaves Nagle's algorithm on, so that the second of two short answers waits until the
 # first is acknowledged, which the kernel puts off by 40 ms. It forgets the option; Linux only.
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-# Bound: reads of one turn, so that a fast broker can't keep us from what else is to be done.
+# Bound: maximum reads of one turn, so that a fast broker can't starve other work.
 _READS_PER_TURN = 16
 _CLOSE_TIMEOUT_S = 2.0
 
@@ -42,18 +45,18 @@ _READ_WRITE = _READ | select.POLLOUT
 
 
 class LinkEndpoint(Protocol):
-    """What the connection tells a link of its own."""
+    """The events that a connection reports to a link."""
 
     def on_delivery(self, delivery: Any) -> None:
-        """Take note that a delivery arrived or was answered."""
+        """Note that a delivery arrived or was answered."""
         ...
 
     def on_remote_open(self) -> None:
-        """Take note that the peer answered the attach."""
+        """Note that the peer answered the attach."""
         ...
 
     def on_remote_close(self, reason: str) -> None:
-        """Take note that the peer closed the link; `reason` holds its words, "" = none."""
+        """Note that the peer closed the link; `reason` holds its words, "" = none."""
         ...
 
 
@@ -63,7 +66,7 @@ class AmqpConnection:
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         self.place = endpoint.place
         self.session: Any = None
-        # Why here: a receiver for each of thousands of queues would have its own.
+        # Why one per connection: there may be thousands of receivers.
         self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
         self._endpoint = endpoint
         self._clock = clock
@@ -78,6 +81,7 @@ class AmqpConnection:
         self._connection: Any = None
         self._collector: Any = None
         self._tick_at_ms = 0
+        self._begun_bytes = 0
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -132,7 +136,7 @@ class AmqpConnection:
         return exchange.rest
 
     def remote_properties(self) -> dict[str, str]:
-        """Return the text properties that the peer told of itself when it opened the connection."""
+        """Return the text properties of the peer's open frame."""
         data = cproton.pn_connection_remote_properties(self._connection)
         found: dict[str, str] = {}
         cproton.pn_data_rewind(data)
@@ -147,15 +151,15 @@ class AmqpConnection:
         return found
 
     def add_link(self, link: Any, endpoint: LinkEndpoint) -> None:
-        """Tell this endpoint from now on what happens to the link."""
+        """Report the events of a link to this endpoint from now on."""
         self._links[link] = endpoint
 
     def forget_link(self, link: Any) -> None:
-        """Tell nobody any more what happens to the link."""
+        """Drop the events of a link from now on."""
         self._links.pop(link, None)
 
     def run_until(self, is_done: Callable[[], Any], timeout_s: float) -> bool:
-        """Turn the wheel until something is so, at least once; return whether it is.
+        """Pump until something is true, at least once; return whether it is.
 
         Raises:
             LinkLost, BrokerRefused: the connection ended.
@@ -168,6 +172,32 @@ class AmqpConnection:
                 return False
             self.pump(left_s)
         return True
+
+    def rest_until(self, is_done: Callable[[], Any], timeout_s: float) -> bool:
+        """Do the same, but end also when `wake` was called, or `beside` is readable.
+
+        Raises:
+            LinkLost, BrokerRefused: the connection ended.
+        """
+        # Why not always: a wait for an answer would spin while the other one is readable.
+        if self.beside is not None:
+            self._poll.register(self.beside, select.POLLIN)
+        try:
+            return self.run_until(lambda: is_done() or self.was_woken, timeout_s)
+        finally:
+            self.was_woken = False
+            if self.beside is not None:
+                self._poll.unregister(self.beside)
+
+    def descriptor(self) -> int:
+        """Return the file descriptor of the socket.
+
+        Raises:
+            LinkLost: the connection ended.
+        """
+        self.check()
+        assert self._socket is not None  # noqa: S101 - the line above has looked
+        return self._socket.fileno()
 
     def pump(self, timeout_s: float) -> None:
         """Write what waits, wait for the peer, read, handle; returns early when something came.
@@ -241,12 +271,17 @@ class AmqpConnection:
                 with suppress(BlockingIOError):
                     os.read(self._wake_reader, 4096)
                 self.was_woken = True
+            elif descriptor == self.beside:
+                self.was_woken = True
             else:
                 readable = True
         return readable
 
     was_woken = False
-    """Set when `wake` ended a wait; whoever waits clears it."""
+    """Set when `wake` ended a wait; the waiting caller clears it."""
+
+    beside: int | None = None
+    """The descriptor of another connection, for which `rest_until` waits, too."""
 
     def _read(self) -> None:
         transport, peer = self._transport, self._socket
@@ -259,7 +294,7 @@ class AmqpConnection:
             capacity = lib.pn_transport_capacity(transport)
             if capacity <= 0:
                 if capacity < 0 and self._failure is None:
-                    # Why: the engine closed its input; the events tell why.
+                    # Why: the engine closed its input; the events hold the reason.
                     self._handle_events()
                     self._fail(LinkLost(f"{self.place} ended the connection"))
                 return
@@ -298,6 +333,8 @@ class AmqpConnection:
     def _handle_link_event(self, kind: int, link: Any) -> None:
         endpoint = self._links.get(link)
         if endpoint is None:
+            if lib.pn_link_state(link) & lib.PN_LOCAL_UNINIT:
+                self._fail(LinkLost(f"{self.place} attached a link that nobody asked for"))
             return
         if kind == lib.PN_LINK_REMOTE_OPEN:
             endpoint.on_remote_open()
@@ -319,6 +356,17 @@ class AmqpConnection:
         elif kind == lib.PN_TRANSPORT_ERROR:
             words = _condition(cproton.pn_transport_condition(self._transport))
             self._fail(_ended(f"the connection to {self.place} ended", words))
+
+    def has_room_for(self, count: int) -> bool:
+        """Return whether this many more bytes of incomplete messages may be kept."""
+        return self._begun_bytes + count <= BEGUN_BYTES_MAX
+
+    def add_begun_bytes(self, count: int) -> None:
+        """Count bytes of incomplete messages; a negative number: they are gone."""
+        self._begun_bytes += count
+        if self._begun_bytes > BEGUN_BYTES_MAX:
+            what = f"messages that are not whole have more than {BEGUN_BYTES_MAX} bytes"
+            self.poison(LinkLost(f"{self.place}: {what}"))
 
     def poison(self, failure: BrokerError) -> None:
         """Make every later use but `close` fail with this."""

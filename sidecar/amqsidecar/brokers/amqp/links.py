@@ -3,30 +3,39 @@
 Source: AMQP 1.0, part 2.6 (links) and part 4.4 (transactional work).
 """
 
+import sys
 from typing import Any
 
 import cproton
 from cproton import ffi, lib
 
-from amqsidecar.brokers.amqp.connection import AmqpConnection, condition_words
+from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX, AmqpConnection, condition_words
 from amqsidecar.errors import LinkLost
 
-# Bound: how much of a message the engine holds at once.
+# Bound: maximum bytes of a message that the engine holds at once.
 _PIECE_BYTES = 256 * 1024
 _PIECE_TIMEOUT_S = 60.0
+_ENDLESS = sys.maxsize
 TRANSACTIONAL_STATE = 0x34
 DECLARED = 0x33
 
 
 class AmqpDelivery:
-    """A delivery that the broker handed us and that is not settled."""
+    """A delivery that the broker handed us and that is not settled.
 
-    __slots__ = ("pointer", "receiver", "size_bytes")
+    Attributes:
+        is_too_large: nothing was kept of it; see `Receiver.skips_too_large`.
+    """
 
-    def __init__(self, pointer: Any, receiver: "Receiver", size_bytes: int) -> None:
+    __slots__ = ("is_too_large", "pointer", "receiver", "size_bytes")
+
+    def __init__(
+        self, pointer: Any, receiver: "Receiver", size_bytes: int, *, is_too_large: bool = False
+    ) -> None:
         self.pointer = pointer
         self.receiver = receiver
         self.size_bytes = size_bytes
+        self.is_too_large = is_too_large
 
     @property
     def is_valid(self) -> bool:
@@ -35,7 +44,7 @@ class AmqpDelivery:
 
 
 class _Endpoint:
-    """What both ends have in common.
+    """The common part of both ends.
 
     Attributes:
         link: pointer into the engine.
@@ -63,15 +72,15 @@ class _Endpoint:
         return self.link is not None and self.connection.is_open
 
     def on_delivery(self, delivery: Any) -> None:
-        """Take note that a delivery arrived or was answered."""
+        """Note that a delivery arrived or was answered."""
         raise NotImplementedError
 
     def on_remote_open(self) -> None:
-        """Take note that the peer answered the attach."""
+        """Note that the peer answered the attach."""
         raise NotImplementedError
 
     def on_remote_close(self, reason: str) -> None:
-        """Take note that the peer closed the link; `reason` holds its words, "" = none."""
+        """Note that the peer closed the link; `reason` holds its words, "" = none."""
         self.is_open = False
         if self.refusal is None:
             self.refusal = reason or "closed without a reason"
@@ -102,7 +111,7 @@ class _Endpoint:
             self.forget()
 
     def forget(self) -> None:
-        """Let the engine free the link; call only once it is closed on both sides."""
+        """Free the link in the engine; call only once it is closed on both sides."""
         if self.is_usable:
             self.connection.forget_link(self.link)
             cproton.pn_link_free(self.link)
@@ -122,6 +131,8 @@ class Receiver(_Endpoint):
         is_browsing: bool = False,
         selector: str = "",
         is_settled: bool = False,
+        waiting_bytes_max: int = _ENDLESS,
+        skips_too_large: bool = False,
     ) -> None:
         """Begin to attach.
 
@@ -134,6 +145,9 @@ class Receiver(_Endpoint):
             selector: JMS selector of what to read; "" = everything.
             is_settled: a message is taken when the broker sends it. Where this process dies, none
                 goes back, and none counts as a failed delivery.
+            waiting_bytes_max: bytes of messages in `arrived`; more end the connection.
+            skips_too_large: a message for which the connection has no room arrives empty, as
+                `is_too_large`; otherwise it ends the connection.
         """
         link = cproton.pn_receiver(connection.session, name)
         super().__init__(connection, link, address or "")
@@ -153,7 +167,11 @@ class Receiver(_Endpoint):
         cproton.pn_terminus_set_address(cproton.pn_link_target(link), name)
         cproton.pn_link_open(link)
         self.arrived: list[tuple[AmqpDelivery, bytes]] = []
-        self._pieces: list[bytes] = []
+        self._begun = bytearray()
+        self._skips_too_large = skips_too_large
+        self._is_skipping = False
+        self._waiting_bytes_max = waiting_bytes_max
+        self._waiting_bytes = 0
         self.in_hand_count = 0
 
     @property
@@ -162,11 +180,11 @@ class Receiver(_Endpoint):
         return int(lib.pn_link_credit(self.link))
 
     def flow(self, credit: int) -> None:
-        """Let the broker send so many messages more."""
+        """Grant the broker credit for more messages."""
         lib.pn_link_flow(self.link, credit)
 
     def drain(self, credit: int) -> None:
-        """Let the broker send so many messages more, or say that it has none; see `is_drained`."""
+        """Grant credit that the broker uses now or gives back; see `is_drained`."""
         cproton.pn_link_drain(self.link, credit)
 
     @property
@@ -175,11 +193,11 @@ class Receiver(_Endpoint):
         return int(lib.pn_link_credit(self.link)) == 0
 
     def end_drain(self) -> None:
-        """Go back to normal credit."""
+        """Return to normal credit."""
         cproton.pn_link_set_drain(self.link, False)
 
     def on_remote_open(self) -> None:
-        """Take note that the peer answered the attach."""
+        """Note that the peer answered the attach."""
         source = cproton.pn_link_remote_source(self.link)
         # Why: a refused attach is answered with a null source and closed right after, with reason.
         if cproton.pn_terminus_get_type(source) != cproton.PN_UNSPECIFIED:
@@ -187,15 +205,17 @@ class Receiver(_Endpoint):
             self.address = cproton.pn_terminus_get_address(source) or self.address
 
     def on_delivery(self, delivery: Any) -> None:
-        """Take out of the engine what is there of a message.
+        """Take the arrived part of a message out of the engine.
 
         Why in pieces: the engine keeps a settled delivery's buffer for the next delivery, so that
         one large message after the other would leave each of thousands of them large.
         """
         if not lib.pn_delivery_readable(delivery):
             return
+        begun = self._begun
         if lib.pn_delivery_aborted(delivery):
-            self._pieces.clear()
+            self._drop_begun()
+            self._is_skipping = False
             lib.pn_delivery_settle(delivery)
             return
         size = lib.pn_delivery_pending(delivery)
@@ -203,20 +223,63 @@ class Receiver(_Endpoint):
         if size > len(buffer):
             buffer = ffi.new("char[]", size)
         received = lib.pn_link_recv(self.link, buffer, size) if size else 0
-        if received > 0:
-            self._pieces.append(ffi.buffer(buffer, received)[:])
         if lib.pn_delivery_partial(delivery):
+            if received > 0 and not self._is_skipping:
+                self._keep_begun(ffi.buffer(buffer, received))
             return
-        message = b"".join(self._pieces)
-        self._pieces.clear()
+        is_too_large, self._is_skipping = self._is_skipping, False
+        if is_too_large:
+            message = b""
+        elif begun:
+            if received > 0:
+                begun += ffi.buffer(buffer, received)
+            message = bytes(begun)
+            self._drop_begun()
+        else:
+            message = ffi.buffer(buffer, received)[:] if received > 0 else b""
         lib.pn_link_advance(self.link)
         self.in_hand_count += 1
-        self.arrived.append((AmqpDelivery(delivery, self, len(message)), message))
+        self._waiting_bytes += len(message)
+        handed = AmqpDelivery(delivery, self, len(message), is_too_large=is_too_large)
+        self.arrived.append((handed, message))
+        # Why: the engine counts credit, but does not enforce it.
+        if lib.pn_link_credit(self.link) < 0:
+            what = "handed over more messages than it was asked for"
+            self.connection.poison(LinkLost(f"{self.connection.place} {what}"))
+        elif self._waiting_bytes > self._waiting_bytes_max:
+            what = f"handed over more than {self._waiting_bytes_max} bytes from {self.address}"
+            self.connection.poison(LinkLost(f"{self.connection.place} {what}"))
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the beginning of a message has arrived, and not its end."""
+        return self._is_skipping or bool(self._begun)
+
+    def forget(self) -> None:
+        """Free the link in the engine; call only once it is closed on both sides."""
+        self._drop_begun()
+        super().forget()
+
+    def _keep_begun(self, piece: Any) -> None:
+        """Keep a piece of a message, unless it is too large."""
+        # Why half: another one that is not whole may have the rest.
+        is_most = len(self._begun) + len(piece) > BEGUN_BYTES_MAX // 2
+        if self._skips_too_large and is_most and not self.connection.has_room_for(len(piece)):
+            self._drop_begun()
+            self._is_skipping = True
+            return
+        self._begun += piece
+        self.connection.add_begun_bytes(len(piece))
+
+    def _drop_begun(self) -> None:
+        self.connection.add_begun_bytes(-len(self._begun))
+        self._begun = bytearray()
 
     def take_arrived(self, limit: int) -> list[tuple[AmqpDelivery, bytes]]:
-        """Return at most so many messages that arrived, in order, each once."""
+        """Return arrived messages up to a limit, in order, each once."""
         taken = self.arrived[:limit]
         del self.arrived[:limit]
+        self._waiting_bytes -= sum(in_hand.size_bytes for in_hand, _ in taken)
         return taken
 
     def settle(self, in_hand: AmqpDelivery) -> None:
@@ -234,7 +297,7 @@ class Receiver(_Endpoint):
         self.settle(in_hand)
 
     def leave(self, in_hand: AmqpDelivery) -> None:
-        """Let a delivery go back when this link is closed."""
+        """Release a delivery; it goes back when this link is closed."""
         if in_hand.pointer is not None:
             in_hand.pointer = None
             self.in_hand_count -= 1
@@ -280,13 +343,13 @@ class Sender(_Endpoint):
         return int(lib.pn_link_credit(self.link)) if self.is_open else 0
 
     def on_remote_open(self) -> None:
-        """Take note that the peer answered the attach."""
+        """Note that the peer answered the attach."""
         target = cproton.pn_link_remote_target(self.link)
         if cproton.pn_terminus_get_type(target) != cproton.PN_UNSPECIFIED:
             self.is_open = True
 
     def on_delivery(self, delivery: Any) -> None:
-        """Leave it to whoever sent; answers are read from the delivery itself."""
+        """Do nothing: the sender of a message reads the answer from the delivery itself."""
 
     def send(self, message: bytes, state: Any = None) -> Any:
         """Send one message and return its delivery; call only with credit.
@@ -348,12 +411,12 @@ def _put_selector(terminus: Any, selector: str) -> None:
 
 
 def is_answered(delivery: Any) -> bool:
-    """Return whether the peer told the outcome of what we sent."""
+    """Return whether the peer has reported the outcome of a send."""
     return bool(lib.pn_delivery_remote_state(delivery) or lib.pn_delivery_settled(delivery))
 
 
 def forget(delivery: Any) -> None:
-    """Free what the engine keeps of a message that we sent, its outcome too."""
+    """Free the engine's memory of a sent message and its outcome."""
     lib.pn_delivery_settle(delivery)
 
 

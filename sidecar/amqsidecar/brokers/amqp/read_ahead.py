@@ -1,4 +1,4 @@
-"""How much a broker may hand over ahead over AMQP, and the receivers that are on their way out."""
+"""Prefetch over AMQP, and the receivers that are closing."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,9 +10,9 @@ from amqsidecar.errors import LinkLost
 # that large messages are known before many of them are asked for.
 _WINDOW_START = 32
 _WINDOW_MAX = 1 << 20
-# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
+# Bound: maximum bytes prefetched from the broker, estimated by credit.
 _HELD_BYTES_MAX = 128 * 1024 * 1024
-# Why two: to take small messages for large ones costs time, the other way round memory.
+# Why two: overestimating the size costs time, underestimating it costs memory.
 _GROWS_BY, _SHRINKS_BY = 1 / 8, 1 / 64
 
 
@@ -32,16 +32,16 @@ class ReadAhead:
         self._closing: list[Receiver] = []
 
     def spread(self, prefetch: int, queue_count: int) -> None:
-        """Give each of so many queues its share of what may be ahead over all of them."""
+        """Divide the prefetch among the queues."""
         self.share = max(1, prefetch // queue_count) if queue_count else 0
 
     def note_size(self, size_bytes: int) -> None:
-        """Take note of the size of a message that arrived."""
+        """Note the size of a message that arrived."""
         difference = size_bytes - self._mean_bytes
         self._mean_bytes += difference * (_GROWS_BY if difference > 0 else _SHRINKS_BY)
 
     def hand_over(self, in_hand: AmqpDelivery) -> None:
-        """Take note that the engine has a delivery now."""
+        """Note that the engine has a delivery now."""
         self._held_bytes += in_hand.size_bytes
 
     @staticmethod
@@ -69,13 +69,13 @@ class ReadAhead:
         self.sweep()
 
     def leave(self, held: Sequence[AmqpDelivery]) -> None:
-        """Count what is left to the closing of its receiver no longer."""
+        """Release deliveries, which go back when their receiver is closed."""
         for in_hand in held:
             self._held_bytes -= in_hand.size_bytes
             in_hand.receiver.leave(in_hand)
 
     def top_up(self, receivers: Iterable[tuple[Receiver, int]]) -> None:
-        """Let the broker hand over as much as share, window and held bytes allow.
+        """Grant as much credit as share, window and held bytes allow.
 
         Args:
             receivers: each with how many of its deliveries are held back for good.
@@ -94,7 +94,7 @@ class ReadAhead:
                     receiver.flow(credit)
                     room -= credit
 
-    # Receivers on their way out
+    # Receivers that are closing
 
     def retire(self, receiver: Receiver, held_back: int = 0) -> None:
         """Stop reading; what the engine has of it can still be accepted, all else goes back."""
@@ -107,9 +107,9 @@ class ReadAhead:
         self._closing.append(receiver)
 
     def sweep(self) -> None:
-        """Close the retired ones that are done with, and free what is closed on both sides."""
+        """Close the retired receivers without deliveries; free those closed on both sides."""
         for receiver, held_back in list(self._retired.items()):
-            # Why: what arrives late, by credit that it had, is nobody's.
+            # Why: messages that arrive late, by earlier credit, belong to no receiver.
             handed_over = receiver.in_hand_count - len(receiver.arrived) - held_back
             if handed_over <= 0 or not receiver.is_open:
                 del self._retired[receiver]

@@ -19,15 +19,15 @@ from amqsidecar.errors import LinkLost, UndecodableMessage
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.model.destination import Destination
 
-# Bound: links that are kept open; a cycle with more destinations goes through them in turns.
+# Bound: maximum open links; a cycle with more destinations uses them in turns.
 OPEN_LINKS_MAX = 128
-# Bound: how long a slow broker may take to let us go on in the middle of a cycle.
+# Bound: maximum wait for credit of a slow broker in the middle of a cycle.
 _CREDIT_TIMEOUT_S = 15.0
-# Bound: how long full addresses, all together, may hold back a cycle at its begin.
+# Bound: maximum wait for full addresses, all together, at the begin of a cycle.
 _FIRST_CREDIT_TIMEOUT_S = 2.0
 _ATTACH_TIMEOUT_S = 15.0
 _ANSWER_TIMEOUT_S = 60.0
-# Bound: how long a send may wait for room while later ones are answered.
+# Bound: maximum wait of a send for room while later ones are answered.
 _ROOM_TIMEOUT_S = 5.0
 _NO_ROOM = (
     f"the broker did not take it within {_ROOM_TIMEOUT_S:.0f} s, but what came later: is it full "
@@ -83,7 +83,7 @@ class SenderPool:
             sender.forget()
 
     def drop(self, destination: Destination) -> None:
-        """Close the link to a destination, so that the next send attaches anew."""
+        """Close the link to a destination, so that the next send reattaches."""
         sender = self._open.pop(destination, None)
         if sender is not None:
             self._retire(sender)
@@ -105,7 +105,7 @@ class SenderPool:
 
 
 class TransactionSends:
-    """The sends of one transaction, in turns of at most so many destinations as the pool holds.
+    """The sends of one transaction, in turns of at most `OPEN_LINKS_MAX` destinations.
 
     Attributes:
         refusals: index of a refused message to the words why.
@@ -130,7 +130,7 @@ class TransactionSends:
         self._blocked: dict[Destination, str] = {}
 
     def send_all(self, sends: Sequence[Resend]) -> None:
-        """Send all; `wait_for_answers` tells what was refused.
+        """Send all; `wait_for_answers` collects what was refused.
 
         Raises:
             LinkLost: the connection is gone, or the broker does not answer.
@@ -196,7 +196,7 @@ class TransactionSends:
         return False
 
     def send_raw(self, index: int, sender: Sender, message: bytes) -> None:
-        """Send one message as it is; `wait_for_answers` tells whether it was taken.
+        """Send one message as it is; `wait_for_answers` finds out whether it was taken.
 
         Raises:
             LinkLost: the broker gives no credit.
@@ -235,7 +235,7 @@ class TransactionSends:
     def _check_room(self) -> None:
         """Give up where the last send is answered and others are not.
 
-        Why: Classic answers in order, but for those that it lays aside until there is room.
+        Why: Classic answers in order, except for sends that wait for room.
 
         Raises:
             LinkLost: there are such.
@@ -253,7 +253,7 @@ class TransactionSends:
 
 
 def _waves(sends: Sequence[Resend]) -> Iterator[list[int]]:
-    """Yield indexes in turns with at most so many destinations as the pool holds, order kept."""
+    """Yield indexes in turns of at most `OPEN_LINKS_MAX` destinations, order kept."""
     turn_of: dict[Destination, int] = {}
     waves: list[list[int]] = []
     for index, resend in enumerate(sends):

@@ -12,6 +12,7 @@ be acknowledged; AMQP shows no numbers of messages, so that such a token is left
 
 from typing import Any, Protocol
 
+from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import (
     AmqpDelivery,
@@ -68,6 +69,8 @@ class AmqpTokenQueue:
         queue: str,
         clock: Clock,
         source: str | None = None,
+        *,
+        rules_digest: str = "",
     ) -> None:
         """Prepare; nothing is attached yet.
 
@@ -78,6 +81,7 @@ class AmqpTokenQueue:
             queue: its name.
             clock: tells when a token is sent.
             source: the address to read from, with options of the broker's; None = the name.
+            rules_digest: shown by each token that is sent.
         """
         self._connection = connection
         self._management = management
@@ -85,9 +89,12 @@ class AmqpTokenQueue:
         self._queue = queue
         self._clock = clock
         self._source = source or queue
+        self._rules_digest = rules_digest
         self._receiver: Receiver | None = None
         self._held: tuple[AmqpDelivery, int] | None = None
         self._expected: int | None = None
+        self._attached = 0
+        self._is_released = False
         self.sender: Sender
 
     def open(self, timeout_s: float) -> None:
@@ -103,11 +110,7 @@ class AmqpTokenQueue:
         self.sender = Sender(
             self._connection, "amqsidecar-token-sender", self._queue, capability="queue"
         )
-        receiver = self._receiver = Receiver(
-            self._connection, "amqsidecar-token", self._source, capability="queue"
-        )
-        receiver.flow(1)
-        sender = self.sender
+        receiver, sender = self._attach(), self.sender
         self._connection.run_until(
             lambda: (
                 (receiver.is_open and sender.credit > 0)
@@ -122,9 +125,39 @@ class AmqpTokenQueue:
         if not receiver.is_open:
             raise LinkLost(f"no answer about the token queue {self._queue} in {timeout_s:g} s")
 
+    def _attach(self) -> Receiver:
+        """Begin to wait for the token."""
+        self._attached += 1
+        receiver = self._receiver = Receiver(
+            self._connection,
+            f"amqsidecar-token-{self._attached}",
+            self._source,
+            capability="queue",
+        )
+        receiver.flow(1)
+        return receiver
+
+    def release(self, timeout_s: float) -> None:
+        """Give the token back and wait for it no more, until `take`.
+
+        When it returns, the token is in its queue; that does not count as a failed delivery.
+
+        Raises:
+            LinkLost: the connection is gone, or the broker does not answer.
+        """
+        receiver = self._own_receiver()
+        receiver.end(timeout_s)
+        if not receiver.is_closed:
+            raise LinkLost(f"the token queue {self._queue} was not let go in {timeout_s:g} s")
+        self._receiver, self._held, self._expected = None, None, None
+        self._is_released = True
+
     def take(self, timeout_s: float) -> int | None:
         """Return the number of the token once it is in hand; None = not in time."""
         self._connection.check()
+        if self._is_released:
+            self._is_released = False
+            self._attach()
         if self._held is None:
             self._collect(timeout_s)
         return None if self._held is None else self._held[1]
@@ -257,7 +290,7 @@ class AmqpTokenQueue:
 
     def encode(self, number: int) -> bytes:
         """Return the message that is token `number` now."""
-        return encode_token(self._queue, number, self._clock.now_ms())
+        return encode_token(self._queue, number, self._clock.now_ms(), self._rules_digest)
 
     def _own_receiver(self) -> Receiver:
         if self._receiver is None:
@@ -268,22 +301,32 @@ class AmqpTokenQueue:
         """Begin to close the links; the token goes back."""
         if self._receiver is not None:
             self._receiver.close()
+        if self._attached:
             self.sender.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed the links."""
-        return self._receiver is None or (self._receiver.is_closed and self.sender.is_closed)
+        is_reading = self._receiver is not None and not self._receiver.is_closed
+        return not is_reading and (not self._attached or self.sender.is_closed)
 
 
-def encode_token(queue: str, number: int, now_ms: int) -> bytes:
-    """Return the message that is a token; it tells its queue and its time."""
+def encode_token(queue: str, number: int, now_ms: int, rules_digest: str) -> bytes:
+    """Return the message that is a token; it shows its queue, its time and the rules' digest."""
     durable = amqp.make_list(amqp.HEADER, [b"\x41"])
     nothing = amqp.NULL
     to, now = amqp.string(f"queue://{queue}"), amqp.timestamp(now_ms)
     properties = amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, *[nothing] * 6, now])
-    cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
-    return durable + properties + cycle + b"\x00\x53\x77" + amqp.string(str(number))
+    shown = amqp.make_map(
+        amqp.APPLICATION_PROPERTIES,
+        [
+            amqp.string(_CYCLE),
+            amqp.long(number),
+            amqp.string(PROPERTY_RULES_DIGEST),
+            amqp.string(rules_digest),
+        ],
+    )
+    return durable + properties + shown + b"\x00\x53\x77" + amqp.string(str(number))
 
 
 def _decoded(message: bytes) -> artemis_token.Token | None:

@@ -13,10 +13,8 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.errors import BrokerRefused, LinkLost
-from amqsidecar.formats.amqp_artemis_message import (
-    OriginReader,
-    read_provenance,
-)
+from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
+from amqsidecar.formats.artemis_properties import OriginReader
 
 NEEDS_NO_CONVERSION = "__AMQ_CID IS NULL"
 """Selector of what AMQP, STOMP and MQTT clients have made: Core and OpenWire clients set this."""
@@ -33,8 +31,9 @@ def browse_convertible(
     at_most: int,
     read_origin: OriginReader,
     timeout_s: float,
+    selector: str,
 ) -> list[Delivery]:
-    """Return what AMQP, STOMP and MQTT clients have made, until it is many or holds many bytes.
+    """Return what a selector wants, until it is many or holds many bytes.
 
     Raises:
         BrokerRefused: the user may not browse, or it is a queue that can't be browsed safely.
@@ -54,7 +53,7 @@ def browse_convertible(
         name,
         capability="queue",
         is_browsing=True,
-        selector=NEEDS_NO_CONVERSION,
+        selector=selector,
     )
     found: list[Delivery] = []
     held_bytes = 0
@@ -66,7 +65,7 @@ def browse_convertible(
             for in_hand, message in arrived:
                 receiver.accept(in_hand)
                 provenance = read_provenance(message, queue, read_origin=read_origin)
-                found.append(Delivery(None, queue.destination, message, provenance))
+                found.append(Delivery(None, queue.destination, message, provenance, ENCODING))
                 held_bytes += len(message)
             if len(arrived) < asked:
                 break

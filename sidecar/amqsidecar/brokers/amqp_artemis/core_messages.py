@@ -1,9 +1,12 @@
-"""Core dead letters in queues whose own address has no dead-letter address, found by their types.
+"""Core dead letters in queues where it harms to read what can't be converted, found by their types.
 
 Quirk (Artemis 2.44): some Core messages can't be converted to AMQP (see `may_be_unconvertible`).
 The broker sends such a message to the dead-letter address of the queue it lies in at the first try
-to hand it over, and drops it where there is none. From such a queue nothing that needs converting
-is read before the management's list of messages has shown that it can be converted.
+to hand it over, and drops it where there is none. Where that is the same queue, the copy has lost
+its origin, the original is back when the consumer ends, and each further try makes one more copy;
+the copies survive a restart of the broker. From a queue without such an address, and from one with
+such a copy, nothing that needs converting is read before the management's list of messages has
+shown that it can be converted.
 """
 
 import json
@@ -11,14 +14,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 
-MADE_BY_AMQP: Final = '"m.x-opt-ORIG-ADDRESS" IS NOT NULL'
-"""Selector of dead letters that AMQP clients have made: only these have annotations.
-
-Why not `__AMQ_CID IS NULL`: the Core API without JMS, STOMP and MQTT don't set that property.
-"""
-MADE_BY_OTHERS: Final = '"m.x-opt-ORIG-ADDRESS" IS NULL'
 _NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 _OBJECT: Final = 2
 _STREAM: Final = 6
@@ -52,6 +50,12 @@ def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
     )
 
 
+def quoted(text: str) -> str:
+    """Return a text as selectors write it."""
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
 def selected(numbers: Collection[int]) -> str:
     """Return the selector of what AMQP clients have made, and of these messages."""
     wanted = [f"{_NUMBER} = {number}" for number in numbers]
@@ -59,16 +63,18 @@ def selected(numbers: Collection[int]) -> str:
 
 
 class AmqpCoreFetcher:
-    """Knows which queues need it, and what of them can be read."""
+    """Finds which queues need it, and which of their messages can be read."""
 
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
         self._left: dict[IntakeQueue, set[int]] = {}
 
     def is_needed(self, queue: IntakeQueue) -> bool:
-        """Return whether the broker would drop unconvertible messages; False = unknown.
+        """Return whether the broker would drop unconvertible messages, or has copied one.
 
-        A fully qualified name is read without a selector, so it is not told either.
+        False = neither, or unknown.
+
+        A fully qualified name is read without a selector, so it is not asked about either.
         """
         name = queue.destination.name
         if self._management.missing is not None or "::" in name:
@@ -80,10 +86,18 @@ class AmqpCoreFetcher:
         target = settings.get("deadLetterAddress")
         if target and settings.get("autoCreateDeadLetterResources"):
             return False
-        return not target or not self._management.queues(address=target)
+        return not target or not self._management.queues(address=target) or self._holds_copies(name)
+
+    def _holds_copies(self, name: str) -> bool:
+        """Return whether a queue has such a copy among the messages that the broker looks at."""
+        selector = f"{MADE_BY_OTHERS} AND _AMQ_ORIG_ADDRESS = {quoted(name)}"
+        answer = self._management.ask(
+            ManagementQuestion(f"queue.{name}", "countMessages", (selector,))
+        )
+        return answer.is_ok and int(answer.value) > 0
 
     def convertible(self, queue: IntakeQueue) -> list[int]:
-        """Return the numbers of some dead letters that can be read; none = there are none now.
+        """Return the numbers of some readable dead letters; none = there are none now.
 
         The broker looks among the first messages of a queue only, 200 unless its address setting
         `management-browse-page-size` says otherwise; with as many left ones in front it stalls.
@@ -98,9 +112,12 @@ class AmqpCoreFetcher:
         for entry in json.loads(answer.value or "[]") if answer.is_ok else ():
             number = entry.get(_NUMBER)
             if type(number) is not int:
-                # Why: it did not die, or says nothing of it; no selector names it.
+                # Why: it did not die, or carries no number; no selector can name it.
                 left.add(-1 - len(left))
-            elif may_be_unconvertible(entry):
+            elif (
+                may_be_unconvertible(entry)
+                or entry.get("_AMQ_ORIG_ADDRESS") == queue.destination.name
+            ):
                 left.add(number)
             else:
                 found.append(number)
@@ -114,9 +131,7 @@ class AmqpCoreFetcher:
             return ()
         meaning = (
             "ObjectMessages and StreamMessages of Core or OpenWire clients: the broker can't "
-            "convert those without an object, or with bytes in them, to AMQP, and would drop them, "
-            f"since {name} has no dead-letter address; add "
-            f'<address-setting match="{name}"><dead-letter-address>{name}</dead-letter-address>'
-            "</address-setting>"
+            f"convert those without an object, or with bytes in them, to AMQP, and would drop them "
+            f"or copy them to {name} without their origin; use artemis://, which takes them all"
         )
         return (LeftBehind(queue.destination, "not_convertible", count, meaning, at_least=True),)

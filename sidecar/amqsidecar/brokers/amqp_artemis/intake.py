@@ -11,17 +11,20 @@ from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.read_ahead import ReadAhead
-from amqsidecar.brokers.amqp_artemis.core_messages import MADE_BY_AMQP, AmqpCoreFetcher, selected
+from amqsidecar.brokers.amqp_artemis.core_messages import AmqpCoreFetcher, quoted, selected
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
+from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
-from amqsidecar.formats.amqp_artemis_message import OriginReader, is_cut, read_provenance
+from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance
+from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.model.destination import Destination
 
 _LOOK_EVERY_S = 30.0
 _FETCH_EVERY_S = 0.5
-# Bound: what does not come in so many looks was taken by others.
+# Bound: after this many looks, messages that did not come were taken by others.
 _FETCH_LOOKS_MAX = 6
 
 _log = logging.getLogger(__name__)
@@ -29,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Fetch:
-    """What the receiver of a queue was told to read of what needs converting.
+    """Messages that need converting, which the receiver of a queue was asked to read.
 
     Attributes:
         awaited: how many messages have not come yet.
@@ -49,8 +52,11 @@ class AmqpIntake:
         management: ArtemisManagement,
         clock: Clock,
         timeout_s: float,
+        *,
+        is_own_only: bool,
     ) -> None:
         self._connection = connection
+        self._is_own_only = is_own_only
         self._management = management
         self._clock = clock
         self._timeout_s = timeout_s
@@ -63,6 +69,7 @@ class AmqpIntake:
         self._turn = 0
         self._killed_counts: dict[IntakeQueue, int] = {}
         self._cut: Counter[Receiver] = Counter()
+        self._too_large: Counter[Receiver] = Counter()
         self._look_at_s = 0.0
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -73,6 +80,9 @@ class AmqpIntake:
             LinkLost: the connection is gone.
         """
         self._ahead.sweep()
+        if self._is_own_only:
+            # Why without those: the broker takes no selector with a fully qualified name.
+            queues = [one for one in queues if "::" not in one.destination.name]
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):
             if queue not in wanted or not receiver.is_open:
@@ -98,7 +108,7 @@ class AmqpIntake:
         self._ahead.sweep()
 
     def leave(self, deliveries: Sequence[Delivery]) -> None:
-        """Have nothing to do with deliveries; they go back when their receiver is closed."""
+        """Release deliveries; they go back when their receiver is closed."""
         self._ahead.leave(self._ahead.in_hand(deliveries))
 
     @property
@@ -114,7 +124,7 @@ class AmqpIntake:
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
         for queue in queues:
             if queue not in self._receivers:
-                if not queue.selector and self._fetcher.is_needed(queue):
+                if not (queue.selector or self._is_own_only) and self._fetcher.is_needed(queue):
                     self._fetches[queue] = Fetch()
                 self._receivers[queue] = self._make_receiver(queue)
         waiting = list(self._receivers.values())
@@ -134,7 +144,12 @@ class AmqpIntake:
     def _make_receiver(self, queue: IntakeQueue, numbers: Sequence[int] = ()) -> Receiver:
         name = queue.destination.name
         is_plain = "::" not in name
-        readable = selected(numbers) if queue in self._fetches else readable_selector(name)
+        if self._is_own_only:
+            readable = f"({queue.selector}) AND {MADE_BY_AMQP}" if queue.selector else MADE_BY_AMQP
+        elif queue in self._fetches:
+            readable = queue.selector or selected(numbers)
+        else:
+            readable = queue.selector or readable_selector(name)
         return Receiver(
             self._connection,
             f"amqsidecar-intake-{next(self._numbers)}",
@@ -144,7 +159,8 @@ class AmqpIntake:
             capability="queue" if is_plain else None,
             # Quirk (Artemis): a selector on a multicast queue by its fully qualified name, other
             # than the queue's own filter, ends the connection.
-            selector=(queue.selector or readable) if is_plain else "",
+            selector=readable if is_plain else "",
+            skips_too_large=True,
         )
 
     # What has to be converted, and would be dropped where it can't be
@@ -165,7 +181,7 @@ class AmqpIntake:
                 self._connection.run_until(partial(_is_answered, receiver), self._timeout_s)
                 fetch.awaited, fetch.looks = len(numbers), 0
         self.top_up()
-        # Why: the broker goes through whole queues for it.
+        # Why: the broker scans whole queues for it.
         ended_s = self._clock.monotonic_s()
         self._fetch_at_s = ended_s + max(_FETCH_EVERY_S, (ended_s - now_s) * 4)
 
@@ -186,14 +202,19 @@ class AmqpIntake:
             if not receiver.is_open:
                 continue
             for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
+                # Why keep it in hand: the broker would redeliver it at once.
+                if in_hand.is_too_large:
+                    self._too_large[receiver] += 1
+                    continue
                 self._ahead.note_size(in_hand.size_bytes)
                 if is_cut(message):
-                    # Why kept in hand: given back it would come again at once.
                     self._cut[receiver] += 1
                     continue
                 self._ahead.hand_over(in_hand)
                 provenance = read_provenance(message, queue, read_origin=read_origin)
-                deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
+                deliveries.append(
+                    Delivery(in_hand, queue.destination, message, provenance, ENCODING)
+                )
                 fetch = self._fetches.get(queue)
                 if fetch is not None:
                     fetch.awaited -= 1
@@ -214,21 +235,40 @@ class AmqpIntake:
         self.top_up()
 
     def top_up(self) -> None:
-        """Let the broker hand over as much as prefetch, window and held bytes allow."""
+        """Grant as much credit as prefetch, window and held bytes allow."""
         self._ahead.top_up(
-            (receiver, self._cut.get(receiver, 0)) for receiver in self._receivers.values()
+            (receiver, self._held_back(receiver)) for receiver in self._receivers.values()
         )
 
     def _retire(self, receiver: Receiver) -> None:
-        self._ahead.retire(receiver, self._cut.pop(receiver, 0))
+        self._ahead.retire(receiver, self._held_back(receiver))
+        self._forget_held_back(receiver)
+
+    def held_back(self, queue: Destination) -> int | None:
+        """Return how many messages of a queue are in hand and never received.
+
+        None = one is still arriving in pieces.
+        """
+        receivers = [one for item, one in self._receivers.items() if item.destination == queue]
+        if any(one.is_receiving for one in receivers):
+            return None
+        return sum(map(self._held_back, receivers))
+
+    def _held_back(self, receiver: Receiver) -> int:
+        """Return how many deliveries of a receiver stay in hand until it is closed."""
+        return self._cut[receiver] + self._too_large[receiver]
+
+    def _forget_held_back(self, receiver: Receiver) -> None:
+        self._cut.pop(receiver, None)
+        self._too_large.pop(receiver, None)
 
     # Credit that the broker lost
 
     def look(self) -> None:
-        """Attach anew where the broker gave up on messages that it could not hand over.
+        """Reattach where the broker gave up on messages that it could not hand over.
 
-        Each such message has used up a credit without a word (see `readable_selector`). Call when
-        nothing arrives; asks the broker now and then only.
+        Each such message has silently used up a credit (see `readable_selector`). Call when
+        nothing arrives; asks the broker at intervals.
         """
         now_s = self._clock.monotonic_s()
         if now_s < self._look_at_s or self._management.missing is not None:
@@ -238,13 +278,17 @@ class AmqpIntake:
         self._note_killed()
         for queue, receiver in list(self._receivers.items()):
             lost = self._killed_counts.get(queue, 0) - known.get(queue, 0)
-            if lost > 0 and receiver.in_hand_count == self._cut[receiver] and receiver.is_open:
+            if (
+                lost > 0
+                and receiver.in_hand_count == self._held_back(receiver)
+                and receiver.is_open
+            ):
                 _log.warning(
                     "%d dead letters of %s can't be handed over by AMQP; they stay in the broker",
                     lost,
                     queue.destination,
                 )
-                self._cut.pop(receiver, None)
+                self._forget_held_back(receiver)
                 self._ahead.close_receiver(self._receivers.pop(queue))
                 self._attach_missing([*self._receivers, queue])
             elif lost > 0:
@@ -254,10 +298,10 @@ class AmqpIntake:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return the dead letters that the broker can't convert to AMQP (see `readable_selector`).
 
-        Asks the broker only where one was seen: its count goes through a whole queue.
+        Asks the broker only where one was seen, since counting scans the whole queue.
         """
-        if self._management.missing is not None:
-            return self._left_cut()
+        if self._management.missing is not None or self._is_own_only:
+            return self._left_in_hand()
         self._note_killed()
         queues = [
             queue
@@ -276,20 +320,26 @@ class AmqpIntake:
         ]
         streams = [one for queue in self._fetches for one in self._fetcher.left_behind(queue)]
         killed = self._killed(queues, self._management.ask_all(questions))
-        return (*self._left_cut(), *streams, *killed)
+        return (*self._left_in_hand(), *streams, *killed)
 
-    def _left_cut(self) -> tuple[LeftBehind, ...]:
-        return tuple(
+    def _left_in_hand(self) -> tuple[LeftBehind, ...]:
+        cut = (
             LeftBehind(
                 queue.destination,
                 "not_convertible",
                 self._cut[receiver],
                 "BytesMessages that a Core client has compressed: the broker cuts them when it "
-                "converts them to AMQP; read them with a Core client",
+                "converts them to AMQP; use artemis://",
             )
             for queue, receiver in self._receivers.items()
             if self._cut[receiver]
         )
+        too_large = (
+            left_too_large(queue.destination, self._too_large[receiver])
+            for queue, receiver in self._receivers.items()
+            if self._too_large[receiver]
+        )
+        return (*cut, *too_large)
 
     @staticmethod
     def _killed(
@@ -301,8 +351,9 @@ class AmqpIntake:
                 "not_convertible",
                 int(answer.value),
                 "the broker can't convert them to AMQP (an ObjectMessage without an object, a "
-                "StreamMessage with bytes in it, or properties that begin with JMS_AMQP_ENCODED_): "
-                "read them with a Core client",
+                "StreamMessage with bytes in it, or properties that begin with JMS_AMQP_ENCODED_), "
+                "and has overwritten their origin: use artemis:// before more come, and send these "
+                "on with a Core client",
                 at_least=True,
             )
             for queue, answer in zip(queues, answers, strict=True)
@@ -346,11 +397,10 @@ _KILLED = "MessagesKilled"
 def readable_selector(address: str) -> str:
     """Return the selector of the dead letters that the broker can hand us over AMQP.
 
-    Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (`amqp_fetch`) goes to the
-    dead-letter address of the queue at the first try, uses up a credit, and with the stock settings
-    is in the same queue again, its origin lost, in line for the next credit: for ever. Once its
-    origin is this address it is left alone. Messages of AMQP clients need no conversion, they are
-    read whatever their origin is.
+    Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (`core_messages.py`) goes
+    to the dead-letter address of the queue at the first try and uses up a credit. With the stock
+    settings it lands in the same queue, its origin lost, in line for the next credit: for ever. So
+    a message with this address as its origin is not read. Messages of AMQP clients need no
+    conversion; they are read whatever their origin is.
     """
-    escaped = address.replace("'", "''")
-    return f"{MADE_BY_AMQP} OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> '{escaped}'"
+    return f"{MADE_BY_AMQP} OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> {quoted(address)}"

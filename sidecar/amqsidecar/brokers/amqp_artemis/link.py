@@ -27,8 +27,8 @@ from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisSettings,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisMove, AmqpArtemisTake, Meeting
-from amqsidecar.brokers.artemis.trials import ArtemisAnswers
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisMove, AmqpArtemisTake
+from amqsidecar.brokers.artemis.meeting import meeting
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -49,7 +49,9 @@ class AmqpArtemisLink:
         instance: str,
         final_suffix: str = FINAL_SUFFIX,
         allowed_effects: Collection[ResendEffect] = (),
+        is_own_only: bool = False,
         crash_point: CrashPoint = no_crash,
+        rules_digest: str = "",
     ) -> None:
         """Prepare a link; nothing is connected yet.
 
@@ -59,7 +61,9 @@ class AmqpArtemisLink:
             instance: name of this sidecar, part of the unique container id.
             final_suffix: what final dead-letter queues end with; they are not read.
             allowed_effects: what redeliveries may do besides going to their queue.
-            crash_point: told where in a transaction we are.
+            is_own_only: only what AMQP clients have made is read.
+            crash_point: called at each step of a transaction.
+            rules_digest: of the rules that this sidecar decides by, shown by its token.
         """
         self._endpoint = endpoint
         self._settings = AmqpArtemisSettings(
@@ -68,7 +72,9 @@ class AmqpArtemisLink:
             endpoint.connect_timeout_s,
             final_suffix,
             allowed_effects,
+            is_own_only,
             crash_point,
+            rules_digest,
         )
 
     def look(self) -> AmqpArtemisLook:
@@ -89,15 +95,7 @@ class AmqpArtemisLink:
         clock = self._settings.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         with self._transacted() as (opened, coordinator):
-            management = opened.management
-            broker_ms = ArtemisAnswers(management).connected_ms(opened.client_id)
-            if broker_ms is None:
-                reason = management.missing or "it does not report its time"
-                raise BrokerRefused(
-                    "with store.url broker: the broker must report its time, and settings of "
-                    f"queues with waiting messages: {reason}"
-                )
-            met = Meeting(broker_ms, began_ms, began_s)
+            met = meeting(opened.management, opened.client_id, began_ms, began_s)
             return AmqpArtemisMove(opened, self._settings, coordinator, met)
 
     @contextmanager
@@ -112,7 +110,7 @@ class AmqpArtemisLink:
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[AmqpConnection, str, AmqpParts]]:
-        """Connect; disconnect where that fails, or what is done with it."""
+        """Connect; disconnect when that fails, or the body of the `with` does."""
         client_id = f"amqsidecar-{self._settings.instance}-{uuid4().hex[:12]}"
         connection = AmqpConnection(self._endpoint, self._settings.clock)
         parts = AmqpParts(connection)

@@ -1,4 +1,4 @@
-"""Asks Artemis about itself over AMQP; the questions are those of `artemis_management`."""
+"""Asks Artemis about itself over AMQP; the questions are those of the package `artemis`."""
 
 import json
 from collections.abc import Sequence
@@ -8,14 +8,16 @@ from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered,
 from amqsidecar.brokers.artemis.management import (
     ADDRESS,
     ANSWER_S,
+    IN_FLIGHT_MAX,
     ArtemisQuestions,
     ManagementAnswer,
     ManagementQuestion,
+    no_permission,
 )
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 
-_IN_FLIGHT_MAX = 50
+_WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ArtemisManagement(ArtemisQuestions):
@@ -26,7 +28,7 @@ class ArtemisManagement(ArtemisQuestions):
 
         Args:
             connection: to ask over.
-            answer_s: so long answers are waited for.
+            answer_s: maximum wait for an answer.
         """
         self._connection = connection
         self._answer_s = answer_s
@@ -34,9 +36,13 @@ class ArtemisManagement(ArtemisQuestions):
         # Why settled: an answer in hand that goes back when this process dies is a failed delivery
         # and, with max-delivery-attempts 1, a dead letter.
         self._receiver = Receiver(
-            connection, "amqsidecar-management-replies", None, is_settled=True
+            connection,
+            "amqsidecar-management-replies",
+            None,
+            is_settled=True,
+            waiting_bytes_max=_WAITING_BYTES_MAX,
         )
-        self._receiver.flow(_IN_FLIGHT_MAX * 2)
+        self._receiver.flow(IN_FLIGHT_MAX * 2)
         self._number = 0
         self.refusals: tuple[str, ...] = ()
         """The broker's words why nothing can be asked; valid after `prepare`."""
@@ -58,25 +64,14 @@ class ArtemisManagement(ArtemisQuestions):
             refusal = None if answer.is_ok else str(answer.value)
         if refusal is not None:
             self.refusals = self.refusals or (refusal,)
-            self.missing = (
-                f"the user may not manage the broker over AMQP ({refusal}); grant it "
-                f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
-            )
+            self.missing = no_permission("AMQP", refusal)
 
-    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.
 
         Raises:
             LinkLost: the connection is gone.
         """
-        if self.missing is not None:
-            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
-        answers: list[ManagementAnswer] = []
-        for start in range(0, len(questions), _IN_FLIGHT_MAX):
-            answers += self._ask_some(questions[start : start + _IN_FLIGHT_MAX])
-        return answers
-
-    def _ask_some(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}
@@ -109,7 +104,7 @@ class ArtemisManagement(ArtemisQuestions):
         return [found.get(first + at, nothing) for at in range(len(questions))]
 
     def _collect(self, found: dict[int, ManagementAnswer]) -> None:
-        for in_hand, message in self._receiver.take_arrived(_IN_FLIGHT_MAX * 2):
+        for in_hand, message in self._receiver.take_arrived(IN_FLIGHT_MAX * 2):
             self._receiver.accept(in_hand)
             self._receiver.flow(1)
             try:

@@ -10,6 +10,7 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 
 _CREDIT = 1000
+_WAITING_BYTES_MAX = 16 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Notifications:
             selector=BINDING_SELECTOR,
             # Why: one in hand would be a dead letter after a death (see `ArtemisManagement`).
             is_settled=True,
+            waiting_bytes_max=_WAITING_BYTES_MAX,
         )
         self._receiver.flow(_CREDIT)
         self._is_refusal_told = False

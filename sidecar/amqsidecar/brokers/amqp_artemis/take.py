@@ -1,7 +1,6 @@
 """What a link to Artemis over AMQP can do that reads dead-letter queues."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from amqsidecar.broker import (
     Delivery,
@@ -15,34 +14,24 @@ from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenQueue
 from amqsidecar.brokers.amqp.transaction import Coordinator
-from amqsidecar.brokers.amqp_artemis.chosen import AwaitedIds, choices, holds_chosen, selected
 from amqsidecar.brokers.amqp_artemis.intake import AmqpIntake
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
     AmqpArtemisSettings,
 )
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.notifications import Notifications
+from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
+from amqsidecar.brokers.artemis.meeting import Meeting
+from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.model.destination import Destination
 
 
-class Meeting(NamedTuple):
-    """What the broker's clock said when it took our connection.
-
-    Attributes:
-        broker_ms: what it said.
-        began_ms: our clock before.
-        began_s: our monotonic clock before.
-    """
-
-    broker_ms: int
-    began_ms: int
-    began_s: float
-
-
-class _IntakeSession(AmqpArtemisLook):
+class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
     """Reads dead-letter queues, and has transactions."""
 
     def __init__(
@@ -54,11 +43,18 @@ class _IntakeSession(AmqpArtemisLook):
         super().__init__(opened, settings, token_queue)
         connection, parts = opened.connection, opened.parts
         self._stuck = StuckMessages(self._management)
-        self._pool = parts.add(SenderPool(connection, self._routes.target))
+        self._pool = parts.add(SenderPool(connection, self._target_of))
         self._notifications = parts.add(Notifications(connection))
         self._intake = parts.add(
-            AmqpIntake(connection, self._management, self._clock, self._timeout_s)
+            AmqpIntake(
+                connection,
+                self._management,
+                self._clock,
+                self._timeout_s,
+                is_own_only=settings.is_own_only,
+            )
         )
+        self._chosen = ChosenMessages(self._management, self._intake, self.attach)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
@@ -73,41 +69,36 @@ class _IntakeSession(AmqpArtemisLook):
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
         self._connection.pump(0)
-        return self._intake.receive(limit, self._routes.read_origin)
+        deliveries = self._intake.receive(limit, self._routes.read_origin)
+        return self._chosen.sort_out(deliveries)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""
-        connection, intake = self._connection, self._intake
-        if not connection.run_until(lambda: intake.has_arrived or connection.was_woken, timeout_s):
-            intake.look()
-        connection.was_woken = False
+        if not self._connection.rest_until(lambda: self.has_arrived, timeout_s):
+            self._intake.look()
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery there does, and what mends it; None = nothing."""
-        return self._routes.resend_problem(destination)
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+        return self._intake.has_arrived
 
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds."""
-        self._routes.ask_ahead(destinations)
+    def held_back(self, queue: Destination) -> int | None:
+        """Return how many messages of a queue are in hand and never received; None = unknown yet.
+
+        It is unknown while one arrives in pieces.
+        """
+        return self._intake.held_back(queue)
 
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
         routes = self._routes
-        watch = routes.watch
-        for name, address, is_added in self._notifications.take():
-            watch.bound(name, address, is_added=is_added)
-            routes.binding_changed(address)
+        routes.bindings_changed(self._notifications.take())
         has_lost = self._intake.has_lost_queues
-        return watch.has_changed() or has_lost
+        return routes.watch.has_changed() or has_lost
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""
         return self._intake.queues
-
-    def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link was open, so that all in it is new."""
-        name = destination.name.rpartition("::")[2]
-        return self._routes.watch.is_newborn(name)
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""
@@ -122,7 +113,7 @@ class _IntakeSession(AmqpArtemisLook):
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(_IntakeSession):
+class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -146,11 +137,15 @@ class AmqpArtemisTake(_IntakeSession):
         """
         self._token = opened.parts.add(
             AmqpTokenQueue(
-                opened.connection, opened.management, coordinator, token_queue, settings.clock
+                opened.connection,
+                opened.management,
+                coordinator,
+                token_queue,
+                settings.clock,
+                rules_digest=settings.rules_digest,
             )
         )
         super().__init__(opened, settings, token_queue)
-        self._chosen: AwaitedIds | None = None
         self._token.open(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=opened.connection,
@@ -166,46 +161,13 @@ class AmqpArtemisTake(_IntakeSession):
     @property
     def features(self) -> Features:
         """What this wire can do beyond the contract."""
-        return Features(background=self, choosing=self, settings=self._live_settings, delayed=self)
+        return Features(
+            background=self, choosing=self._chosen, settings=self._live_settings, delayed=self
+        )
 
-    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
-        """Read from now on only messages of these redelivery ids; in place of `attach`."""
-        self._chosen = AwaitedIds(one for ids in queues.values() for one in ids)
-        self._intake.detach()
-        self.attach(choices(queues), sum(map(len, queues.values())))
-
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Return whether a queue holds a message of these ids that nobody has in hand."""
-        return holds_chosen(self._management, queue, redelivery_ids)
-
-    def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks."""
-        deliveries = super().receive(limit)
-        if self._chosen is None:
-            return deliveries
-        wanted, others = self._chosen.sort(deliveries)
-        self._intake.leave(others)
-        return wanted
-
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the number of the token once the broker hands it over; None = not in time."""
-        return self._token.take(timeout_s)
-
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not; None = unknown."""
-        return self._token.exists()
-
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns."""
-        self._token.create(cycle)
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self._cycle.begin_sends(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
-        self._cycle.abandon_sends()
+    def release_token(self) -> None:
+        """Give the token back, uncounted, and wait for it no more, until `take_token`."""
+        self._token.release(self._timeout_s)
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit."""
@@ -292,9 +254,4 @@ class AmqpArtemisMove(_IntakeSession):
 
     def clock_ahead_ms(self) -> int:
         """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        broker_ms, began_ms, began_s = self._met
-        now_ms = self._clock.now_ms()
-        # Why the longer: our clock may have been set back, or the machine may have slept.
-        passed_ms = max(now_ms - began_ms, int((self._clock.monotonic_s() - began_s) * 1000))
-        # Why at most: the broker took our connection some time after we began.
-        return broker_ms + passed_ms - now_ms
+        return self._met.ahead_ms(self._clock)

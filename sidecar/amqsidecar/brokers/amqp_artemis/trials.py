@@ -5,11 +5,11 @@ import json
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_artemis.core_messages import (
-    MADE_BY_OTHERS,
     AmqpCoreFetcher,
     may_be_unconvertible,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.errors import BrokerRefused
@@ -30,7 +30,7 @@ class ArtemisTrials(ArtemisAnswers):
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """What these trials can find out beyond the contract."""
         return TrialFeatures(roles=self, effects=self, disk=self)
 
     def read(self, destination: Destination) -> str | None:
@@ -59,7 +59,7 @@ class ArtemisTrials(ArtemisAnswers):
         return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what the broker may be unable to convert; see `amqp_fetch`.
+        """Return what the broker may be unable to convert; see `core_messages.py`.
 
         Raises:
             BrokerRefused: it does not answer, or the queue holds too much to be listed.
@@ -85,12 +85,13 @@ class ArtemisTrials(ArtemisAnswers):
             meaning = (
                 "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
                 "object, or with bytes in them, can't be converted to AMQP, so that none is tried "
-                "here"
+                "here; artemis:// takes them all"
             )
             return (LeftBehind(queue.destination, "not_convertible", count, meaning),)
         meaning = (
             "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
             "object, or with bytes in them, can't be converted to AMQP and stay, their origin "
-            "overwritten; the others are taken; the broker does not show which is which"
+            "overwritten; the others are taken; the broker does not show which is which; "
+            "artemis:// takes them all"
         )
         return (LeftBehind(queue.destination, "perhaps_not_convertible", count, meaning),)

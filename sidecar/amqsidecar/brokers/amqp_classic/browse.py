@@ -25,7 +25,7 @@ class Browser:
         self._number = 0
 
     def look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
-        """Return what a queue, or all queues of a wildcard, hold, from the head of each.
+        """Return the messages of a queue, or of all queues of a wildcard, from the head of each.
 
         Args:
             name: of the queue; one that does not exist is made, a wildcard makes none.

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from uuid import uuid4
 
-from amqsidecar.broker import ForeignToken
+from amqsidecar.broker import PROPERTY_RULES_DIGEST, ForeignToken
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic.browse import Browser
@@ -34,7 +34,7 @@ def foreign_tokens(
     ):
         try:
             found = take_apart(message)
-            tokens.note(named_destination(found), _sent_at_ms(found))
+            tokens.note(named_destination(found), _sent_at_ms(found), _rules_digest(found))
         except UndecodableMessage:
             continue
     return tokens.found(_consumers(connection, timeout_s) if tokens else ())
@@ -47,6 +47,14 @@ def _sent_at_ms(found: DeadLetterParts) -> int:
         else 0
     )
     return value if isinstance(value, int) else 0
+
+
+def _rules_digest(found: DeadLetterParts) -> str:
+    name = amqp.string(PROPERTY_RULES_DIGEST)
+    for key, value in zip(found.pairs[::2], found.pairs[1::2], strict=True):
+        if key == name:
+            return str(amqp.scalar(value))
+    return ""
 
 
 def _consumers(connection: AmqpConnection, timeout_s: float) -> list[Destination | None]:

@@ -50,7 +50,7 @@ MEANINGS: Mapping[str, str] = {
 """Why a message is left behind, by the reason."""
 
 
-class _Reading:
+class _Subscription:
     """One queue that is read.
 
     Attributes:
@@ -74,6 +74,7 @@ class ClassicIntake:
         connection: AmqpConnection,
         clock: Clock,
         timeout_s: float,
+        encoding: str,
         *,
         is_native_wire: bool,
         allowed_losses: frozenset[Loss],
@@ -81,9 +82,10 @@ class ClassicIntake:
         self._connection = connection
         self._clock = clock
         self._timeout_s = timeout_s
+        self._encoding = encoding
         self._is_native_wire = is_native_wire
         self._may_damage = Loss.BODY_TYPE in allowed_losses
-        self._readings: dict[Destination, _Reading] = {}
+        self._subscriptions: dict[Destination, _Subscription] = {}
         self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
@@ -102,33 +104,35 @@ class ClassicIntake:
             LinkLost: the connection is gone.
         """
         self._ahead.sweep()
-        for queue in [queue for queue in self._readings if queue not in queues]:
-            self._retire(self._readings.pop(queue))
-        for queue, reading in list(self._readings.items()):
-            reading.origin = queues[queue]
-            if reading.receiver.refusal is not None:
+        for queue in [queue for queue in self._subscriptions if queue not in queues]:
+            self._retire(self._subscriptions.pop(queue))
+        for queue, subscription in list(self._subscriptions.items()):
+            subscription.origin = queues[queue]
+            if subscription.receiver.refusal is not None:
                 # Why: the broker has closed it, such as when the queue was deleted.
-                self._retire(self._readings.pop(queue))
+                self._retire(self._subscriptions.pop(queue))
         for queue, origin in queues.items():
-            if queue not in self._readings:
+            if queue not in self._subscriptions:
                 receiver = Receiver(
                     self._connection,
                     f"amqsidecar-intake-{next(self._numbers)}",
                     str(queue),
                     selector=NATIVE_ONLY if self._is_native_wire else "",
                 )
-                self._readings[queue] = _Reading(receiver, origin)
-        waiting = [reading.receiver for reading in self._readings.values()]
+                self._subscriptions[queue] = _Subscription(receiver, origin)
+        waiting = [subscription.receiver for subscription in self._subscriptions.values()]
         self._connection.run_until(
             lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
         )
         # Why: a refused attach is answered first and closed a moment later.
         self._connection.pump(0)
         refused: dict[Destination, str] = {}
-        for queue, reading in list(self._readings.items()):
-            if not reading.receiver.is_open:
-                self._retire(self._readings.pop(queue))
-                refused[queue] = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
+        for queue, subscription in list(self._subscriptions.items()):
+            if not subscription.receiver.is_open:
+                self._retire(self._subscriptions.pop(queue))
+                refused[queue] = (
+                    subscription.receiver.refusal or f"no answer in {self._timeout_s:g} s"
+                )
         self._ahead.spread(prefetch, len(queues))
         self.top_up()
         self._connection.pump(0)
@@ -137,37 +141,37 @@ class ClassicIntake:
     @property
     def queues(self) -> tuple[Destination, ...]:
         """The queues that are read."""
-        return tuple(self._readings)
+        return tuple(self._subscriptions)
 
-    def _retire(self, reading: _Reading) -> None:
+    def _retire(self, subscription: _Subscription) -> None:
         """Stop reading; what was handed over already can still be accepted."""
-        self._ahead.retire(reading.receiver, len(reading.set_aside))
+        self._ahead.retire(subscription.receiver, len(subscription.set_aside))
 
     @property
     def has_arrived(self) -> bool:
         """Whether something waits to be received."""
-        return any(reading.receiver.arrived for reading in self._readings.values())
+        return any(subscription.receiver.arrived for subscription in self._subscriptions.values())
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order, queues in turn."""
-        readings = list(self._readings.items())
+        """Return new deliveries in order, queues in turn."""
+        subscriptions = list(self._subscriptions.items())
         deliveries: list[Delivery] = []
         self._turn += 1
         now_ms = self._clock.now_ms()
         had_set_aside = False
-        for at in range(len(readings)):
-            queue, reading = readings[(self._turn + at) % len(readings)]
-            while len(deliveries) < limit and reading.receiver.arrived:
-                [(in_hand, message)] = reading.receiver.take_arrived(1)
+        for at in range(len(subscriptions)):
+            queue, subscription = subscriptions[(self._turn + at) % len(subscriptions)]
+            while len(deliveries) < limit and subscription.receiver.arrived:
+                [(in_hand, message)] = subscription.receiver.take_arrived(1)
                 self._ahead.note_size(in_hand.size_bytes)
-                provenance = self._read(message, queue, reading.origin, now_ms)
+                provenance = self._read(message, queue, subscription.origin, now_ms)
                 if isinstance(provenance, str):
-                    reading.set_aside.append(in_hand)
-                    reading.reasons[provenance] += 1
+                    subscription.set_aside.append(in_hand)
+                    subscription.reasons[provenance] += 1
                     had_set_aside = True
                     continue
                 self._ahead.hand_over(in_hand)
-                deliveries.append(Delivery(in_hand, queue, message, provenance))
+                deliveries.append(Delivery(in_hand, queue, message, provenance, self._encoding))
         if had_set_aside:
             self.top_up()
         return deliveries
@@ -175,7 +179,7 @@ class ClassicIntake:
     def _read(
         self, message: bytes, queue: Destination, origin: Destination | None, now_ms: int
     ) -> Provenance | str:
-        """Return what a message tells, or the reason why it must not be taken."""
+        """Return the provenance of a message, or the reason why it must not be taken."""
         try:
             found = take_apart(message)
             if not self._is_native_wire and not self._may_damage and damage(found, queue):
@@ -206,14 +210,14 @@ class ClassicIntake:
         self.top_up()
 
     def top_up(self) -> None:
-        """Let the broker hand over as much as prefetch and held bytes allow."""
+        """Grant the broker as many messages as prefetch and held bytes allow."""
         self._ahead.top_up(
-            (reading.receiver, min(len(reading.set_aside), _SET_ASIDE_MAX))
-            for reading in self._readings.values()
+            (subscription.receiver, min(len(subscription.set_aside), _SET_ASIDE_MAX))
+            for subscription in self._subscriptions.values()
         )
 
     def nudge(self) -> None:
-        """Let the broker go on where a message that it can't encode made it stop.
+        """Continue where a message that the broker can't encode made it stop.
 
         Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays where it is,
         and what stands behind it is handed over only after the next word about credit.
@@ -223,9 +227,9 @@ class ClassicIntake:
             return
         self._nudge_at_s = now_s + _NUDGE_EVERY_S
         idle = [
-            reading.receiver
-            for reading in self._readings.values()
-            if reading.receiver.is_open and reading.receiver.credit > 0
+            subscription.receiver
+            for subscription in self._subscriptions.values()
+            if subscription.receiver.is_open and subscription.receiver.credit > 0
         ]
         for step in (1, -1):
             for receiver in idle:
@@ -235,23 +239,23 @@ class ClassicIntake:
             self._connection.pump(0)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is held back, since this wire would damage it."""
+        """Return the messages that are held back because this wire would damage them."""
         return tuple(
             LeftBehind(
                 queue,
                 reason,
                 count,
                 MEANINGS[reason],
-                at_least=len(reading.set_aside) >= _SET_ASIDE_MAX,
+                at_least=len(subscription.set_aside) >= _SET_ASIDE_MAX,
             )
-            for queue, reading in self._readings.items()
-            for reason, count in reading.reasons.items()
+            for queue, subscription in self._subscriptions.items()
+            for reason, count in subscription.reasons.items()
         )
 
     def close(self) -> None:
         """Begin to close all links; what is in hand goes back."""
-        self._ahead.close(reading.receiver for reading in self._readings.values())
-        self._readings.clear()
+        self._ahead.close(subscription.receiver for subscription in self._subscriptions.values())
+        self._subscriptions.clear()
 
     @property
     def is_closed(self) -> bool:

@@ -23,6 +23,7 @@ from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.brokers.amqp_classic.watch import OriginNames
+from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.broker_held_queues import refuse_to_move
@@ -51,6 +52,8 @@ class AmqpClassicLink:
         allowed_losses: frozenset[Loss] = frozenset(),
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
         crash_point: CrashPoint = no_crash,
+        rules_digest: str = "",
+        ask_counters: AskStatistics | None = None,
     ) -> None:
         """Prepare a link; nothing is connected yet.
 
@@ -64,7 +67,9 @@ class AmqpClassicLink:
                 keeps such messages whole and no others.
             allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
             keeps_non_persistent: see `classic_mode`.
-            crash_point: told where in a transaction we are.
+            crash_point: called at each step of a transaction.
+            rules_digest: of the rules that this sidecar decides by, shown by its token.
+            ask_counters: where counters of queues are read; None = over the connection.
         """
         self._endpoint = endpoint
         self._instance = instance
@@ -77,10 +82,12 @@ class AmqpClassicLink:
             allowed_losses,
             keeps_non_persistent,
             crash_point,
+            rules_digest,
+            ask_counters,
         )
 
     def look(self) -> AmqpClassicLook:
-        """Connect and log in under a container id of its own, so that it keeps nobody out."""
+        """Connect and log in under a unique container id, which blocks no other connection."""
         container = f"amqsidecar-{self._instance}-looks-{uuid4().hex[:12]}"
         with self._connected(container) as (connection, parts):
             return AmqpClassicLook(connection, parts, self._settings)

@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over AMQP can do that was opened only to look."""
+"""A session over AMQP on ActiveMQ Classic that only browses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic.watch import OriginNames
-from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent
@@ -39,7 +39,7 @@ BATCH: Final = 200
 
 
 class AmqpClassicSettings(NamedTuple):
-    """What the sessions of a link have in common; see `AmqpClassicLink`."""
+    """The common settings of a link's sessions; see `AmqpClassicLink`."""
 
     clock: Clock
     names: OriginNames
@@ -49,6 +49,8 @@ class AmqpClassicSettings(NamedTuple):
     allowed_losses: frozenset[Loss]
     keeps_non_persistent: KeepsNonPersistent
     crash_point: CrashPoint
+    rules_digest: str
+    ask_counters: AskStatistics | None
 
 
 class AmqpClassicLook:
@@ -75,11 +77,12 @@ class AmqpClassicLook:
 
     def _described(self, *, is_native_wire: bool) -> BrokerDescription:
         version = self._connection.remote_properties().get("version", "")
-        return BrokerDescription(BrokerKind.CLASSIC, version, NATIVE if is_native_wire else MAPPED)
+        encoding = NATIVE if is_native_wire else MAPPED
+        return BrokerDescription(BrokerKind.CLASSIC, version, (encoding,))
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(preferred_batch=BATCH)
 
     def close(self) -> None:
@@ -88,7 +91,8 @@ class AmqpClassicLook:
 
     @cached_property
     def _counters(self) -> ClassicCounters:
-        return ClassicCounters(AmqpStatistics(self._connection).ask, self._shown)
+        ask = self._settings.ask_counters or AmqpStatistics(self._connection).ask
+        return ClassicCounters(ask, self._shown)
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these queues."""
@@ -136,13 +140,14 @@ class AmqpClassicLook:
         return len(self.browse(queue, min(at_most, COUNT_MAX)))
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue, in order, without taking or changing it."""
+        """Return the messages of a dead-letter queue in order; they stay there unchanged."""
         self._connection.check()
         now_ms = self._clock.now_ms()
-        return browse(self._browser, self._names, queue, at_most, now_ms)
+        encoding = self.description.encodings[0]
+        return browse(self._browser, self._names, queue, at_most, now_ms, encoding)
 
     def trials(self) -> AmqpClassicTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's permissions over this connection."""
         return AmqpClassicTrials(
             AmqpTrials(self._connection, self._timeout_s),
             self._browser,

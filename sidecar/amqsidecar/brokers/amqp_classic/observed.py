@@ -1,4 +1,4 @@
-"""What lies in dead-letter queues of Classic, seen over AMQP by who takes nothing."""
+"""Browses dead-letter queues of Classic over AMQP."""
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
@@ -20,9 +20,14 @@ _WILDCARD_MAX = 20_000
 
 
 def browse(
-    browser: Browser, names: OriginNames, queue: IntakeQueue, at_most: int, now_ms: int
+    browser: Browser,
+    names: OriginNames,
+    queue: IntakeQueue,
+    at_most: int,
+    now_ms: int,
+    encoding: str,
 ) -> list[Delivery]:
-    """Return what lies in a queue, or in those of a wildcard, from the head of each.
+    """Return the messages of a queue, or of those of a wildcard, from the head of each.
 
     Raises:
         BrokerRefused: the user may not browse.
@@ -35,7 +40,7 @@ def browse(
     deliveries: dict[Destination, list[Delivery]] = {}
     limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
     for message in browser.look(pattern, limit):
-        delivery = _delivery(message, queue, pattern, names, now_ms)
+        delivery = _delivery(message, queue, pattern, names, now_ms, encoding)
         deliveries.setdefault(delivery.source, []).append(delivery)
     if pattern != asked.name:
         return deliveries.get(asked, [])[:at_most]
@@ -43,18 +48,23 @@ def browse(
 
 
 def _delivery(
-    message: bytes, queue: IntakeQueue, pattern: str, names: OriginNames, now_ms: int
+    message: bytes,
+    queue: IntakeQueue,
+    pattern: str,
+    names: OriginNames,
+    now_ms: int,
+    encoding: str,
 ) -> Delivery:
-    """Return what a wildcard browser showed, with the queue that it is in as far as it tells.
+    """Return a message that a wildcard browser showed, with its queue where the message names it.
 
-    A message that tells no queue counts as one of the queue that was asked for.
+    A message that names no queue counts as one of the queue that was asked for.
     """
     source = queue.destination
     try:
         found = take_apart(message)
     except UndecodableMessage as undecodable:
         problem = f"it can't be taken apart: {undecodable}"
-        return Delivery(None, source, message, Provenance(problem=problem))
+        return Delivery(None, source, message, Provenance(problem=problem), encoding)
     told = named_destination(found)
     if told is not None:
         is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
@@ -70,4 +80,4 @@ def _delivery(
         now_ms=now_ms,
         is_native_made=is_native_made,
     )
-    return Delivery(None, source, message, provenance)
+    return Delivery(None, source, message, provenance, encoding)

@@ -21,7 +21,7 @@ _MESSAGE = (
 
 
 class Transformer(StrEnum):
-    """What a connector makes of AMQP messages, by the broker's own words."""
+    """The conversion of AMQP messages by a connector, as the broker names it."""
 
     JMS = "jms"
     NATIVE = "native"
@@ -29,7 +29,7 @@ class Transformer(StrEnum):
 
 
 def find_transformer(connection: AmqpConnection, timeout_s: float) -> Transformer:
-    """Return what the connector makes of messages; nothing of the probe remains.
+    """Return the connector's conversion of messages; the probe leaves nothing behind.
 
     Raises:
         BrokerRefused: the user may not make, write or read a temporary queue.

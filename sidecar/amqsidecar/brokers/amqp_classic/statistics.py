@@ -29,7 +29,7 @@ class AmqpStatistics:
         self._number = 0
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Send questions to these destinations; None = nobody answers them.
+        """Send questions to these destinations; None = there is no answer.
 
         Raises:
             LinkLost: the connection is gone.
@@ -50,7 +50,7 @@ class AmqpStatistics:
     def _answered(
         self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False
     ) -> list[StatisticsReply]:
-        """Return what came until each question had its last answer, or the time is over."""
+        """Return the answers until each question had its last one, or the time is over."""
         # Why one for all: a sender with an address would make that queue.
         self._number += 1
         sender = Sender(self._connection, f"amqsidecar-statistics-{self._number}", None)

@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over AMQP can do that was opened with a token."""
+"""A session over AMQP on ActiveMQ Classic with a token."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,6 +23,7 @@ from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpCla
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.queues import is_wildcard
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.errors import (
     BrokerRefused,
     QueueRefused,
@@ -47,8 +48,12 @@ _PATTERN_WITHOUT_RULES: Final = (
 )
 
 
-class AmqpClassicTake(AmqpClassicLook):
-    """A session over the only connection of an instance; see `broker.TakeSession`."""
+class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
+    """A session over the only connection of an instance; see `broker.TakeSession`.
+
+    `token_exists` is certain: the client id keeps every other connection of the instance out, and
+    the broker rolled back what an earlier one left open before it accepted this one.
+    """
 
     def __init__(
         self,
@@ -86,6 +91,7 @@ class AmqpClassicTake(AmqpClassicLook):
                 self._clock,
                 # Why: then only the first of several readers is handed tokens, until it is gone.
                 f"queue://{token_queue}?consumer.exclusive=true",
+                rules_digest=settings.rules_digest,
             )
         )
         self._token.open(self._timeout_s)
@@ -112,6 +118,7 @@ class AmqpClassicTake(AmqpClassicLook):
                 connection,
                 self._clock,
                 self._timeout_s,
+                self.description.encodings[0],
                 is_native_wire=self._is_native_wire,
                 allowed_losses=settings.allowed_losses,
             )
@@ -161,12 +168,12 @@ class AmqpClassicTake(AmqpClassicLook):
     def _read(self) -> None:
         watch = self._watch
         watch.has_changed = False
-        # Why this order: what is said of one queue stands above what a wildcard finds.
+        # Why this order: a named queue overrides a queue that a wildcard finds.
         queues = watch.members | self._named
         self._refused = self._intake.read_from(queues, self._prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is not taken out of the attached queues, and why; asks the broker."""
+        """Return messages that are left in the attached queues, and why; asks the broker."""
         intake = self._intake
         refused = (
             LeftBehind(queue, REFUSED, 0, words, at_least=True)
@@ -187,7 +194,7 @@ class AmqpClassicTake(AmqpClassicLook):
         return (*found, *others)
 
     def _count_others(self, queues: Sequence[Destination]) -> dict[Destination, int]:
-        """Return what each queue holds that AMQP applications have not made, as counted last."""
+        """Return the last counts by queue of messages that AMQP applications have not made."""
         wanted = set(queues)
         counts = {queue: count for queue, count in self._others.items() if queue in wanted}
         until_s = self._clock.monotonic_s() + _COUNTING_S_MAX
@@ -202,7 +209,7 @@ class AmqpClassicTake(AmqpClassicLook):
         return counts
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks."""
+        """Return new deliveries in order; never blocks."""
         self._connection.pump(0)
         watch = self._watch
         watch.hear()
@@ -232,30 +239,6 @@ class AmqpClassicTake(AmqpClassicLook):
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue that a wildcard stands for held nothing when we began to look."""
         return destination in self._watch.newborn
-
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the number of the token once the broker hands it over; None = not in time."""
-        return self._token.take(timeout_s)
-
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not.
-
-        It is certain: the client id keeps every other connection of the instance out, and whatever
-        an earlier one left open was rolled back before the broker let us in.
-        """
-        return self._token.exists()
-
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns."""
-        self._token.create(cycle)
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self._cycle.begin_sends(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
-        self._cycle.abandon_sends()
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int

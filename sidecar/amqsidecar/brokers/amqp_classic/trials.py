@@ -45,7 +45,7 @@ class AmqpClassicTrials:
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """The optional parts of these trials."""
         return TrialFeatures()
 
     def read(self, destination: Destination) -> str | None:
@@ -63,7 +63,7 @@ class AmqpClassicTrials:
         return self._tried.write(str(destination), "queue" if destination.is_queue else "topic")
 
     def remove(self, destination: Destination) -> str | None:
-        """Take out what is in a queue of ours; return why it stays."""
+        """Empty a queue of this sidecar; return why it can't be removed."""
         return self._tried.empty(str(destination), None) or EMPTIED
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -82,11 +82,11 @@ class AmqpClassicTrials:
         return tuple(found)
 
     def broker_ms(self) -> int | None:
-        """Return None: what a message tells of its time may be its sender's."""
+        """Return None: the time in a message may be its sender's."""
         return None
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a run would not take; a message that is shown to nobody is not counted.
+        """Return messages that a run would leave, without those that the broker shows to no client.
 
         Raises:
             BrokerRefused: the connector can't be tried, or a run would not read over it.

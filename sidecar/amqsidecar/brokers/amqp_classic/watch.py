@@ -1,4 +1,4 @@
-"""Which dead-letter queues a wildcard stands for, over AMQP, where Classic lists no queues.
+"""The dead-letter queues of a wildcard, over AMQP, where Classic lists no queues.
 
 Three things tell a name: the `to` of messages that a wildcard browser sees; the topic of the
 advisory that the broker sends for each dead letter, which ends in the name of its origin; and the
@@ -41,11 +41,11 @@ _log = logging.getLogger(__name__)
 
 
 class OriginNames(Protocol):
-    """Goes from dead-letter queue to origin and back; see `engine/dead_letter_names.py`."""
+    """Goes from dead-letter queue to origin and back; see `engine/judging/dead_letter_names.py`."""
 
     @property
     def explains_patterns(self) -> bool:
-        """Whether the origin of queues that a wildcard finds may be told at all."""
+        """Whether the origins of queues that a wildcard finds can be known at all."""
         ...
 
     def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
@@ -114,7 +114,7 @@ class ClassicWatch:
         return [one for one, words in self._patterns.items() if words.fullmatch(destination.name)]
 
     def _listen(self) -> None:
-        """Hear of deaths from now on, where the broker lets us."""
+        """Receive advisories of deaths from now on, with the broker's permission."""
         if self._receiver is not None and self._receiver.refusal is None:
             return
         is_first = self._receiver is None
@@ -145,7 +145,7 @@ class ClassicWatch:
     def _scan(self, wildcard: Destination) -> bool:
         """Learn what the messages in the queues of a wildcard tell; return whether it is all."""
         told_of = _ToldNames(self._patterns[wildcard])
-        # Why: what is read already tells nothing new.
+        # Why: queues that are read already add nothing.
         for member in self.members.items():
             told_of.exclude(*map(str, member), bytes_max=_SELECTOR_BYTES_MAX // 2)
         at_most = _SEEN_AT_ONCE
@@ -172,11 +172,11 @@ class ClassicWatch:
         return not unnamed_max
 
     def _learn(self, told: Destination | None, told_of: "_ToldNames") -> bool:
-        """Take note of the queue that a message tells of; return whether it is known now.
+        """Take note of the queue that a message names; return whether it is known now.
 
         Args:
             told: the dead-letter queue itself, or the origin where a producer has written it.
-            told_of: what other messages of this wildcard have told.
+            told_of: what other messages of this wildcard have named.
         """
         if told is None or told.is_temporary or told in told_of.vain:
             return False
@@ -224,7 +224,7 @@ class ClassicWatch:
                 self.newborn.add(dead_letter_queue)
 
     def hear(self) -> None:
-        """Take note of what has died since the last call; never blocks."""
+        """Record the deaths since the last call; never blocks."""
         receiver = self._receiver
         if receiver is None or not receiver.arrived:
             return
@@ -292,7 +292,7 @@ _NO_NAME = (
 
 
 class _ToldNames:
-    """What the messages of one wildcard have told in one scan.
+    """The names in the messages of one wildcard, over one scan.
 
     Attributes:
         pattern: of the wildcard.
@@ -307,7 +307,7 @@ class _ToldNames:
         self._bytes = 0
 
     def exclude(self, *names: str, bytes_max: int = _SELECTOR_BYTES_MAX) -> None:
-        """Leave the messages of these destinations out from now on, as far as there is room."""
+        """Leave the messages of these destinations out from now on, while the selector has room."""
         for name in names:
             size = len(_quoted(name).encode()) + len(", ")
             if name not in self.excluded and self._bytes + size <= bytes_max:

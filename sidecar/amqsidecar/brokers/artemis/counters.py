@@ -1,12 +1,12 @@
-"""What Artemis counts of its queues, told by its management.
+"""The queue counters of Artemis, read from its management.
 
 Measured on 2.44: `messagesAcked` grows with each acknowledgement; `messagesKilled` with each dead
 letter, also one that a person makes, and with each message of a purge; `messagesExpired` with each
 one that expires; `messageCount` has what is handed out and what is scheduled. All but the last
-begin anew with the broker.
+start at 0 when the broker starts.
 
 Quirk (Artemis): what a person moves to another queue by management, and a message that is removed
-by its number, counts as acknowledged; no counter tells it from what a consumer has acknowledged.
+by its number, counts as acknowledged; no counter separates it from consumed messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ def queue_counters(
     Args:
         management: of the broker.
         destinations: queues, and topics of which one subscription is named (`address::queue`).
-        run: of the connection: the broker did not start anew while it lasts.
+        run: of the connection: the broker has not restarted while it lasts.
 
     Raises:
         BrokerRefused: the user may not ask.
@@ -56,7 +56,7 @@ def _counters(management: ArtemisQuestions, destination: Destination, run: str) 
         if row.is_anycast == destination.is_queue and (not separator or row.name == name)
     ]
     if len(rows) > 1:
-        # Why: the queue that the address is named like gets what is sent there again.
+        # Why: redeliveries go to the queue that has the name of the address.
         rows = [row for row in rows if row.name == address]
     if len(rows) != 1:
         return None
@@ -67,6 +67,6 @@ def _counters(management: ArtemisQuestions, destination: Destination, run: str) 
         depth=row.message_count,
         acknowledged=row.acknowledged_count,
         removed=row.expired_count + row.killed_count,
-        # Why the number: a queue of the same name that is made anew has another one.
+        # Why the id: a queue that is deleted and created again has another one.
         run=f"{run} {row.id}",
     )

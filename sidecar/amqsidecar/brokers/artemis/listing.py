@@ -1,6 +1,6 @@
-"""What Artemis lists of a queue when its management is asked: nothing is taken or converted.
+"""Lists a queue of Artemis through its management: nothing is taken or converted.
 
-Why not a browse: see `amqp_browse`.
+Why not a browse: see `brokers/amqp_artemis/browse.py`.
 """
 
 import json
@@ -16,15 +16,14 @@ from amqsidecar.broker import (
     IntakeQueue,
 )
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.formats.amqp_artemis_message import (
-    ANYCAST,
+from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
-    MULTICAST,
     TWO_ORIGINS,
     Origin,
     OriginReader,
     identity_of,
+    make_origin,
 )
 from amqsidecar.formats.redelivery_mark import life_of, marks_of
 from amqsidecar.model.provenance import Provenance, kept_cause
@@ -34,9 +33,13 @@ _LISTED_MAX = 10_000
 
 
 def list_messages(
-    management: ArtemisQuestions, queue: IntakeQueue, at_most: int, read_origin: OriginReader
+    management: ArtemisQuestions,
+    queue: IntakeQueue,
+    at_most: int,
+    read_origin: OriginReader,
+    encoding: str,
 ) -> list[Delivery] | None:
-    """Return what the broker lists of a queue, without bodies; None = it can't, or is too many.
+    """Return the messages of a queue without bodies; None = not allowed, or too many.
 
     Raises:
         LinkLost: the connection is gone.
@@ -58,6 +61,7 @@ def list_messages(
             queue.destination,
             b"",
             _read_listed(entry, queue, read_origin),
+            encoding,
         )
         for entry in json.loads(listed.value)[:at_most]
     ]
@@ -66,7 +70,7 @@ def list_messages(
 def _read_listed(
     entry: Mapping[str, Any], queue: IntakeQueue, read_origin: OriginReader
 ) -> Provenance:
-    """Return what a listed dead letter tells about its past; see `amqp_message.read_provenance`.
+    """Return what a listed dead letter shows about its past.
 
     Source: Artemis, QueueControl.listMessagesAsJSON, which calls Message.toMap.
     """
@@ -110,15 +114,10 @@ def _read_listed(
 
 
 def _origin(entry: Mapping[str, Any], prefix: str, joint: str) -> Origin | None:
-    address = _text(entry.get(f"{prefix}ADDRESS"))
-    if address is None:
-        return None
-    routing_type = entry.get(f"{prefix}ROUTING{joint}TYPE")
-    is_known = routing_type in (ANYCAST, MULTICAST) and not isinstance(routing_type, bool)
-    return Origin(
-        address.split("::", 1)[0],
+    return make_origin(
+        _text(entry.get(f"{prefix}ADDRESS")),
         _text(entry.get(f"{prefix}QUEUE")),
-        routing_type if is_known else None,
+        entry.get(f"{prefix}ROUTING{joint}TYPE"),
     )
 
 

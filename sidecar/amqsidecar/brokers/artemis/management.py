@@ -2,7 +2,7 @@
 
 A request is a message whose application properties name a resource and an operation or attribute,
 and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What
-the user may not ask is not an error here: `missing` tells it as a sentence.
+the user may not ask is not an error here: `missing` describes it in a sentence.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
@@ -16,6 +16,8 @@ from amqsidecar.errors import DiscoveryRefused
 ADDRESS = "activemq.management"
 ANSWER_S: Final = 15.0
 """Maximum wait for an answer."""
+IN_FLIGHT_MAX: Final = 50
+"""Maximum questions on the way at once."""
 # Bound: brokers with more queues are read page by page.
 _PAGE_SIZE = 500
 _PAGES_MAX = 2000
@@ -38,7 +40,7 @@ class ManagementQuestion(NamedTuple):
 
 
 class ManagementAnswer(NamedTuple):
-    """What the broker said.
+    """The broker's answer.
 
     Attributes:
         value: the result; on failure the broker's words.
@@ -50,7 +52,7 @@ class ManagementAnswer(NamedTuple):
 
 
 def about_queues(*, address: str = "", name: str = "", page: int = 1) -> ManagementQuestion:
-    """Return what asks for a page of the queues with exactly this address or name, or of all."""
+    """Return the question for a page of the queues with this address or name, or of all."""
     options = ""
     if address or name:
         field, value = ("address", address) if address else ("name", name)
@@ -59,18 +61,18 @@ def about_queues(*, address: str = "", name: str = "", page: int = 1) -> Managem
 
 
 def about_queues_like(part: str, page: int) -> ManagementQuestion:
-    """Return what asks for a page of the queues whose names contain this."""
+    """Return the question for a page of the queues whose names contain this."""
     options = json.dumps({"field": "name", "operation": "CONTAINS", "value": part})
     return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
 
 
 def about_routing_types(address: str) -> ManagementQuestion:
-    """Return what asks for the routing types of an address."""
+    """Return the question for the routing types of an address."""
     return ManagementQuestion(f"address.{address}", attribute="RoutingTypesAsJSON")
 
 
 def about_bindings(address: str) -> ManagementQuestion:
-    """Return what asks for the names of all queues and diverts that an address routes to."""
+    """Return the question for the names of all queues and diverts of an address."""
     return ManagementQuestion(f"address.{address}", attribute="BindingNames")
 
 
@@ -79,7 +81,7 @@ DIVERT_NAMES: Final = ManagementQuestion("broker", attribute="DivertNames")
 
 
 def about_divert(name: str) -> tuple[ManagementQuestion, ManagementQuestion]:
-    """Return what asks whether a divert is exclusive, and for its filter."""
+    """Return the questions whether a divert is exclusive, and for its filter."""
     resource = f"divert.{name}"
     return ManagementQuestion(resource, attribute="Exclusive"), ManagementQuestion(
         resource, attribute="Filter"
@@ -87,21 +89,21 @@ def about_divert(name: str) -> tuple[ManagementQuestion, ManagementQuestion]:
 
 
 def about_settings(address: str) -> ManagementQuestion:
-    """Return what asks for the merged settings of an address."""
+    """Return the question for the merged settings of an address."""
     return ManagementQuestion("broker", "getAddressSettingsAsJSON", (address,))
 
 
 class QueueRow(NamedTuple):
-    """A queue as `listQueues` tells of it.
+    """A queue as `listQueues` reports it.
 
     Attributes:
         message_count: what is in it, handed out and scheduled ones too.
-        is_purged: the broker empties it when its last reader leaves.
-        is_auto_deleted: the broker removes it when nobody reads from it.
+        is_purged: the broker empties it when its last consumer leaves.
+        is_auto_deleted: the broker removes it when it has no consumer.
         acknowledged_count: since the broker started.
         expired_count: likewise.
         killed_count: likewise; dead letters, and what was purged.
-        consumer_count: who reads from it.
+        consumer_count: how many consumers it has.
         is_last_value: a new message replaces the one with the same key.
         ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
         is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
@@ -132,7 +134,7 @@ class QueueRow(NamedTuple):
 
 
 class ArtemisQuestions:
-    """What can be asked, whatever wire carries it."""
+    """Questions to the management, over any wire."""
 
     missing: str | None = None
     """Why nothing can be asked, as a sentence; None = it can. Valid once the wire is prepared."""
@@ -140,9 +142,20 @@ class ArtemisQuestions:
     def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.
 
+        Where nothing can be asked, each answer is the reason.
+
         Raises:
             LinkLost: the connection is gone.
         """
+        if self.missing is not None:
+            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
+        answers: list[ManagementAnswer] = []
+        for start in range(0, len(questions), IN_FLIGHT_MAX):
+            answers += self.ask_batch(questions[start : start + IN_FLIGHT_MAX])
+        return answers
+
+    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Ask at most `IN_FLIGHT_MAX` things over the wire; called by `ask_all` only."""
         raise NotImplementedError
 
     def ask(self, question: ManagementQuestion) -> ManagementAnswer:
@@ -153,7 +166,7 @@ class ArtemisQuestions:
         """
         return self.ask_all([question])[0]
 
-    # What the link needs to know, by name.
+    # Questions of the link
 
     def settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the merged settings of each address; unset keys are absent, on failure all."""
@@ -163,7 +176,7 @@ class ArtemisQuestions:
         ]
 
     def address_names(self) -> list[str]:
-        """Return the names of all addresses; none where they aren't told."""
+        """Return the names of all addresses; none where the broker does not report them."""
         answer = self.ask(ManagementQuestion("broker", "getAddressNames"))
         return [str(name) for name in answer.value] if answer.is_ok else []
 
@@ -212,7 +225,7 @@ class ArtemisQuestions:
         return _all_pages(told)
 
     def first_sent_at_ms(self, queue: str) -> int | None:
-        """Return when the first message of a queue was sent; None = there is none, or not told."""
+        """Return when the first message of a queue was sent; None = none, or not reported."""
         answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="FirstMessageTimestamp"))
         return int(answer.value) if answer.is_ok and answer.value else None
 
@@ -266,8 +279,16 @@ class ArtemisQuestions:
         return None if answer.is_ok else str(answer.value)
 
 
+def no_permission(wire: str, refusal: str) -> str:
+    """Return why nothing can be asked over Core or AMQP, and the missing permissions."""
+    return (
+        f"the user may not manage the broker over {wire} ({refusal}); grant it "
+        f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
+    )
+
+
 class AskedAhead(ArtemisQuestions):
-    """Knows the answers to some questions already; asks the others."""
+    """Caches the answers to some questions; asks the others."""
 
     def __init__(self, asked: ArtemisQuestions) -> None:
         self._asked = asked

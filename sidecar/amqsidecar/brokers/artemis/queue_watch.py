@@ -1,6 +1,6 @@
 """Which queues of Artemis came and went since the last look, by ids and by notifications.
 
-Wire-independent: whoever receives `activemq.notifications` hands over what they say of bindings.
+Wire-independent: the receiver of `activemq.notifications` hands over their bindings.
 
 Source: Artemis, PostOfficeImpl (BINDING_ADDED, BINDING_REMOVED: address and routing name).
 """
@@ -16,7 +16,7 @@ BINDING_SELECTOR = "_AMQ_NotifType = 'BINDING_ADDED' OR _AMQ_NotifType = 'BINDIN
 _ASKED_AT_ONCE_MAX = 50
 _UNASKED_MAX = 1000
 _ASK_EVERY_S = 1.0
-# Why: temporary queues have such names; asking for the settings of each would be work for nothing.
+# Why: temporary queues have such names; their settings are of no use.
 _TEMPORARY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 DeadLetterAddressesOf = Callable[[list[str]], Iterable[str]]
@@ -38,11 +38,11 @@ class ArtemisQueueWatch:
         self._has_changed = False
 
     def watch(self, names: Iterable[str]) -> None:
-        """Take note of addresses and queues that hold dead letters, besides those known."""
+        """Add addresses and queues that hold dead letters."""
         self._watched |= frozenset(names)
 
     def looked(self, ids: Mapping[str, str], asked: Iterable[str]) -> None:
-        """Take note of a look: all queues with their ids, and the addresses whose settings it knew.
+        """Note a look: all queues with their ids, and the addresses whose settings it read.
 
         A queue with another id than at the look before is newborn.
         """
@@ -55,7 +55,7 @@ class ArtemisQueueWatch:
         self._unasked.clear()
 
     def bound(self, name: str, address: str, *, is_added: bool) -> None:
-        """Take note that a queue was bound to an address, or is no more."""
+        """Note that a queue was bound to an address, or removed."""
         if name in self._watched or address in self._watched:
             self._has_changed = True
             if is_added:

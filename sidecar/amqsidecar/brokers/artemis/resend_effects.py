@@ -12,10 +12,10 @@ from xml.sax.saxutils import quoteattr
 
 from amqsidecar.broker import SideEffect
 from amqsidecar.brokers.artemis.management import QueueRow
-from amqsidecar.engine.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
+from amqsidecar.engine.judging.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
 from amqsidecar.model.resend_effect import ResendEffect
 
-# Properties that a redelivery has otherwise than the message had at its first delivery.
+# Properties in which a redelivery differs from the first delivery.
 _CHANGED_NAMES = (
     "amqsidecar",
     "redeliveryDelay",
@@ -54,7 +54,7 @@ def resend_effects(
 
     Args:
         address: of the queue.
-        queues: which get it; none = the broker makes the queue as the settings say.
+        queues: that get it; none = the broker makes the queue by its settings.
         diverts: of its address.
         settings: merged, of its address.
     """
@@ -71,7 +71,7 @@ def _of_divert(divert: Divert) -> Iterator[SideEffect]:
     if takes_first_sends_only(divert.filter):
         return
     if divert.is_exclusive:
-        # Why: the message got past its filter once, and does so again unless it asks for a change.
+        # Why: the message passed this filter before, and does again unless a property changed.
         if divert.filter and not asks_for_changes(divert.filter):
             return
         what = f"the exclusive divert {divert.name} would take the redelivery away from its queue"
@@ -111,7 +111,7 @@ def _of_queue(queue: QueueRow) -> Iterator[SideEffect]:
 def _of_settings(
     settings: Mapping[str, Any], *, is_made: bool
 ) -> Iterator[tuple[ResendEffect, str, str]]:
-    """Yield kind and sentence of each effect, and the setting that mends it."""
+    """Yield kind and sentence of each effect, and the setting that removes it."""
     if settings.get("defaultNonDestructive"):
         yield (
             ResendEffect.NON_DESTRUCTIVE,
@@ -151,5 +151,5 @@ def _of_settings(
 
 
 def asks_for_changes(selector: str) -> bool:
-    """Return whether a selector asks for something that a redelivery changes."""
+    """Return whether a selector depends on something that a redelivery changes."""
     return any(name in selector for name in _CHANGED_NAMES)

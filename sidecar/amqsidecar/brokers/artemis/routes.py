@@ -2,7 +2,7 @@
 
 *Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
 is lost. And what acts on the sends to an address acts on a redelivery once more: its other queues,
-its diverts, and what its queue does with new messages (`artemis_resend_effects`).
+its diverts, and what its queue does with new messages (`resend_effects.py`).
 
 A fully qualified name reaches one queue of an address alone. A message sent by such a name has it
 as its address, so that on its next death the filter of an auto-created dead-letter queue does not
@@ -32,7 +32,7 @@ from amqsidecar.brokers.artemis.queue_watch import ArtemisQueueWatch
 from amqsidecar.brokers.artemis.resend_effects import Divert, asks_for_changes, resend_effects
 from amqsidecar.clock import Clock
 from amqsidecar.errors import DiscoveryRefused
-from amqsidecar.formats.amqp_artemis_message import ANYCAST, ORIGIN_LOST, Origin
+from amqsidecar.formats.artemis_properties import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.resend_effect import ResendEffect
 
@@ -60,7 +60,7 @@ class _Route(NamedTuple):
 
 
 class _Address(NamedTuple):
-    """What the broker says of an address.
+    """The broker's answers about an address.
 
     Attributes:
         queues: that are bound to exactly this address.
@@ -101,21 +101,21 @@ class ArtemisRoutes:
     # Origins
 
     def set_intake(self, queues: Sequence[IntakeQueue]) -> None:
-        """Take note of queues that hold dead letters, so that none counts as an origin."""
+        """Note queues that hold dead letters, so that none counts as an origin."""
         for queue in queues:
             self._dead_letter_names.update(queue.destination.name.split("::"))
         self.watch.watch(self._dead_letter_names)
         self._origins.clear()
 
     def note_intake(self, queue: IntakeQueue) -> None:
-        """Take note of one more queue that holds dead letters."""
+        """Note one more queue that holds dead letters."""
         names = set(queue.destination.name.split("::"))
         if not names <= self._dead_letter_names:
             self._dead_letter_names |= names
             self._origins.clear()
 
     def read_origin(self, origin: Origin) -> tuple[Destination | None, str | None]:
-        """Return where an origin is, or the sentence why it can't be used."""
+        """Return the destination of an origin, or a sentence why it can't be used."""
         known = self._origins.get(origin)
         if known is None:
             if len(self._origins) >= _ENTRIES_MAX:
@@ -184,11 +184,24 @@ class ArtemisRoutes:
             self._look(unknown)
 
     def forget(self, destination: Destination) -> None:
-        """Ask the broker again next time."""
+        """Forget what is known of a destination."""
         self._routes.pop(destination, None)
 
+    def bindings_changed(self, bindings: Iterable[tuple[str, str, bool]]) -> list[str]:
+        """Note queues that came or went; return their addresses.
+
+        Args:
+            bindings: name and address of each queue, and whether it came.
+        """
+        addresses = []
+        for name, address, is_added in bindings:
+            self.watch.bound(name, address, is_added=is_added)
+            self.binding_changed(address)
+            addresses.append(address)
+        return addresses
+
     def binding_changed(self, address: str) -> None:
-        """Ask again about every destination of an address; its bindings are others now."""
+        """Forget every destination of an address, since its bindings changed."""
         if any(wildcard in address for wildcard in "*#"):
             self._routes.clear()
             self._routed.clear()
@@ -269,7 +282,7 @@ class ArtemisRoutes:
         rows: Sequence[QueueRow],
         management: ArtemisQuestions,
     ) -> tuple[list[QueueRow], str | None]:
-        """Return the queue that a qualified name means, if any, and why it can't be used."""
+        """Return the queue of a qualified name, if any, and why it can't be used."""
         address, _, queue = qualified.partition("::")
         row = next((row for row in rows if row.name == queue), None)
         if row is None:
@@ -344,8 +357,8 @@ class ArtemisRoutes:
                 self._final_suffix
             )
             is_ours = self._token_queue in (row.name, row.address)
-            # Why: what died in its dead-letter queue has lost its origin and may not be readable at
-            # all; the broker keeps it in this queue of its own (see `readable_selector`).
+            # Why: a message that died in its dead-letter queue has lost its origin and may be
+            # unreadable; the broker keeps it in this separate queue (see `readable_selector`).
             is_dead_twice = _same_filter(row.filter, _catching_filter(row.address))
             if is_final or is_ours or is_dead_twice or not row.address:
                 continue
@@ -385,7 +398,7 @@ def _ask_about(addresses: Collection[str], management: AskedAhead) -> dict[str, 
     management.ask_ahead([about_queues(address=name) for name in addresses])
     rows = {name: management.queues(address=name) for name in addresses}
     divert_names = _names(management, DIVERT_NAMES)
-    # Why not all: the broker logs a warning where there is no such address.
+    # Why not all: the broker logs a warning for a missing address.
     questions = {name: about_bindings(name) for name in addresses if rows[name] or divert_names}
     types = [about_routing_types(name) for name in addresses if not rows[name]]
     management.ask_ahead([*questions.values(), *types])
@@ -425,7 +438,7 @@ def all_diverts(management: ArtemisQuestions) -> list[tuple[str, Divert]]:
 
 
 def _read_divert(name: str, management: ArtemisQuestions) -> Divert:
-    # Why: one of which nothing can be read counts as one that copies every message.
+    # Why: a divert that can't be read counts as one that copies every message.
     exclusive, selector = management.ask_all(about_divert(name))
     return Divert(
         name,
@@ -488,7 +501,7 @@ def expires_by_itself(settings: Mapping[str, Any]) -> bool:
 def _queue_problem(row: QueueRow) -> str | None:
     if not row.is_enabled:
         return f"queue {row.name} is disabled: the broker drops messages that are sent to it"
-    # Why: the message was in this queue, so its filter fits, unless it asks for what we change.
+    # Why: the message was in this queue, so its filter matches, unless we change a property.
     if asks_for_changes(row.filter):
         return f"the filter of queue {row.name} ({row.filter}) would not accept a redelivery"
     return None

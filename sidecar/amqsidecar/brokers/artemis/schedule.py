@@ -1,4 +1,4 @@
-"""What waits in Artemis for its delivery time, as the commands of an operator see a store.
+"""Messages that wait in Artemis for their delivery time, presented like a store.
 
 Quirks (Artemis 2.44): messages that wait are not counted by a filter and not browsed, only listed,
 all of a queue at once; and one of them is not moved by its number, but by a filter.
@@ -18,9 +18,21 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination, DestinationKind, final_queue, queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import RowFilter, RowState, RowView, StoreState, Tally
+from amqsidecar.model.failure import FailureGroup, GroupTally
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import (
+    ExhaustedTally,
+    GateTally,
+    InstanceView,
+    RowFilter,
+    RowState,
+    RowView,
+    StoreState,
+    Tally,
+)
 from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room
 
 LISTED_MAX = 10_000
@@ -29,19 +41,18 @@ LISTED_MAX = 10_000
 CHUNK = 100
 """Maximum messages named in one command to the broker."""
 
-ENCODING = "amqp/1.0"
 COMES_AGAIN = "its destination takes nothing for now; it comes again as a dead letter"
 
 
 class ArtemisSchedule:
-    """A `BrokerSchedule`, and the part of `Store` that looks at what waits."""
+    """A `BrokerSchedule` over an open link, which the caller closes."""
 
     def __init__(self, management: ArtemisQuestions, instance: str) -> None:
         self._management = management
         self._instance = instance
 
-    def open(self) -> StoreState:
-        """Say that there are no cycles.
+    def state(self) -> StoreState:
+        """Return that there are no cycles.
 
         Raises:
             StoreUnavailable: the user may not ask the broker.
@@ -51,9 +62,6 @@ class ArtemisSchedule:
         return StoreState(
             instance=self._instance, uid="", cycle=0, unfinished=None, token_created=False
         )
-
-    def close(self) -> None:
-        """Do nothing; the link is closed by whoever opened it."""
 
     # ------------------------------------------------------------------ looking
 
@@ -74,14 +82,14 @@ class ArtemisSchedule:
         return found
 
     def next_due_ms(self) -> None:
-        """Return None: to know it, everything would have to be listed."""
+        """Return None: finding it would list every message."""
 
     def holds(self) -> dict[str, int]:
         """Return nothing: there is no place to hold a backlog."""
         return {}
 
     def size_bytes(self) -> int:
-        """Return 0: the broker has it all."""
+        """Return 0: the broker stores everything."""
         return 0
 
     def room(self) -> Room:
@@ -89,7 +97,7 @@ class ArtemisSchedule:
         return ENOUGH_ROOM
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
-        """Return messages of ours that wait, by the broker's number.
+        """Return our waiting messages, by the broker's number.
 
         Raises:
             StoreUnavailable: too many wait to be listed, or the broker does not answer.
@@ -98,7 +106,7 @@ class ArtemisSchedule:
         return [row for row in rows if row.id > after_id][:limit]
 
     def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many messages of ours the filter hits."""
+        """Return how many of our messages the filter matches."""
         return sum(1 for _ in self._rows(row_filter))
 
     def message(self, row_id: int) -> bytes:
@@ -111,6 +119,46 @@ class ArtemisSchedule:
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         """Return nothing: the log is the history."""
+        return []
+
+    @property
+    def keeps_exhausted_rows(self) -> bool:
+        """Return False: the broker does not record what came from here."""
+        return False
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return nothing: see `keeps_exhausted_rows`."""
+        return []
+
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return nothing: gates ask for a schedule in a store."""
+        return []
+
+    def group_tallies(self) -> list[GroupTally]:
+        """Return nothing: the broker keeps no groups."""
+        return []
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return nothing: the broker keeps no groups."""
+        return []
+
+    def messages_called(self, message_id: str, limit: int) -> list[str]:
+        """Return nothing: the broker keeps no history."""
+        return []
+
+    def operation(self, number: int) -> None:
+        """Return None: operations are done at once."""
+
+    def recent_observations(self, since_ms: int) -> list[Observation]:
+        """Return none: there are no looks."""
+        return []
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return nothing: no observations are kept."""
+        return []
+
+    def instances(self) -> list[InstanceView]:
+        """Return nothing: it has no instances."""
         return []
 
     def _rows(self, row_filter: RowFilter) -> Iterator[RowView]:
@@ -205,11 +253,11 @@ def _destination(row: QueueRow) -> Destination:
 
 
 def _row(told: Mapping[str, Any], destination: Destination, *, is_parked: bool) -> RowView | None:
-    """Return a message as a row; None = it is none of ours."""
+    """Return a message as a row; None = it is not ours."""
     redelivery_id = told.get(PROPERTY_REDELIVERY_ID)
     if not redelivery_id:
         return None
-    due_at_ms = int(told.get("x-opt-delivery-time", 0))
+    due_at_ms = int(told.get("x-opt-delivery-time") or told.get("_AMQ_SCHED_DELIVERY") or 0)
     delay_ms = int(told.get(PROPERTY_REDELIVERY_DELAY, 0))
     return RowView(
         id=int(told["messageID"]),

@@ -1,4 +1,4 @@
-"""The merged settings of Artemis's addresses, told by its management."""
+"""The merged settings of Artemis's addresses, read from its management."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class ArtemisSettingsReader:
         """Return the broker's merged settings of each address, by its names; unset keys are absent.
 
         Raises:
-            BrokerRefused: we may not ask; defaults in place of the answer would be wrong decisions.
+            BrokerRefused: no permission to read settings; guessing defaults would decide wrongly.
         """
         management = self._management
         if management.missing is not None:

@@ -1,10 +1,10 @@
-"""Messages that Artemis counts as handed out although nobody has them.
+"""Messages that Artemis counts as handed out although no consumer has them.
 
 Quirk (Artemis 2.44): when a STOMP connection dies while it has messages in hand, the first one of
 each subscription may be left between the queue and its consumers (why:
-`amqsidecar.brokers.stomp_artemis.token`). It is safe in the journal, and nobody gets it before the
-broker is restarted. No listing of the management shows it, so that it can't be read what a token
-says that is left there.
+`amqsidecar.brokers.stomp_artemis.token`). It is safe in the journal, and no consumer gets it before
+the broker is restarted. No listing of the management shows it, so a token that is left there
+can't be read.
 """
 
 import json
@@ -16,14 +16,14 @@ from amqsidecar.model.destination import Destination
 
 REASON = "stuck_in_broker"
 MEANING = (
-    "the broker counts them as handed out, and no consumer has them: a connection died in the "
-    "wrong moment, or whoever took them has gone and left its transaction open; if they stay, "
-    "start the broker anew, and they are handed out again"
+    "the broker counts them as handed out, and no consumer has them: their consumer died at the "
+    "wrong moment, or disconnected and left its transaction open; if they stay, restart the "
+    "broker, and they are handed out again"
 )
 
 MEANING_HALTED = (
     "the broker counts the token of this instance as handed out, and no consumer has it: an open "
-    "transaction has it, or a sidecar of an older version died in the wrong moment; nothing is "
+    "transaction has it, or a sidecar of an older version died at the wrong moment; nothing is "
     "taken or sent, and nothing is lost; if it stays, restart the broker, and the token comes back"
 )
 
@@ -68,7 +68,7 @@ class StuckToken:
 
 
 def _stuck(management: ArtemisQuestions, queue: Destination) -> int:
-    """Return how many messages of a queue are handed out, and in the hand of no consumer."""
+    """Return how many messages of a queue are handed out although no consumer holds them."""
     resource = f"queue.{queue.name.rpartition('::')[2]}"
     handed_out = management.ask(ManagementQuestion(resource, attribute="DeliveringCount"))
     if not handed_out.is_ok or not handed_out.value:

@@ -1,7 +1,7 @@
-"""What a token on Artemis says, whichever wire has left it; sans-IO.
+"""The content of a token on Artemis, whichever wire has left it; sans-IO.
 
 That of AMQP is a number. That of STOMP also names dead letters, since it acknowledges them only
-after its commit: who reads it has to acknowledge what is still there.
+after its commit: the reader has to acknowledge what is still there.
 """
 
 import json
@@ -14,10 +14,10 @@ Accepted = Mapping[str, frozenset[int]]
 
 
 class Token(NamedTuple):
-    """What a token says.
+    """The content of a token.
 
     Attributes:
-        lineage: made anew with a first token, so that no number of an older one is its duplicate.
+        lineage: new with each first token, so that no cycle number is taken for a duplicate.
         cycle: the last committed cycle.
         accepted: dead letters that were accepted, and may still lie in their queues.
     """

@@ -12,7 +12,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
 
 _KEEP_S = 10.0
-# Bound: destinations that are remembered.
+# Bound: maximum remembered destinations.
 _ENTRIES_MAX = 10_000
 
 

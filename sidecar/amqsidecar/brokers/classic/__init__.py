@@ -1,1 +1,1 @@
-"""What links to ActiveMQ Classic share, whatever the wire: queues, browsing windows, token."""
+"""Common parts of all links to ActiveMQ Classic: queues, browsing windows, token."""

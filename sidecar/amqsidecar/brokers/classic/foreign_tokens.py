@@ -1,7 +1,7 @@
 """Tokens of other instances on Classic, whatever wire shows them.
 
-A browser of a wildcard shows what lies in all token queues, handed out or not. The broker sends its
-consumers to each new subscriber of the consumer advisories.
+A browser of a wildcard shows the messages of all token queues, handed out or not. The broker sends
+its consumers to each new subscriber of the consumer advisories.
 
 Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers that there are).
 """
@@ -14,7 +14,7 @@ from amqsidecar.model.destination import Destination, queue, topic
 
 TOKEN_QUEUES = queue(f"{TOKEN_QUEUE_PREFIX}>")
 TOKENS_ONLY = "amqsidecarCycle IS NOT NULL"
-"""A selector: whatever else lies there is not read."""
+"""A selector: no other messages are read."""
 
 _CONSUMERS = "ActiveMQ.Advisory.Consumer.Queue."
 TOKEN_CONSUMERS = topic(f"{_CONSUMERS}{TOKEN_QUEUE_PREFIX}>")
@@ -27,23 +27,29 @@ class ForeignTokens:
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = known
-        self._sent_at_ms: dict[str, int] = {}
+        self._latest: dict[str, tuple[int, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._sent_at_ms)
+        return bool(self._latest)
 
-    def note(self, place: Destination | None, sent_at_ms: int) -> None:
+    def note(self, place: Destination | None, sent_at_ms: int, rules_digest: str) -> None:
         """Take note of a token; a place that is no token queue does not count."""
         if place is None or not place.name.startswith(TOKEN_QUEUE_PREFIX):
             return
         instance = place.name.removeprefix(TOKEN_QUEUE_PREFIX)
         if instance not in self._known and not is_examiner(instance):
-            self._sent_at_ms[instance] = max(sent_at_ms, self._sent_at_ms.get(instance, 0))
+            known = self._latest.get(instance, (0, ""))
+            self._latest[instance] = max((sent_at_ms, rules_digest), known)
 
     def found(self, advisories: Iterable[Destination | None]) -> tuple[ForeignToken, ...]:
         """Return them, with the topics of the advisories that tell of consumers."""
         held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
         return tuple(
-            ForeignToken(instance=instance, sent_at_ms=sent_at_ms or None, is_held=instance in held)
-            for instance, sent_at_ms in sorted(self._sent_at_ms.items())
+            ForeignToken(
+                instance=instance,
+                sent_at_ms=sent_at_ms or None,
+                is_held=instance in held,
+                rules_digest=rules_digest,
+            )
+            for instance, (sent_at_ms, rules_digest) in sorted(self._latest.items())
         )

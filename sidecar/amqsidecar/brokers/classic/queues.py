@@ -1,10 +1,10 @@
-"""Which queues a Classic broker has, told by its own advisories, so that wildcards leave some out.
+"""The queues of a Classic broker, known from its advisories, so that wildcards leave some out.
 
 A wildcard consumer would also get what the sidecar itself writes: a final dead-letter queue has the
 name of the queue it belongs to, and more. So wildcards are expanded here, and each queue gets a
 consumer of its own.
 
-Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (destinations are told to a new consumer).
+Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer gets all destinations).
 """
 
 import re
@@ -61,7 +61,7 @@ def is_ours(name: str, final_suffix: str) -> bool:
 
 
 class ClassicQueues:
-    """The queues of a broker, as far as advisories told; a wire says how they are heard.
+    """The queues of a broker, as far as advisories named them; a wire says how they are heard.
 
     Attributes:
         has_changed: queues came or went since the last `expand` or `list_names`.
@@ -89,7 +89,7 @@ class ClassicQueues:
         """Begin to listen; when this returns, `told` was called for all queues that exist.
 
         Raises:
-            BrokerRefused, or what `brokers/` has for it: the broker does not let us.
+            BrokerRefused, or what `brokers/` has for it: no permission.
         """
         raise NotImplementedError
 
@@ -139,6 +139,11 @@ class ClassicQueues:
         self._begin(known)
         self.has_changed = False
         return tuple(sorted(name for name in self._names if not self._is_ours(name)))
+
+    def list_finals(self) -> tuple[str, ...]:
+        """Return the names of all final dead-letter queues; errors as with `expand`."""
+        self._begin(None)
+        return tuple(sorted(name for name in self._names if name.endswith(self._final_suffix)))
 
     def is_newborn(self, name: str) -> bool:
         """Return whether a queue came to be after we began to listen."""

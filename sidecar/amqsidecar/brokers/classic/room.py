@@ -1,4 +1,4 @@
-"""Which destinations of Classic have no room, so that a connection that sends there is held up.
+"""Destinations of Classic without room, which hold up a connection that sends to them.
 
 What it rests on (measured on 5.18.3 and 6.3.1): with producer flow control, and without
 `sendFailIfNoSpace`, the broker reads nothing more from a connection until what it sent has room;
@@ -90,7 +90,7 @@ class Rooms:
             sends: what is being sent.
             takes: returns whether a destination takes a message now.
             ours: the token queue, which is never full: if it takes nothing either, the broker is
-                slow, and nobody is to blame.
+                slow, and no destination is to blame.
 
         Raises:
             LinkLost: it is they; so it won't go on.

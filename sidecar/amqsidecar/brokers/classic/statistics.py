@@ -1,4 +1,4 @@
-"""What Classic counts of its queues: by its statistics plugin, else only how much a browse shows.
+"""Counters of Classic's queues: from its statistics plugin, or only the length of a browse.
 
 The stock configuration does not have the plugin (`<statisticsBrokerPlugin/>` among `<plugins>`).
 Without it a question would stay where it was sent, so the first one goes to a topic, where it is
@@ -11,9 +11,9 @@ So what left without having been handed out was not acknowledged: purged, or rem
 Nor is it counted so where no consumer was there, neither before nor afterwards: a browse counts as
 handing out and leaves no other trace, and people look into a queue before they purge it.
 
-Quirk (Classic): dead letters count as any other that left, and beside a consumer a message that a
-person removes while it is handed out, or after another one was handed out in vain, can't be told
-from them.
+Quirk (Classic): dead letters count like all other messages that left. Beside a consumer, a message
+that a person removes while it is handed out, or after another one was handed out without an
+acknowledgement, looks the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from amqsidecar.model.destination import Destination, DestinationKind, queue, to
 from amqsidecar.model.outcome import Counters
 
 BROKER_QUESTION: Final = topic("ActiveMQ.Statistics.Broker")
-"""Answered where there is the plugin; else nobody hears it."""
+"""Answered by the plugin; without it there is no answer."""
 END_PROPERTY: Final = "ActiveMQ.Statistics.Destination.List.End.With.Null"
 """Property of a question: an empty answer follows the last one."""
 ANSWER_S: Final = 2.0
@@ -33,7 +33,7 @@ ANSWER_S: Final = 2.0
 QUESTION_MS: Final = 60_000
 """Expiration of a request."""
 BROWSED_MAX: Final = 20
-"""Where there is no plugin: of longer queues it is not told how long they are."""
+"""Without the plugin: the exact length of longer queues is not counted."""
 
 _NAME, _BROKER = "destinationName", "brokerId"
 COUNTS: Final = (
@@ -41,7 +41,7 @@ COUNTS: Final = (
     "consumerCount",
 )
 FIELDS: Final = (_NAME, _BROKER, *COUNTS)
-"""What is read of an answer."""
+"""The fields of an answer that are read."""
 
 StatisticsReply = Mapping[str, object]
 AskStatistics = Callable[[Sequence[Destination]], Sequence[StatisticsReply] | None]
@@ -71,7 +71,7 @@ class ClassicCounters:
 
         Args:
             ask: over this connection.
-            count: returns how many messages a queue holds, counting up to so many.
+            count: returns how many messages a queue holds, up to a maximum.
         """
         self._ask = ask
         self._count = count
@@ -105,7 +105,8 @@ class ClassicCounters:
 
     def _browsed(self, destination: Destination) -> Counters:
         count = self._count(destination, BROWSED_MAX)
-        return Counters(depth=count if count < BROWSED_MAX else None)
+        is_all = count < BROWSED_MAX
+        return Counters(depth=count if is_all else None, at_least=count)
 
     def _counters(self, name: str, seen: _Seen | None) -> Counters | None:
         if seen is None:

@@ -1,4 +1,4 @@
-"""Which token in the private queue counts on Classic, whatever wire carries it.
+"""Chooses the valid token in the private queue on Classic, on every wire.
 
 Source: `broker.py` on the token; both wires read and remove one message at a time.
 """
@@ -17,7 +17,7 @@ HeldT = TypeVar("HeldT")
 
 
 class Connection(Protocol):
-    """What waits for tokens needs of a connection."""
+    """The part of a connection that is needed to wait for tokens."""
 
     def poll(self) -> None:
         """Take in what has arrived."""
@@ -64,7 +64,7 @@ class TokenChoice(ABC, Generic[HeldT]):
         if the process dies inside.
 
         Raises:
-            LinkLost: another one came later, which nobody but us may send.
+            LinkLost: another one came later, which only this sidecar may send.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         if not self._await(1, deadline_s):

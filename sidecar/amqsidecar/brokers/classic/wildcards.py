@@ -28,7 +28,7 @@ class WildcardIntake:
         Args:
             queues: tells which there are.
             known: a queue that exists; see `ClassicQueues.expand`.
-            refusal: what this wire raises where the broker does not let us listen.
+            refusal: what this wire raises without permission to listen.
             read_from: reads.
             drop: stops reading a queue that is gone, whatever is in hand of it.
         """
@@ -107,7 +107,7 @@ class WildcardIntake:
             LinkLost: the connection is gone.
         """
         self._is_listed = True
-        return list_names(self._queues, self._known, self._refusal)
+        return listed(lambda: self._queues.list_names(self._known), self._refusal)
 
     def has_changed(self) -> bool:
         """Return whether a look may find others than the last one; wildcards need none."""
@@ -115,22 +115,19 @@ class WildcardIntake:
         return changed
 
 
-def list_names(
-    queues: ClassicQueues, known: Destination | None, refusal: type[Exception]
-) -> tuple[str, ...]:
-    """Return the names of all queues but ours.
+def listed(list_names: Callable[[], tuple[str, ...]], refusal: type[Exception]) -> tuple[str, ...]:
+    """Return names of queues.
 
     Args:
-        queues: asks the broker.
-        known: a queue that exists; see `ClassicQueues.expand`.
-        refusal: what this wire raises where the broker does not let us listen.
+        list_names: asks `ClassicQueues`.
+        refusal: what this wire raises without permission to listen.
 
     Raises:
         DiscoveryRefused: the broker does not report them.
         LinkLost: the connection is gone.
     """
     try:
-        return queues.list_names(known)
+        return list_names()
     except (refusal, BrokerRefused) as cause:
         words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
         raise DiscoveryRefused(words) from cause

@@ -16,7 +16,7 @@ _OTHER_NAME: Final = frozenset((62, 64))
 _NO_TLS: Final = frozenset(
     ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 )
-# What Java brokers say about a client certificate that is missing or not trusted.
+# Alerts of Java brokers about a client certificate that is missing or not trusted.
 _CERTIFICATE_ALERTS: Final = frozenset(
     (
         "SSLV3_ALERT_BAD_CERTIFICATE",
@@ -110,7 +110,7 @@ def is_tls_record(data: bytes) -> bool:
 
 
 def speaks_tls(place: str) -> BrokerRefused:
-    """Return what it means that a peer answered with TLS to one who doesn't speak it."""
+    """Return the error for a peer that answers with TLS although we don't speak it."""
     return BrokerRefused(
         f"{place} speaks TLS on this port: use amqps://, openwire+ssl:// or stomp+ssl:// in "
         "broker.url, or the port of a connector without TLS"

@@ -1,4 +1,4 @@
-"""Where a broker is reached, and as whom."""
+"""The address of a broker, and our credentials there."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One connector of one broker, and who we are there.
+    """One connector of one broker, and our credentials there.
 
     Attributes:
         host: of the broker; also the name that its certificate has to carry.
         port: of a connector that speaks the wire of the link.
-        user: None = anonymous, or the client certificate tells.
-        password: of the user; sent as it is where the wire knows nothing better.
+        user: None = anonymous, or named by the client certificate.
+        password: of the user; sent in clear text where the wire has no other mechanism.
         tls: None = plain TCP.
         mechanisms: of SASL, the preferred first; () = those that fit. AMQP only.
         connect_timeout_s: for TCP, login, and each attach of AMQP.
-        idle_timeout_s: a peer that is silent for so long is taken for dead; 0 = never.
+        idle_timeout_s: a peer that is silent for longer counts as dead; 0 = never.
     """
 
     host: str

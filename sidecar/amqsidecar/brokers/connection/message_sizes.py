@@ -1,8 +1,8 @@
-"""How many messages may be ahead, so that large ones don't fill the memory."""
+"""Bounds the prefetch by message size, so that large messages don't fill the memory."""
 
 # Why: few at first, so that large messages are known before many of them are asked for.
 _AHEAD_AT_FIRST = 4
-# Why two: to take small messages for large ones costs time, the other way round memory.
+# Why two: overestimating the size costs time, underestimating it costs memory.
 _GROWS_BY, _SHRINKS_BY = 1 / 8, 1 / 64
 
 
@@ -10,24 +10,24 @@ class MessageSizes:
     """The mean size of the messages that arrived lately."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Know of none yet.
+        """Prepare; no size is known yet.
 
         Args:
-            bytes_max: of all messages that are ahead, as far as their mean size can tell.
+            bytes_max: of all prefetched messages, estimated by their mean size.
         """
         self._bytes_max = bytes_max
         self._mean_bytes = 0.0
         self._count = 0
 
     def note(self, size_bytes: int) -> None:
-        """Take note of the size of a message that arrived."""
+        """Note the size of a message that arrived."""
         self._count += 1
         difference = size_bytes - self._mean_bytes
         weight = _GROWS_BY if difference > 0 else _SHRINKS_BY
         self._mean_bytes += difference * max(weight, 1 / self._count)
 
     def ahead(self, at_most: int) -> int:
-        """Return how many messages may be ahead: at most so many, or a power of two.
+        """Return how many messages to prefetch: the maximum, or a power of two below it.
 
         Why no number between: each change is a question to the broker.
         """

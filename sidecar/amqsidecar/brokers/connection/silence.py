@@ -1,4 +1,4 @@
-"""Asks why when a broker is silent for too long."""
+"""Looks for the reason when a broker is silent for too long."""
 
 import socket
 import struct
@@ -13,7 +13,7 @@ _LINGERS_NOT = struct.pack("ii", 1, 0)
 
 
 class Silence:
-    """How long is waited for one broker: a third of the idle timeout, and no more than 10 s.
+    """The maximum silent wait for one broker: a third of the idle timeout, at most 10 s.
 
     Attributes:
         ask: called when a wait was that long, and again each time after as long; it may raise.
@@ -26,18 +26,18 @@ class Silence:
 
 
 class Patience:
-    """One wait that begins now."""
+    """One wait, which begins now."""
 
     def __init__(self, silence: Silence) -> None:
         self._silence = silence
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Restart the wait."""
         self._ends_at_s = self._silence.clock.monotonic_s() + self._silence.after_s
 
     def left_s(self) -> float:
-        """Return how long it lasts from now on; asks, and begins anew, when it is over."""
+        """Return how long it lasts from now on; asks and restarts when it is over."""
         left_s = self._ends_at_s - self._silence.clock.monotonic_s()
         if left_s > 0:
             return left_s
@@ -51,10 +51,12 @@ def ask_nobody() -> None:
 
 
 def reset(connected: socket.socket | None) -> None:
-    """Let the close of a socket tell the peer at once, even one that reads nothing; never raises.
+    """Make the close of a socket reach the peer at once, even one that reads nothing.
 
-    Why: a broker that reads nothing notices an end only when it writes, and one without it by the
-    second time.
+    Never raises.
+
+    Why: otherwise a broker that reads nothing notices the end only when it writes, and then only
+    at its second write.
     """
     if connected is not None:
         with suppress(OSError):

@@ -1,25 +1,34 @@
 """One session of Core: consumers with credits, sends, acknowledgements, one transaction.
 
-A message of a consumer takes credits; who took it gives them back, and then more may come.
+A message uses credits of its consumer; the caller returns them, and then more may come.
 Large messages are spooled: in memory while they are small, then in a file without a name.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from struct import Struct
 from tempfile import SpooledTemporaryFile
 from typing import IO, NamedTuple, Protocol
 
-from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
+from amqsidecar.brokers.core.refusal import CoreRefused
+from amqsidecar.brokers.core.rooms import CoreRooms
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import framing, packets
 from amqsidecar.formats.core.message import CoreMessage
-from amqsidecar.formats.core.primitives import CoreProtocolError
+from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
 _SPOOLED_IN_MEMORY_BYTES = 1 << 20
 # Precedent: the Java client's minLargeMessageSize.
 _PIECE_BYTES = 100 * 1024
 _NO_CORRELATION_ASKED = 0
-_ROOM_TIMEOUT_S = 60.0
+LARGE_BYTES_MAX = 256 * 2**20
+"""Of a larger message nothing is kept but its head."""
+
+# Why not 0: the broker hands out what `force_delivery` asks for without credit.
+_UNCREDITED_BYTES_MAX = 1 << 20
+_LONG = Struct(">q")
+# Source: ClientConsumerImpl.FORCED_DELIVERY_MESSAGE.
+_FORCED = simple_string("_hornetq.forced.delivery.seq")
 
 
 class CoreWire(Protocol):
@@ -31,7 +40,7 @@ class CoreWire(Protocol):
         """Write a packet soon."""
 
     def put_fields(self, channel: int, code: int, fields: bytes) -> None:
-        """Write a packet whose fields are encoded soon."""
+        """Write a packet, whose fields are encoded already, soon."""
 
     def flush(self) -> None:
         """Write all that was put."""
@@ -54,32 +63,70 @@ class CoreDelivery(NamedTuple):
         message: without a body if it is large.
         delivery_count: 1 = delivered for the first time.
         credit_bytes: that it holds; `CoreSession.give_back` returns them.
-        large_body: at its beginning; the caller closes it. None = it is not large.
+        encoded: the message as the packet has it; b"" where it is large.
+        large_body: at its beginning; the caller closes it. None = it is not large, or too large.
+        too_large_bytes: of a body above `LARGE_BYTES_MAX`, which was not kept; 0 = it is not.
     """
 
     consumer: int
     message: CoreMessage
     delivery_count: int
     credit_bytes: int
+    encoded: bytes
     large_body: IO[bytes] | None = None
+    too_large_bytes: int = 0
+
+
+class CoreAcknowledgement(NamedTuple):
+    """One acknowledgement.
+
+    Attributes:
+        consumer: its number.
+        message_id: of a message that it was handed.
+        is_up_to_it: also all that it was handed before.
+    """
+
+    consumer: int
+    message_id: int
+    is_up_to_it: bool
+
+
+def is_forced(message: CoreMessage) -> bool:
+    """Return whether a message is the answer to `CoreSession.force_delivery`."""
+    return _FORCED in message.properties
 
 
 class _Consumer:
-    """What is counted for a consumer.
+    """The counters of a consumer.
 
     Attributes:
+        granted_bytes: what the broker may still hand out; negative = its last message took more.
+        uncredited_bytes: handed out since the credits were used up.
         owed_bytes: given back by the caller, and not yet by us to the broker.
         large: the head of the large message that is arriving.
-        body: what has arrived of it.
+        body: what has arrived of it; None = it is too large, or was dropped.
         held_bytes: the credits that it holds.
     """
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
+        self.granted_bytes = 0
+        self.uncredited_bytes = 0
         self.owed_bytes = 0
         self.large: packets.ReceiveLarge | None = None
         self.body: IO[bytes] | None = None
         self.held_bytes = 0
+
+    def use(self, size_bytes: int) -> None:
+        """Note that something was handed out.
+
+        Raises:
+            CoreProtocolError: there was no credit for it.
+        """
+        self.uncredited_bytes = 0 if self.granted_bytes > 0 else self.uncredited_bytes + size_bytes
+        if self.uncredited_bytes > _UNCREDITED_BYTES_MAX:
+            raise CoreProtocolError("more was handed out than there was credit for")
+        self.granted_bytes -= size_bytes
 
 
 class CoreSession:
@@ -88,6 +135,7 @@ class CoreSession:
     Attributes:
         deliveries: what was handed out and not yet taken, in the order of the wire.
         ended_consumers: those that the broker closed.
+        rooms: what may still be sent to addresses.
     """
 
     def __init__(self, wire: CoreWire, channel: int) -> None:
@@ -97,12 +145,11 @@ class CoreSession:
         self._channel = channel
         self._consumers: dict[int, _Consumer] = {}
         self._number = 0
-        self._answer: packets.CorePacket | None = None
+        self._called: list[packets.CorePacket] = []
+        self._call_count = 0
         self._awaited: set[int] = set()
         self._answers: dict[int, CoreRefused | None] = {}
-        self._room: dict[str, int] = {}
-        self._asked_room: set[str] = set()
-        self._full: set[str] = set()
+        self.rooms = CoreRooms(self._put, wire.wait, wire.clock)
 
     # Consumers
 
@@ -131,14 +178,14 @@ class CoreSession:
         except CoreRefused:
             del self._consumers[number]
             raise
-        self._put(packets.ConsumerCredits(number, window_bytes))
+        self._grant(number, window_bytes)
         return number
 
     def close_consumer(self, number: int) -> None:
-        """Close a consumer; what it was handed and nobody acknowledged goes back to the queue.
+        """Close a consumer; what it was handed and is not acknowledged goes back to the queue.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         self._call(packets.CloseConsumer(number))
         self._drop(lambda delivery: delivery.consumer == number)
@@ -146,25 +193,87 @@ class CoreSession:
         if consumer is not None and consumer.body is not None:
             consumer.body.close()
 
+    def take_from(self, number: int) -> list[CoreDelivery]:
+        """Take what was handed out to one consumer, in order."""
+        taken = [one for one in self.deliveries if one.consumer == number]
+        if taken:
+            self.deliveries = deque(one for one in self.deliveries if one.consumer != number)
+        return taken
+
     def give_back(self, delivery: CoreDelivery) -> None:
         """Return a message's credits, so that another may come; soon, not at once."""
-        consumer = self._consumers.get(delivery.consumer)
+        self.return_credits(delivery.consumer, delivery.credit_bytes)
+
+    def return_credits(self, number: int, credit_bytes: int) -> None:
+        """Return credits of a consumer, soon; does nothing when it is closed."""
+        consumer = self._consumers.get(number)
         if consumer is not None:
-            self._return(delivery.consumer, consumer, delivery.credit_bytes)
+            self._return(number, consumer, credit_bytes)
+
+    def widen(self, number: int, window_bytes: int) -> None:
+        """Enlarge the window of a consumer, so that more is prefetched."""
+        consumer = self._consumers[number]
+        more = window_bytes - consumer.window_bytes
+        if more > 0:
+            consumer.window_bytes = window_bytes
+            self._grant(number, more)
+
+    def starve(self, number: int) -> None:
+        """Take all credit from a consumer; what is on its way to it still comes."""
+        if number in self._consumers:
+            self._put(packets.ConsumerCredits(number, 0))
+
+    def feed(self, number: int, credit_bytes: int) -> None:
+        """Give credit at once to a consumer that was starved."""
+        if number in self._consumers and credit_bytes > 0:
+            self._grant(number, credit_bytes)
+
+    def is_receiving(self, number: int) -> bool:
+        """Return whether a consumer has the beginning of a large message, and not its end."""
+        consumer = self._consumers.get(number)
+        return consumer is not None and consumer.large is not None
+
+    def force_delivery(self, number: int) -> None:
+        """Ask for a message that comes at once, behind what was handed out; see `is_forced`.
+
+        The queue has no more if nothing came since the one before, and no large message is on its
+        way: the broker sends it without credit, too.
+        """
+        self._put(packets.ForceDelivery(number, self._next_number()))
 
     def start(self) -> None:
-        """Let the consumers have messages."""
+        """Start the delivery to the consumers."""
         self._put(packets.StartSession())
 
     def stop(self) -> None:
-        """Let them have no more; when it returns, all that was handed out has arrived."""
+        """Stop the delivery; when it returns, all that was handed out has arrived."""
         self._call(packets.StopSession())
 
     def acknowledge(self, delivery: CoreDelivery, *, only_this: bool = False) -> None:
-        """Acknowledge a message and, if not told otherwise, all before it of its consumer."""
+        """Acknowledge a message and, by default, all before it of its consumer."""
         kind = packets.AcknowledgeOne if only_this else packets.Acknowledge
         message_id = delivery.message.message_id
         self._put(kind(delivery.consumer, message_id, requires_response=False))
+
+    def acknowledge_all(self, acknowledgements: Sequence[CoreAcknowledgement]) -> None:
+        """Acknowledge messages, and make sure that their consumers are there.
+
+        Where a consumer is gone, the broker leaves the transaction as it is. An acknowledgement of
+        a message that is not in hand makes it fail instead.
+
+        Raises:
+            CoreRefused: a consumer is gone; the transaction has the other acknowledgements.
+            LinkLost: no answer.
+        """
+        last = {one.consumer: at for at, one in enumerate(acknowledgements)}
+        asked = []
+        for at, (consumer, message_id, is_up_to_it) in enumerate(acknowledgements):
+            kind = packets.Acknowledge if is_up_to_it else packets.AcknowledgeOne
+            is_last = last[consumer] == at
+            asked.append(kind(consumer, message_id, requires_response=is_last))
+        for answer in self._call_all(asked, len(last)):
+            if isinstance(answer, packets.CoreException):
+                raise CoreRefused(answer.kind, answer.message)
 
     # Sends and the transaction
 
@@ -176,14 +285,8 @@ class CoreSession:
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
         number = self._ask_number()
-        self._put(
-            packets.SendMessage(
-                message,
-                requires_response=True,
-                correlation_id=number,
-                producer_id=packets.NO_PRODUCER,
-            )
-        )
+        fields = packets.encode_asked(message, number)
+        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
         return number
 
     def ask_send_large(self, message: CoreMessage, body: IO[bytes]) -> int:
@@ -227,6 +330,12 @@ class CoreSession:
         self._wire.wait_for(lambda: self._answers.keys() >= set(numbers), "answer in time")
         return [self._answers.pop(number) for number in numbers]
 
+    def abandon_answers(self, numbers: Collection[int]) -> None:
+        """Ignore answers to these sends, also those that come later."""
+        self._awaited.difference_update(numbers)
+        for number in numbers:
+            self._answers.pop(number, None)
+
     def commit(self) -> None:
         """Commit the transaction and begin a new one.
 
@@ -236,19 +345,31 @@ class CoreSession:
             CoreRefused: nothing of it happened; call `rollback` to have the messages again.
             LinkLost: no answer; the outcome is unknown.
         """
-        number = self._ask_number()
-        self._put(packets.Commit(number))
-        refused = self.answers([number])[0]
+        refused = self.answers([self.ask_commit()])[0]
         if refused is not None:
             raise refused
+
+    def take_answers(self, numbers: Collection[int]) -> dict[int, CoreRefused | None]:
+        """Take the answers to these sends that have come; None = done. Never blocks."""
+        return {one: self._answers.pop(one) for one in numbers if one in self._answers}
+
+    def ask_commit(self) -> int:
+        """Ask the broker to commit, and begin a new transaction; return its number for `answers`.
+
+        If the process dies before the answer, or the connection ends, the outcome is unknown.
+        """
+        number = self._ask_number()
+        self._put(packets.Commit(number))
+        self._wire.flush()
+        return number
 
     def rollback(self) -> None:
         """Undo the transaction and begin a new one; all that was handed out comes again.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
-        # Why stopped: what was handed out before and what comes again can't be told apart else.
+        # Why stop: otherwise first deliveries and redeliveries could not be told apart.
         self.stop()
         self.drop_deliveries()
         self._call(packets.Rollback(last_is_delivered=False))
@@ -261,22 +382,23 @@ class CoreSession:
             if consumer.body is not None:
                 consumer.body.close()
                 held = consumer.held_bytes
-                consumer.large, consumer.body, consumer.held_bytes = None, None, 0
+                consumer.body, consumer.held_bytes = None, 0
                 consumer.owed_bytes += held
+            consumer.large = None
             self._return(number, consumer, 0)
 
     def close(self) -> None:
         """End the session; the transaction is rolled back.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         self._call(packets.CloseSession())
         self._wire.forget(self._channel)
         self._drop(lambda _: True)
 
     def release(self) -> None:
-        """Close the files of large messages that nobody has taken; never raises."""
+        """Close the files of large messages that were not taken; never raises."""
         for delivery in self.deliveries:
             if delivery.large_body is not None:
                 delivery.large_body.close()
@@ -285,54 +407,46 @@ class CoreSession:
                 consumer.body.close()
         self.deliveries.clear()
 
-    # Room at an address
-
-    def take_room(self, address: str, size_bytes: int, timeout_s: float = _ROOM_TIMEOUT_S) -> bool:
-        """Wait until an address has room for these bytes, and use it; False = not in time.
-
-        The broker takes what is sent without this, and the address then holds more than it may.
-
-        Raises:
-            CoreRefused: the address is full and refuses messages (address-full-policy FAIL).
-            LinkLost: the connection is gone.
-        """
-        deadline_s = self._wire.clock.monotonic_s() + timeout_s
-        while self._room.get(address, 0) < size_bytes:
-            if address in self._full:
-                self._full.discard(address)
-                raise CoreRefused(ADDRESS_FULL, f"address {address} is full")
-            if address not in self._asked_room:
-                self._asked_room.add(address)
-                self._put(packets.RequestCredits(size_bytes, address))
-            left_s = deadline_s - self._wire.clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self._wire.wait(left_s)
-        self._room[address] -= size_bytes
-        return True
-
     # Queues and addresses
 
     def ask_queue(self, name: str) -> packets.QueueAnswer:
-        """Return what a queue is; `exists` tells whether it is there.
+        """Return the broker's answer about a queue, with `exists`.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         answer = self._call(packets.AskQueue(name))
         if not isinstance(answer, packets.QueueAnswer):
             raise CoreProtocolError(f"the answer to a question about a queue is {answer!r}")
         return answer
 
-    def ask_address(self, name: str) -> packets.AddressAnswer | packets.AddressAnswerV5:
-        """Return what an address is; `exists` tells whether it is there.
+    def ask_addresses(
+        self, names: Sequence[str]
+    ) -> list[packets.AddressAnswer | packets.AddressAnswerV5 | CoreRefused]:
+        """Return the broker's answer about each address, with `exists`.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            LinkLost: the connection is gone, or gives no answer.
         """
-        answer = self._call(packets.AskAddress(name))
-        if not isinstance(answer, packets.AddressAnswer | packets.AddressAnswerV5):
-            raise CoreProtocolError(f"the answer to a question about an address is {answer!r}")
+        found: list[packets.AddressAnswer | packets.AddressAnswerV5 | CoreRefused] = []
+        for answer in self._call_all([packets.AskAddress(name) for name in names]):
+            if isinstance(answer, packets.CoreException):
+                found.append(CoreRefused(answer.kind, answer.message))
+            elif isinstance(answer, packets.AddressAnswer | packets.AddressAnswerV5):
+                found.append(answer)
+            else:
+                raise CoreProtocolError(f"the answer to a question about an address is {answer!r}")
+        return found
+
+    def ask_address(self, name: str) -> packets.AddressAnswer | packets.AddressAnswerV5:
+        """Return the broker's answer about an address, with `exists`.
+
+        Raises:
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
+        """
+        answer = self.ask_addresses([name])[0]
+        if isinstance(answer, CoreRefused):
+            raise answer
         return answer
 
     def create_queue(
@@ -343,11 +457,23 @@ class CoreSession:
         routing_type: int,
         temporary: bool = False,
         selector: str | None = None,
+        auto_created: bool = False,
+        exclusive: bool | None = None,
     ) -> None:
         """Create a queue, durable unless it is temporary: then it ends with the connection.
 
+        Args:
+            name: of the queue.
+            address: to which it is bound; created with it.
+            routing_type: `packets.ANYCAST` or `packets.MULTICAST`.
+            temporary: ends with the connection.
+            selector: of what it takes; None = everything.
+            auto_created: the broker may remove it when it is unused, by its address settings.
+            exclusive: one consumer gets everything; None = by the address settings.
+
         Raises:
-            CoreRefused, LinkLost: as the broker says; for example it is there already.
+            CoreRefused: for example because it exists already.
+            LinkLost: the connection is gone.
         """
         self._call(
             packets.CreateQueue(
@@ -357,10 +483,11 @@ class CoreSession:
                 durable=not temporary,
                 temporary=temporary,
                 requires_response=True,
-                auto_created=False,
+                auto_created=auto_created,
                 routing_type=routing_type,
                 max_consumers=-1,
                 purge_on_no_consumers=False,
+                exclusive=exclusive,
             )
         )
 
@@ -368,25 +495,19 @@ class CoreSession:
         """Delete a queue without consumers.
 
         Raises:
-            CoreRefused, LinkLost: as the broker says.
+            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         self._call(packets.DeleteQueue(name))
 
     # What arrives
 
     def take(self, code: int, fields: bytes) -> None:
-        """Take in a packet of this session's channel.
+        """Process a packet of this session's channel.
 
         Raises:
             CoreProtocolError: it can't be read, or belongs to nothing.
         """
-        if code == packets.RECEIVE_MESSAGE:
-            message, consumer, delivery_count = packets.decode_received(fields)
-            credit_bytes = framing.frame_bytes(fields)
-            if consumer in self._consumers:
-                self.deliveries.append(
-                    CoreDelivery(consumer, message, delivery_count, credit_bytes)
-                )
+        if self._take_often(code, fields):
             return
         packet = packets.decode(code, fields)
         match packet:
@@ -394,32 +515,67 @@ class CoreSession:
                 self._begin_large(packet, framing.frame_bytes(fields))
             case packets.ReceiveContinuation():
                 self._continue_large(packet, framing.frame_bytes(fields))
-            case packets.NullResponse(number) if number in self._awaited:
-                self._awaited.discard(number)
-                self._answers[number] = None
-            case packets.CoreException(kind, words, number) if number in self._awaited:
-                self._awaited.discard(number)
-                self._answers[number] = CoreRefused(kind, words)
-            case packets.ProducerCredits(credits, address):
-                self._asked_room.discard(address)
-                self._room[address] = self._room.get(address, 0) + credits
-            case packets.ProducerCreditsFail(address=address):
-                self._asked_room.discard(address)
-                self._full.add(address)
+            case packets.CoreException(kind, words, number) if number > 0:
+                self._answered(number, CoreRefused(kind, words))
+            case packets.ProducerCredits():
+                self.rooms.granted(packet)
+            case packets.ProducerCreditsFail():
+                self.rooms.refused(packet)
             case packets.ConsumerDisconnected(consumer):
-                self.ended_consumers.append(consumer)
+                if consumer in self._consumers and consumer not in self.ended_consumers:
+                    self.ended_consumers.append(consumer)
             case None:
                 return
-            case _:
-                self._answer = packet
+            case _ if len(self._called) < self._call_count:
+                self._called.append(packet)
+
+    def _take_often(self, code: int, fields: bytes) -> bool:
+        """Process a message or the answer to a send, quickly; False = it is something else."""
+        if code == packets.RECEIVE_MESSAGE:
+            message, consumer, delivery_count = packets.decode_received(fields)
+            known = self._consumers.get(consumer)
+            if known is not None:
+                credit_bytes = framing.frame_bytes(fields)
+                known.use(credit_bytes)
+                encoded = packets.message_of_received(fields)
+                self.deliveries.append(
+                    CoreDelivery(consumer, message, delivery_count, credit_bytes, encoded)
+                )
+            return True
+        if code == packets.NULL_RESPONSE and len(fields) >= _LONG.size:
+            number = _LONG.unpack_from(fields)[0]
+            if number > 0:
+                self._answered(number, None)
+                return True
+        return False
+
+    def _answered(self, number: int, refused: CoreRefused | None) -> None:
+        """Keep the answer to a send if it is awaited."""
+        if number in self._awaited:
+            self._awaited.discard(number)
+            self._answers[number] = refused
 
     def _begin_large(self, packet: packets.ReceiveLarge, frame_bytes: int) -> None:
         consumer = self._consumers.get(packet.consumer_id)
         if consumer is None:
             return
+        consumer.use(frame_bytes)
         if consumer.body is not None:
             consumer.body.close()
         consumer.large = packet
+        if packet.body_bytes > LARGE_BYTES_MAX:
+            consumer.body = None
+            self.deliveries.append(
+                CoreDelivery(
+                    packet.consumer_id,
+                    packet.message,
+                    packet.delivery_count,
+                    frame_bytes,
+                    b"",
+                    too_large_bytes=packet.body_bytes,
+                )
+            )
+            return
         consumer.body = SpooledTemporaryFile(max_size=_SPOOLED_IN_MEMORY_BYTES)  # noqa: SIM115
         consumer.held_bytes += frame_bytes
 
@@ -428,19 +584,22 @@ class CoreSession:
         consumer = self._consumers.get(number)
         if consumer is None:
             return
+        consumer.use(frame_bytes)
         large, body = consumer.large, consumer.body
         if large is None or body is None:
-            # It was dropped while it arrived.
+            # It is too large, or was dropped while it arrived.
             self._return(number, consumer, frame_bytes)
+            if not packet.continues:
+                consumer.large = None
             return
         body.write(packet.piece)
         # Why half: two large messages may be ahead; more would fill the disk.
         room = max(0, consumer.window_bytes // 2 - consumer.held_bytes)
         consumer.held_bytes += min(room, frame_bytes)
         self._return(number, consumer, frame_bytes - min(room, frame_bytes))
-        if packet.continues:
+        if packet.continues and body.tell() <= large.body_bytes:
             return
-        if body.tell() != large.body_bytes:
+        if packet.continues or body.tell() != large.body_bytes:
             raise CoreProtocolError(
                 f"a large message has {body.tell()} bytes where {large.body_bytes} were announced"
             )
@@ -448,15 +607,19 @@ class CoreSession:
         held = consumer.held_bytes
         consumer.large, consumer.body, consumer.held_bytes = None, None, 0
         self.deliveries.append(
-            CoreDelivery(number, large.message, large.delivery_count, held, body)
+            CoreDelivery(number, large.message, large.delivery_count, held, b"", body)
         )
 
     def _return(self, number: int, consumer: _Consumer, size_bytes: int) -> None:
         consumer.owed_bytes += size_bytes
         # Why not each time: one packet for many messages.
         if consumer.owed_bytes >= consumer.window_bytes // 4 and consumer.owed_bytes:
-            self._put(packets.ConsumerCredits(number, consumer.owed_bytes))
+            self._grant(number, consumer.owed_bytes)
             consumer.owed_bytes = 0
+
+    def _grant(self, number: int, credit_bytes: int) -> None:
+        self._consumers[number].granted_bytes += credit_bytes
+        self._put(packets.ConsumerCredits(number, credit_bytes))
 
     def _drop(self, is_dropped: Callable[[CoreDelivery], bool]) -> None:
         kept = deque(one for one in self.deliveries if not is_dropped(one))
@@ -470,15 +633,27 @@ class CoreSession:
         self.deliveries = kept
 
     def _call(self, packet: packets.CorePacket) -> packets.CorePacket:
-        self._answer = None
-        self._put(packet)
-        self._wire.wait_for(lambda: self._answer is not None, "answer")
-        answer: packets.CorePacket | None = self._answer
+        answer = self._call_all([packet])[0]
         if isinstance(answer, packets.CoreException):
             raise CoreRefused(answer.kind, answer.message)
-        if answer is None:
-            raise CoreProtocolError("an answer is gone")
         return answer
+
+    def _call_all(
+        self, asked: Sequence[packets.CorePacket], answer_count: int | None = None
+    ) -> list[packets.CorePacket]:
+        """Put packets that are answered in order, and return the answers.
+
+        Args:
+            asked: the packets.
+            answer_count: how many answers come; None = one for each.
+        """
+        answers: list[packets.CorePacket] = []
+        self._called = answers
+        self._call_count = len(asked) if answer_count is None else answer_count
+        for packet in asked:
+            self._put(packet)
+        self._wire.wait_for(lambda: len(answers) >= self._call_count, "answer")
+        return answers
 
     def _put(self, packet: packets.CorePacket) -> None:
         self._wire.put(self._channel, packet)

@@ -16,7 +16,7 @@ from amqsidecar.model.destination import Destination
 
 _BROWSE_TIMEOUT_S = 10.0
 _BROWSE_BYTES_MAX = 64 * 1024 * 1024
-# Bound: bytes that the broker may have handed us ahead, as far as their mean size can tell.
+# Bound: bytes that the broker may have handed over ahead, estimated from mean sizes.
 _HELD_BYTES_MAX = 64 * 1024 * 1024
 
 MessageTaker = Callable[["OpenWireConsumer", bytes, bytes | None], None]
@@ -24,7 +24,7 @@ MessageTaker = Callable[["OpenWireConsumer", bytes, bytes | None], None]
 
 
 class OpenWireConsumer:
-    """One consumer of ours.
+    """One consumer of this connection.
 
     Attributes:
         take: who gets what it is handed; None = it is an intake queue.
@@ -129,7 +129,7 @@ class OpenWireConsumers:
         self._by_value: dict[int, OpenWireConsumer] = {}
         self._sizes = MessageSizes(_HELD_BYTES_MAX)
         self._prefetch_max = 1
-        self._arrived: deque[tuple[OpenWireConsumer, bytes, bytes, int]] = deque()
+        self._arrived: deque[tuple[OpenWireConsumer, codec.MessageDispatch, int]] = deque()
 
     def add(
         self,
@@ -182,7 +182,7 @@ class OpenWireConsumers:
     def read_from(
         self, destinations: Iterable[Destination], prefetch: int
     ) -> dict[Destination, str]:
-        """Make these queues the intake, with so many deliveries ahead over all of them.
+        """Make these queues the intake; `prefetch` deliveries are ahead over all of them.
 
         They are fewer where messages are large, and until it is known how large they are.
 
@@ -197,6 +197,7 @@ class OpenWireConsumers:
             elif not consumer.is_leaving:
                 present[consumer.destination] = consumer
         self._prefetch_max = prefetch
+        self._connection.waiting.expect(len(wanted), prefetch)
         share = self._share(len(wanted))
         refused = {}
         for destination in wanted:
@@ -211,14 +212,14 @@ class OpenWireConsumers:
         return refused
 
     def _share(self, consumer_count: int) -> int:
-        """Return how many deliveries ahead each of so many consumers has."""
+        """Return how many deliveries each consumer has ahead."""
         ahead = self._sizes.ahead(self._prefetch_max)
         return max(1, ahead // max(1, consumer_count))
 
     def _change(self, consumer: OpenWireConsumer, share: int) -> None:
         if consumer.prefetch != share:
             change = codec.consumer_control(consumer.nested_id, consumer.field, share)
-            # Why no answer: Classic refuses it to nobody, and one would come behind large messages.
+            # Why no answer: Classic never refuses it, and one would come behind large messages.
             self._connection.send(codec.CONSUMER_CONTROL, change)
             consumer.prefetch = share
 
@@ -245,18 +246,19 @@ class OpenWireConsumers:
 
     def route(self) -> None:
         """Give each message that has arrived to its consumer."""
-        dispatches = self._connection.dispatches
+        connection = self._connection
         by_value = self._by_value
-        while dispatches:
-            value, field, message = dispatches.popleft()
-            consumer = by_value.get(value)
+        while connection.dispatches:
+            dispatch = connection.next_dispatch()
+            consumer = by_value.get(dispatch.consumer)
             if consumer is None:
                 continue
             if consumer.take is not None:
-                consumer.take(consumer, field, message)
-            elif message is not None:
+                consumer.take(consumer, dispatch.destination, dispatch.message)
+            elif dispatch.message is not None:
                 place = consumer.place = consumer.place + 1
-                self._arrived.append((consumer, field, message, place))
+                self._arrived.append((consumer, dispatch, place))
+                connection.waiting.keep(dispatch.memory_bytes)
 
     @property
     def has_arrived(self) -> bool:
@@ -264,26 +266,28 @@ class OpenWireConsumers:
         return bool(self._arrived)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what was routed to the intake and not returned before, in order."""
+        """Return new messages of the intake in order."""
         deliveries: list[Delivery] = []
         arrived = self._arrived
         now_ms = self._clock.now_ms()
         while arrived and len(deliveries) < limit:
-            consumer, field, message, place = arrived.popleft()
-            if consumer.is_leaving:
+            consumer, dispatch, place = arrived.popleft()
+            self._connection.waiting.take(dispatch.memory_bytes)
+            _, field, message = dispatch
+            if consumer.is_leaving or message is None:
                 continue
             source = _source(field)
             provenance, message_id = read_dead_letter(message, source, now_ms)
             handle = MessageHandle(consumer, field, message_id, place)
             consumer.in_hand += 1
             self._sizes.note(len(message))
-            deliveries.append(Delivery(handle, source, message, provenance))
+            deliveries.append(Delivery(handle, source, message, provenance, codec.ENCODING))
         if deliveries:
             self._adapt()
         return deliveries
 
     def _adapt(self) -> None:
-        """Let the broker hand over more, or less, as the sizes tell."""
+        """Adapt the number of deliveries ahead to the sizes of messages."""
         read = [one for one in self._intake() if not one.is_leaving]
         share = self._share(len(read))
         for consumer in read:
@@ -315,7 +319,7 @@ class OpenWireConsumers:
                 self._leave(consumer)
 
     def count(self, destination: Destination, at_most: int) -> int:
-        """Return how many messages a queue holds, handed out ones included, up to so many.
+        """Return how many messages a queue holds, with those handed out, up to `at_most`.
 
         Raises:
             As `browse`.

@@ -26,7 +26,7 @@ _HEARD_MAX = 10_000
 
 
 class Deaths:
-    """What died since it was asked last."""
+    """The deaths since the last call."""
 
     def __init__(
         self, connection: OpenWireConnection, consumers: OpenWireConsumers, clock: Clock
@@ -43,7 +43,7 @@ class Deaths:
         consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
 
     def heard(self) -> list[Delivery]:
-        """Return what died since the last call, in order; never blocks.
+        """Return the deaths since the last call, in order; never blocks.
 
         Raises:
             LinkLost: the connection is gone.
@@ -66,4 +66,4 @@ class Deaths:
         # Why: a copy of a virtual topic names the topic; its dead-letter queue follows the queue.
         kind = "Queue" if origin.is_queue else "Topic"
         if codec.read_destination(field) == topic(f"{_ADVISORIES}.{kind}.{origin.name}"):
-            self._heard.append(Delivery(None, origin, b"", provenance))
+            self._heard.append(Delivery(None, origin, b"", provenance, codec.ENCODING))

@@ -6,7 +6,7 @@ from amqsidecar.broker import ForeignToken
 from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.openwire_dead_letter import read_cycle, take_apart
+from amqsidecar.formats.openwire_dead_letter import read_cycle, read_rules_digest, take_apart
 from amqsidecar.model.destination import Destination
 
 
@@ -22,7 +22,11 @@ def foreign_tokens(
     tokens = classic_tokens.ForeignTokens(known)
     for field, message in consumers.look(classic_tokens.TOKEN_QUEUES, classic_tokens.BROWSED_MAX):
         if read_cycle(message) is not None:
-            tokens.note(codec.read_destination(field), take_apart(message).timestamp_ms)
+            tokens.note(
+                codec.read_destination(field),
+                take_apart(message).timestamp_ms,
+                read_rules_digest(message),
+            )
     return tokens.found(_consumers(consumers) if tokens else ())
 
 

@@ -15,6 +15,7 @@ from amqsidecar.broker import (
     MoveSession,
 )
 from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -47,6 +48,8 @@ class OpenWireLink:
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
         rooms: Rooms | None = None,
         crash_point: CrashPoint = no_crash,
+        rules_digest: str = "",
+        ask_counters: AskStatistics | None = None,
     ) -> None:
         """Prepare; nothing is connected yet.
 
@@ -57,7 +60,9 @@ class OpenWireLink:
             final_suffix: what final dead-letter queues end with; they are not read.
             keeps_non_persistent: see `classic_persistence`.
             rooms: which destinations held up a connection; outlives links.
-            crash_point: told where in a transaction we are.
+            crash_point: called at each step of a transaction.
+            rules_digest: of the rules that this sidecar decides by, shown by its token.
+            ask_counters: where counters of queues are read; None = over the connection.
         """
         self._client_id = f"amqsidecar-{instance}"
         self._settings = OpenWireSettings(
@@ -67,10 +72,12 @@ class OpenWireLink:
             keeps_non_persistent,
             Rooms() if rooms is None else rooms,
             crash_point,
+            rules_digest,
+            ask_counters,
         )
 
     def look(self) -> OpenWireLook:
-        """Connect and log in under a client id of its own, so that it keeps nobody out.
+        """Connect and log in under a unique client id, which blocks no other connection.
 
         Raises:
             LinkLost: the broker can't be reached.
@@ -105,7 +112,7 @@ class OpenWireLink:
             if connection.is_artemis:
                 raise BrokerRefused(
                     f"{connection.name} is Apache Artemis, and openwire:// is for Classic: write "
-                    "amqp:// into broker.url"
+                    "artemis:// into broker.url"
                 )
         except CommandRefused as cause:
             hang_up(connection)

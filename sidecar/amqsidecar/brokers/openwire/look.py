@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over OpenWire can do that was opened only to look."""
+"""A session over OpenWire on ActiveMQ Classic that only browses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +15,8 @@ from amqsidecar.broker import (
     LeftBehind,
 )
 from amqsidecar.brokers.classic.room import Rooms
-from amqsidecar.brokers.classic.statistics import ClassicCounters
-from amqsidecar.brokers.classic.wildcards import list_names
+from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
+from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -47,7 +47,7 @@ _COUNT_MAX = 400
 
 
 class OpenWireSettings(NamedTuple):
-    """What the sessions of a link have in common.
+    """The common settings of a link's sessions.
 
     Attributes:
         rooms: outlive links.
@@ -59,6 +59,8 @@ class OpenWireSettings(NamedTuple):
     keeps_non_persistent: KeepsNonPersistent
     rooms: Rooms
     crash_point: CrashPoint
+    rules_digest: str
+    ask_counters: AskStatistics | None
 
 
 class OpenWireLook:
@@ -71,18 +73,19 @@ class OpenWireLook:
     ) -> None:
         """Look over a connection that is logged in."""
         version = connection.wire_format.provider_version
-        self.description = BrokerDescription(BrokerKind.CLASSIC, version, codec.ENCODING)
+        self.description = BrokerDescription(BrokerKind.CLASSIC, version, (codec.ENCODING,))
         self._connection = connection
         self._endpoint = settings.endpoint
         self._clock = settings.clock
         self._rooms = settings.rooms
+        self._ask_counters = settings.ask_counters
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
         self._consumers = OpenWireConsumers(connection, self._clock)
         self._queues = OpenWireQueueWatch(connection, self._consumers, settings.final_suffix)
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(deaths=self, listing=self)
 
     def close(self) -> None:
@@ -101,7 +104,11 @@ class OpenWireLook:
             DiscoveryRefused: the broker does not report them.
             LinkLost: the connection is gone.
         """
-        return list_names(self._queues, None, CommandRefused)
+        return listed(lambda: self._queues.list_names(None), CommandRefused)
+
+    def final_names(self) -> tuple[str, ...]:
+        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
+        return listed(self._queues.list_finals, CommandRefused)
 
     def _route(self) -> None:
         self._consumers.route()
@@ -152,7 +159,7 @@ class OpenWireLook:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
+        """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
 
         Raises:
             BrokerRefused: the user may not read it.
@@ -180,11 +187,11 @@ class OpenWireLook:
                 # Why: each queue of a wildcard shows as many bytes as one alone may.
                 kept = message if held_bytes <= _BROWSED_BYTES_MAX else b""
                 provenance = read_dead_letter(message, source, now_ms)[0]
-                found.append(Delivery(None, source, kept, provenance))
+                found.append(Delivery(None, source, kept, provenance, codec.ENCODING))
         return found
 
     def listen(self) -> Deaths:
-        """Begin to hear of deaths by the broker's advisories.
+        """Subscribe to the broker's advisories of deaths.
 
         Raises:
             BrokerRefused: the user may not read them.
@@ -204,7 +211,8 @@ class OpenWireLook:
             self._connection, self._consumers, self._encoder, self._clock
         )
         return ClassicCounters(
-            statistics.ask, lambda one, at_most: self.count(IntakeQueue(one), at_most)
+            self._ask_counters or statistics.ask,
+            lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
@@ -234,7 +242,7 @@ class OpenWireLook:
         )
 
     def trials(self) -> OpenWireTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
     def prepare_final(self, destination: Destination) -> str | None:

@@ -1,4 +1,4 @@
-"""Which queues a Classic broker has, told over OpenWire by its advisories.
+"""The queues of a Classic broker, known from its advisories over OpenWire.
 
 Source: ActiveMQ Classic, DestinationInfoMarshaller.
 """

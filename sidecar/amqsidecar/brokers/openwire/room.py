@@ -53,7 +53,7 @@ def _takes(
             raise BrokerRefused(str(reason))
     # Why without an answer: the broker lays aside a send that asks for one, and never forgets it.
     encoder = OpenWireResendEncoder(name)
-    connection.put(
+    connection.write_soon(
         encoder.token(destination, 0, transaction, clock.now_ms(), connection.next_number())
     )
     try:

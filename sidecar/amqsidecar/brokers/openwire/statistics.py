@@ -52,7 +52,7 @@ class OpenWireStatistics:
         self._answers: list[StatisticsReply] = []
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Send questions to these destinations; None = nobody answers them.
+        """Send questions to these destinations; None = there is no answer.
 
         Raises:
             LinkLost: the connection is gone.
@@ -80,7 +80,7 @@ class OpenWireStatistics:
     def _answered(
         self, questions: Sequence[Destination], *, has_end: bool = False
     ) -> list[StatisticsReply]:
-        """Return what came until each question had its last answer, or the time is over."""
+        """Return the answers until each question had its last one, or the time is over."""
         self._answers.clear()
         now_ms = self._clock.now_ms()
         entries = [string_entry(END_PROPERTY, "true")] if has_end else []
@@ -89,7 +89,7 @@ class OpenWireStatistics:
             frame = self._encoder.question(
                 question, self._reply_to, entries, now_ms, now_ms + QUESTION_MS, number
             )
-            self._connection.put(frame)
+            self._connection.write_soon(frame)
         ends_s = self._clock.monotonic_s() + ANSWER_S
         while self._count_ends(has_end=has_end) < len(questions):
             left_s = ends_s - self._clock.monotonic_s()

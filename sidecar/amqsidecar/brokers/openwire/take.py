@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over OpenWire can do that was opened with a token."""
+"""A session over OpenWire on ActiveMQ Classic with a token."""
 
 from collections.abc import Callable, Sequence
 
@@ -64,13 +64,18 @@ class OpenWireTake(OpenWireLook):
         )
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._token = OpenWireTokenQueue(
-            token_queue, connection, self._consumers, self._encoder, self._clock
+            token_queue,
+            connection,
+            self._consumers,
+            self._encoder,
+            self._clock,
+            settings.rules_digest,
         )
         connection.silence.ask = self._find_full
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(background=self, deaths=self, listing=self)
 
     def close(self) -> None:
@@ -121,7 +126,7 @@ class OpenWireTake(OpenWireLook):
         return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks.
+        """Return new deliveries in order; never blocks.
 
         Raises:
             LinkLost: the connection is gone.
@@ -143,7 +148,7 @@ class OpenWireTake(OpenWireLook):
         """Return whether the token queue holds a token, handed out or not.
 
         It is certain: the client id keeps every other connection of the instance out, and whatever
-        an earlier one left open was rolled back before the broker let us in.
+        an earlier one left open was rolled back before the broker accepted this one.
         """
         return self._token.exists()
 
@@ -169,7 +174,7 @@ class OpenWireTake(OpenWireLook):
             self._sending = [*self._sending, *sends]
         else:
             self._sending = sends
-            connection.last_error = None
+            connection.last_words = None
         refusals: dict[int, str] = {}
         transaction = self._begin()
         self._put_sends(transaction, sends, refusals)
@@ -222,7 +227,7 @@ class OpenWireTake(OpenWireLook):
         if reason is not None:
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
-            raise self._refusal(sends, connection.last_error or reason)
+            raise self._refusal(sends, connection.last_words or reason)
         self._sending = () if self._begun is None else self._begun[0]
         self._token.exchanged()
         self._consumers.settled(handles)
@@ -286,7 +291,7 @@ class OpenWireTake(OpenWireLook):
             if answer:
                 connection.expect(number)
                 numbers.append(number)
-            connection.put(frame)
+            connection.write_soon(frame)
         return numbers
 
     def _refusal(
@@ -311,5 +316,5 @@ class OpenWireTake(OpenWireLook):
         return None
 
     def trials(self) -> OpenWireTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's permissions over this connection."""
         return self._trials(self._token_queue)

@@ -28,11 +28,13 @@ class OpenWireTokenQueue(TokenChoice[MessageHandle]):
         consumers: OpenWireConsumers,
         encoder: OpenWireResendEncoder,
         clock: Clock,
+        rules_digest: str,
     ) -> None:
         super().__init__(destination, connection, consumers, clock)
         self._connection = connection
         self._consumers = consumers
         self._encoder = encoder
+        self._rules_digest = rules_digest
         consumers.add(destination, PREFETCH, take=self._take_in, exclusive=True)
 
     def _take_in(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
@@ -60,7 +62,7 @@ class OpenWireTokenQueue(TokenChoice[MessageHandle]):
         """
         number = self._connection.next_number()
         self._connection.expect(number)
-        self._connection.put(self._frame(codec.NULL, cycle, number, answer=True))
+        self._connection.write_soon(self._frame(codec.NULL, cycle, number, answer=True))
         reason = self._connection.answers([number])[0]
         if reason is not None:
             raise CommandRefused(reason)
@@ -69,10 +71,16 @@ class OpenWireTokenQueue(TokenChoice[MessageHandle]):
         """Put the ack of the token in hand and the send of the next one."""
         self._connection.send(codec.MESSAGE_ACK, ack_fields(transaction, held, held))
         number = self._connection.next_number()
-        self._connection.put(self._frame(transaction, cycle, number, answer=False))
+        self._connection.write_soon(self._frame(transaction, cycle, number, answer=False))
 
     def _frame(self, transaction: bytes, cycle: int, number: int, *, answer: bool) -> bytes:
         now_ms = self._clock.now_ms()
         return self._encoder.token(
-            self._destination, cycle, transaction, now_ms, number, answer=answer
+            self._destination,
+            cycle,
+            transaction,
+            now_ms,
+            number,
+            rules_digest=self._rules_digest,
+            answer=answer,
         )

@@ -49,7 +49,7 @@ class OpenWireTrials:
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """The optional parts of these trials."""
         return TrialFeatures(expiration=self)
 
     def read(self, destination: Destination) -> str | None:
@@ -85,7 +85,7 @@ class OpenWireTrials:
         number = connection.next_number()
         connection.expect(number)
         now_ms = self._clock.now_ms()
-        connection.put(
+        connection.write_soon(
             self._encoder.token(destination, 0, transaction, now_ms, number, answer=True)
         )
         answer = connection.answers([number])[0]

@@ -1,1 +1,1 @@
-"""What STOMP links to both brokers share."""
+"""Common parts of STOMP links to both brokers."""

@@ -24,6 +24,7 @@ from amqsidecar.brokers.connection.broker_socket import (
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
+from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
@@ -57,12 +58,16 @@ class FrameRefused(Exception):
 
 
 def error_text(frame: Frame) -> str:
-    """Return what an ERROR frame says, without its body, which is a stack trace."""
+    """Return the message of an ERROR frame, without its body, which is a stack trace."""
     return frame.text(b"message").strip() or "an error without words"
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _bounded(frame: Frame) -> Frame:
-    """Return a frame, an ERROR without what nobody reads of it."""
+    """Return a frame; of an ERROR only the part that is read."""
     if frame.command != "ERROR":
         return frame
     head = frame.head
@@ -190,7 +195,8 @@ class StompConnection:
     """A connection that is logged in.
 
     Attributes:
-        messages: MESSAGE frames not yet taken, in the order received.
+        messages: MESSAGE frames not yet taken, in the order received; `next_message` takes one.
+        waiting: bounds what came and was not taken.
         errors: ERROR frames that answer nothing that is waited for, in order; the latest
             `_ERRORS_MAX`.
         suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
@@ -198,8 +204,8 @@ class StompConnection:
             is not that of its body, valid after `close`; or one that is too large. None = there
             was none.
         latest: the frame that came last.
-        was_ended: the broker, or what lies between, has ended the connection.
-        is_ours: returns whether a MESSAGE is for a subscription of ours; that of others is forged.
+        was_ended: the broker, or a device between, has ended the connection.
+        is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
@@ -210,6 +216,7 @@ class StompConnection:
 
     def __init__(self, endpoint: Endpoint, clock: Clock, client_id: str | None = None) -> None:
         self.messages: deque[Frame] = deque()
+        self.waiting = WaitingMessages()
         self.errors: deque[Frame] = deque(maxlen=_ERRORS_MAX)
         self.suspect: Frame | None = None
         self.latest: Frame | None = None
@@ -228,6 +235,7 @@ class StompConnection:
         self._arrived: deque[Frame] = deque()
         self._woken = False
         self._reason: str | None = None
+        self._is_flooded = False
         self._awaited: set[str] = set()
         self._answers: dict[str, Frame] = {}
         self._greeting: Frame | None = None
@@ -250,8 +258,9 @@ class StompConnection:
         self._read_at_s = self._clock.monotonic_s()
         if frames:
             self._reader.is_let_in |= frames[0].command == "CONNECTED"
+            frames = [_bounded(frame) for frame in frames]
             with self._condition:
-                self._arrived.extend(_bounded(frame) for frame in frames)
+                self._arrived.extend(frames)
                 is_flooded = any(frame.command == "ERROR" for frame in frames) and (
                     sum(frame.command == "ERROR" for frame in self._arrived) > _ERRORS_MAX
                 )
@@ -260,8 +269,17 @@ class StompConnection:
                 raise RemoteProtocolError("it refused the log-in")
             if is_flooded:
                 raise RemoteProtocolError(_TOO_MANY_ERRORS)
+            self._bound(frames)
         if self._reader.problem is not None:
             raise RemoteProtocolError(self._reader.problem)
+
+    def _bound(self, frames: Iterable[Frame]) -> None:
+        try:
+            for frame in frames:
+                self.waiting.arrive(frame.memory_bytes)
+        except RemoteProtocolError:
+            self._is_flooded = True
+            raise
 
     def _note_lost(self, reason: object) -> None:
         with self._condition:
@@ -373,7 +391,7 @@ class StompConnection:
         self.close()
 
     def disconnect(self, timeout_s: float) -> None:
-        """Say goodbye, wait until the broker hangs up, close; never raises.
+        """Send DISCONNECT, wait until the broker closes, close; never raises.
 
         Quirk (Artemis 2.44): asked for a receipt it can lock up. The thread that sends it and one
         that finds the connection failed at that moment wait for each other for ever, and with them
@@ -411,19 +429,37 @@ class StompConnection:
         self.put(encode(command, [*headers, header], body))
         return receipt
 
-    def call(self, command: str, headers: Iterable[Header], body: bytes = b"") -> None:
+    def call(
+        self,
+        command: str,
+        headers: Iterable[Header],
+        body: bytes = b"",
+        *,
+        meanwhile: Callable[[], None] = _nothing,
+    ) -> None:
         """Send a frame and wait for its receipt.
+
+        Args:
+            command: of the frame.
+            headers: of the frame.
+            body: of the frame.
+            meanwhile: called whenever something arrived; takes messages that come before it.
 
         Raises:
             FrameRefused: the broker answers with an ERROR.
             LinkLost: no answer.
         """
-        answer = self.answers([self.ask(command, headers, body)])[0]
+        answer = self.answers([self.ask(command, headers, body)], meanwhile=meanwhile)[0]
         if answer.command == "ERROR":
             raise FrameRefused(answer)
 
-    def answers(self, receipts: Sequence[str], timeout_s: float = _ANSWER_TIMEOUT_S) -> list[Frame]:
-        """Return the RECEIPT or ERROR frames that answer these, in the same order.
+    def answers(
+        self,
+        receipts: Sequence[str],
+        timeout_s: float = _ANSWER_TIMEOUT_S,
+        meanwhile: Callable[[], None] = _nothing,
+    ) -> list[Frame]:
+        """Return the RECEIPT or ERROR frames that answer these, in the same order; see `call`.
 
         Raises:
             LinkLost: not all came in time.
@@ -434,10 +470,11 @@ class StompConnection:
         for receipt in receipts:
             while receipt not in self._answers:
                 self._wait_for_answer(receipt, deadline_s, patience)
+                meanwhile()
         return [self._answers.pop(receipt) for receipt in receipts]
 
     def answered(self, receipt: str) -> Frame | None:
-        """Return what has answered a frame, without waiting; None = nothing yet."""
+        """Return the answer to a frame, without waiting; None = none yet."""
         self._sort()
         return self._answers.pop(receipt, None)
 
@@ -493,15 +530,15 @@ class StompConnection:
 
     def _sort_in(self, frame: Frame) -> None:
         receipt = frame.text(b"receipt-id")
-        if frame.command == "MESSAGE":
-            if self.is_ours(frame):
-                self.messages.append(frame)
-                return
-        elif frame.command == "CONNECTED":
+        if frame.command == "MESSAGE" and self.is_ours(frame):
+            self.messages.append(frame)
+            return
+        self.waiting.take(frame.memory_bytes)
+        if frame.command == "CONNECTED":
             if self._greeting is None:
                 self._greeting = frame
                 return
-        elif receipt in self._awaited:
+        elif frame.command != "MESSAGE" and receipt in self._awaited:
             self._awaited.discard(receipt)
             self._answers[receipt] = frame
             return
@@ -513,6 +550,12 @@ class StompConnection:
             return
         self._suspect_previous()
         self._note_lost(f"it sent a {frame.command} that belongs to nothing")
+
+    def next_message(self) -> Frame:
+        """Take the next of `messages`; there is one."""
+        frame = self.messages.popleft()
+        self.waiting.take(frame.memory_bytes)
+        return frame
 
     def _suspect_previous(self) -> None:
         if self.latest is not None and self.latest.command == "MESSAGE":
@@ -560,7 +603,7 @@ class StompConnection:
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()
-        self.was_ended = self._reason is not None
+        self.was_ended = self._reason is not None and not self._is_flooded
         if self._reader.broken is not None:
             self.suspect = self._reader.broken
         elif self._reader.problem is not None:

@@ -1,4 +1,4 @@
-"""What a predecessor over STOMP on Artemis has accepted, and could not say so any more.
+"""What a predecessor over STOMP on Artemis has accepted without acknowledging it.
 
 The token names it by the broker's numbers. It is acknowledged when it comes again, and a later
 token goes on naming it until it came, or is known to lie in its queue no more.
@@ -16,7 +16,7 @@ _CARRIED_MAX = 4000
 
 
 class Suspects:
-    """The names of what is to be acknowledged and not returned, by queue."""
+    """Numbers of messages to acknowledge and not to return, by queue."""
 
     def __init__(self, connection: StompConnection, management: ArtemisQuestions) -> None:
         self._connection = connection
@@ -25,7 +25,7 @@ class Suspects:
         self._silenced: list[tuple[str, int]] = []
 
     def replace(self, accepted: Accepted) -> None:
-        """Take what a token names."""
+        """Add the messages that a token names."""
         self._numbers = {name: set(numbers) for name, numbers in accepted.items()}
 
     @property
@@ -34,7 +34,7 @@ class Suspects:
         return not any(self._numbers.values())
 
     def silences(self, name: str, number: int, ack: bytes) -> bool:
-        """Acknowledge a message of a queue if it is one of these, and tell whether it is."""
+        """Acknowledge a message of a queue if it is one of these; return whether it is."""
         if number not in self._numbers.get(name, ()):
             return False
         self._connection.send("ACK", [(b"id", ack)])
@@ -61,7 +61,7 @@ class Suspects:
             accepted[name] = set(newest)
             room -= len(newest)
         for one in held:
-            accepted.setdefault(one.reading.name, set()).add(one.arrived.number)
+            accepted.setdefault(one.subscription.name, set()).add(one.arrived.number)
         return {name: frozenset(numbers) for name, numbers in accepted.items() if numbers}
 
     def clear(

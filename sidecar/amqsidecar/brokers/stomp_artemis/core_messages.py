@@ -1,4 +1,4 @@
-"""What STOMP did not make, over STOMP on Artemis: found by looks, and counted where it is left."""
+"""Messages of other makers, over STOMP on Artemis: found by looks, counted where they are left."""
 
 from collections.abc import Collection, Iterator
 
@@ -9,6 +9,8 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
     MADE_BY_STOMP,
     MEANINGS,
+    TOO_LARGE,
+    TOO_LARGE_BY_STOMP,
     UNSEEN,
     WITHHELD,
     ListedMessage,
@@ -17,7 +19,7 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     readable,
     without,
 )
-from amqsidecar.brokers.stomp_artemis.subscriptions import Reading, Readings
+from amqsidecar.brokers.stomp_artemis.subscriptions import ArtemisSubscription, ArtemisSubscriptions
 from amqsidecar.clock import Clock
 
 _LOOK_EVERY_S = 1.0
@@ -32,6 +34,7 @@ class UnreadQueue:
 
     Attributes:
         by_number: what stays in it, with `loss`, by the broker's numbers.
+        too_large: how many STOMP made that a frame may not hold.
         forged: how many only seem to be made by STOMP, and are left out by their originals.
         unlisted: how many the management did not look at, at the last look.
         unseen: how many of these were so at the look before as well.
@@ -41,6 +44,7 @@ class UnreadQueue:
 
     def __init__(self) -> None:
         self.by_number: dict[int, ListedMessage] = {}
+        self.too_large = 0
         self.forged = 0
         self.unlisted = 0
         self.unseen = 0
@@ -54,7 +58,7 @@ class UnreadQueue:
             kept: how many are in hand for good since they are forged.
         """
         reasons = [one.loss for one in self.by_number.values()]
-        reasons += [Loss.BODY_TYPE.value] * (self.forged + kept)
+        reasons += [Loss.BODY_TYPE.value] * (self.forged + kept) + [TOO_LARGE] * self.too_large
         for reason in sorted(set(reasons)):
             yield reason, reasons.count(reason)
         for reason, count in ((UNSEEN, self.unseen), (WITHHELD, self.withheld)):
@@ -63,17 +67,17 @@ class UnreadQueue:
 
 
 class StompCoreFetcher:
-    """Tells each reading what of its queue is whole although STOMP did not make it."""
+    """Finds messages of each subscription that are whole although STOMP did not make them."""
 
     def __init__(
         self,
-        readings: Readings,
+        subscriptions: ArtemisSubscriptions,
         suspects: Suspects,
         management: ArtemisQuestions,
         clock: Clock,
         allowed: Collection[Loss],
     ) -> None:
-        self._readings = readings
+        self._subscriptions = subscriptions
         self._suspects = suspects
         self._management = management
         self._clock = clock
@@ -82,11 +86,11 @@ class StompCoreFetcher:
         self._left: dict[str, UnreadQueue] = {}
 
     def look_soon(self) -> None:
-        """Look again although the last look was just now."""
+        """Make the next look due at once."""
         self._look_at_s = 0.0
 
     def look(self) -> None:
-        """Let what others made and is whole be read; asks the broker now and then only.
+        """Release whole messages of other makers for reading; asks the broker at intervals.
 
         Raises:
             LinkLost: the connection is gone.
@@ -94,118 +98,128 @@ class StompCoreFetcher:
         now_s = self._clock.monotonic_s()
         if now_s < self._look_at_s:
             return
-        for reading in self._readings.attached:
-            reading.looks += 1
-            is_waited_for = bool(reading.wanted) and reading.looks <= _FETCH_LOOKS_MAX
-            if reading.following is not None or is_waited_for:
+        for subscription in self._subscriptions.attached:
+            subscription.looks += 1
+            is_waited_for = bool(subscription.wanted) and subscription.looks <= _FETCH_LOOKS_MAX
+            if subscription.following is not None or is_waited_for:
                 continue
-            if reading.has_strays:
-                self._readings.exchange(reading, {})
+            if subscription.has_strays:
+                self._subscriptions.exchange(subscription, {})
             elif self._management.missing is None:
-                self._look_into(reading)
-        # Why: the broker goes through whole queues for it.
+                self._look_into(subscription)
+        # Why: the broker scans whole queues for it.
         ended_s = self._clock.monotonic_s()
         self._look_at_s = ended_s + max(_LOOK_EVERY_S, (ended_s - now_s) * _LOOK_PAUSES)
 
-    def _look_into(self, reading: Reading) -> None:
-        left = self._left.setdefault(reading.name, UnreadQueue())
-        if reading.excluded:
-            left.forged = self._count(reading, f"{MADE_BY_STOMP} AND {only(reading.excluded)}") or 0
-        counted = self._count(reading, MADE_BY_OTHERS)
-        listed = None if counted is None else self._list(reading, left, counted)
+    def _look_into(self, subscription: ArtemisSubscription) -> None:
+        left = self._left.setdefault(subscription.name, UnreadQueue())
+        left.too_large = self._count(subscription, TOO_LARGE_BY_STOMP) or 0
+        if subscription.excluded:
+            left.forged = (
+                self._count(subscription, f"{MADE_BY_STOMP} AND {only(subscription.excluded)}") or 0
+            )
+        counted = self._count(subscription, MADE_BY_OTHERS)
+        listed = None if counted is None else self._list(subscription, left, counted)
         if counted is None or listed is None:
             return
         numbers = {one.number for one in listed}
         if len(numbers | left.by_number.keys()) == counted:
-            held = self._readings.held(reading)
-            self._suspects.clear(reading.name, held, counted, numbers)
+            held = self._subscriptions.held(subscription)
+            self._suspects.clear(subscription.name, held, counted, numbers)
         for one in listed:
             if one.loss:
-                self.leave(reading, one)
+                self.leave(subscription, one)
         whole = {one.number: one for one in listed if not one.loss}
-        known = {number: one for number, one in whole.items() if number in reading.wanted}
+        known = {number: one for number, one in whole.items() if number in subscription.wanted}
         fresh = {number: one for number, one in whole.items() if number not in known}
-        self._count_waiting(reading, left)
+        self._count_waiting(subscription, left)
         # Why two looks: what dies between two questions of one look is in one answer only.
         before, left.unlisted = left.unlisted, 0
         if not fresh:
-            left.unlisted = self._count_unlisted(reading, left, counted)
+            left.unlisted = self._count_unlisted(subscription, left, counted)
         left.unseen = min(before, left.unlisted)
         if fresh:
-            # Why the known ones last: what does not come must not keep others from coming.
-            most = min(_FETCH_MAX, self._readings.share)
-            self._readings.exchange(reading, dict(list({**fresh, **known}.items())[:most]))
+            # Why the known ones last: a message that does not come must not block others.
+            most = min(_FETCH_MAX, self._subscriptions.share)
+            self._subscriptions.exchange(
+                subscription, dict(list({**fresh, **known}.items())[:most])
+            )
 
     def _list(
-        self, reading: Reading, left: UnreadQueue, counted: int
+        self, subscription: ArtemisSubscription, left: UnreadQueue, counted: int
     ) -> list[ListedMessage] | None:
-        """Return what STOMP did not make, but for what is known to be left; None = not told."""
+        """Return messages of other makers, without those known to be left; None = not reported."""
         known = left.by_number
         if not counted:
             known.clear()
             return []
         originals = {one.original for one in known.values() if one.original is not None}
-        found = self._ask_list(reading, without(MADE_BY_OTHERS, originals))
+        found = self._ask_list(subscription, without(MADE_BY_OTHERS, originals))
         if found is None:
             return None
         is_full = len(known) >= _LEFT_MAX and counted > len(known)
         if known and not is_full and len({one.number for one in found} | known.keys()) != counted:
             # Why: some have the same original, or what was left is there no more.
-            found = self._ask_list(reading, MADE_BY_OTHERS)
+            found = self._ask_list(subscription, MADE_BY_OTHERS)
             if found is None:
                 return None
             there = {one.number for one in found}
             known = left.by_number = {key: one for key, one in known.items() if key in there}
         return [one for one in found if one.number not in known]
 
-    def _ask_list(self, reading: Reading, selector: str) -> list[ListedMessage] | None:
+    def _ask_list(
+        self, subscription: ArtemisSubscription, selector: str
+    ) -> list[ListedMessage] | None:
         answer = self._management.ask(
-            ManagementQuestion(_resource(reading), "listMessagesAsJSON", (selector,))
+            ManagementQuestion(_resource(subscription), "listMessagesAsJSON", (selector,))
         )
         return read_list(answer.value, self._allowed) if answer.is_ok and answer.value else None
 
-    def _count(self, reading: Reading, selector: str) -> int | None:
+    def _count(self, subscription: ArtemisSubscription, selector: str) -> int | None:
         answer = self._management.ask(
-            ManagementQuestion(_resource(reading), "countMessages", (selector,))
+            ManagementQuestion(_resource(subscription), "countMessages", (selector,))
         )
         return int(answer.value) if answer.is_ok else None
 
-    def _count_waiting(self, reading: Reading, left: UnreadQueue) -> None:
+    def _count_waiting(self, subscription: ArtemisSubscription, left: UnreadQueue) -> None:
         before, left.waiting = left.waiting, 0
-        if not self._readings.held(reading):
-            selected = readable(reading.excluded, reading.wanted.values())
-            left.waiting = self._count(reading, selected) or 0
+        if not self._subscriptions.held(subscription):
+            selected = readable(subscription.excluded, subscription.wanted.values())
+            left.waiting = self._count(subscription, selected) or 0
         left.withheld = min(before, left.waiting)
 
-    def _count_unlisted(self, reading: Reading, left: UnreadQueue, counted: int) -> int:
+    def _count_unlisted(
+        self, subscription: ArtemisSubscription, left: UnreadQueue, counted: int
+    ) -> int:
         """Return how many messages the management does not look at.
 
         Quirk (Artemis): it counts and lists by a selector among the first 200 of a queue only,
         unless management-browse-page-size says otherwise.
         """
-        held = self._readings.held(reading)
-        if not left.by_number or len(held) >= self._readings.share:
+        held = self._subscriptions.held(subscription)
+        if not left.by_number or len(held) >= self._subscriptions.share:
             return 0
-        total = self._management.message_count(reading.name.rpartition("::")[2]) or 0
-        return max(0, total - len(held) - reading.kept - counted - left.forged - left.waiting)
+        total = self._management.message_count(subscription.name.rpartition("::")[2]) or 0
+        seen = len(held) + subscription.kept + counted + left.too_large + left.forged + left.waiting
+        return max(0, total - seen)
 
-    def leave(self, reading: Reading, listed: ListedMessage) -> None:
+    def leave(self, subscription: ArtemisSubscription, listed: ListedMessage) -> None:
         """Count a message, with its `loss`, as left behind."""
-        by_number = self._left.setdefault(reading.name, UnreadQueue()).by_number
+        by_number = self._left.setdefault(subscription.name, UnreadQueue()).by_number
         if len(by_number) < _LEFT_MAX:
             by_number[listed.number] = listed
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken of the attached queues, and why."""
         found: list[LeftBehind] = []
-        for reading in self._readings.attached:
-            queue = reading.queue.destination
+        for subscription in self._subscriptions.attached:
+            queue = subscription.queue.destination
             if self._management.missing is not None:
                 meaning = f"what other clients than STOMP made is not taken: {MEANINGS['unknown']}"
                 missing = f"{meaning} ({self._management.missing})"
                 found.append(LeftBehind(queue, "body_type", 0, missing, at_least=True))
                 continue
-            left = self._left.get(reading.name, UnreadQueue())
+            left = self._left.get(subscription.name, UnreadQueue())
             found += [
                 LeftBehind(
                     queue,
@@ -214,10 +228,10 @@ class StompCoreFetcher:
                     MEANINGS[reason],
                     at_least=len(left.by_number) >= _LEFT_MAX,
                 )
-                for reason, count in left.counts(reading.kept)
+                for reason, count in left.counts(subscription.kept)
             ]
         return tuple(found)
 
 
-def _resource(reading: Reading) -> str:
-    return f"queue.{reading.name.rpartition('::')[2]}"
+def _resource(subscription: ArtemisSubscription) -> str:
+    return f"queue.{subscription.name.rpartition('::')[2]}"

@@ -1,12 +1,12 @@
 """Dead letters in hand over STOMP on Artemis: which queues, what arrives, what is accepted.
 
 - Never NACK: it is an ACK here. What is not accepted stays in hand until its subscription ends
-  (`stomp_artemis_readings`).
+  (`subscriptions.py`).
 - Of a connection that is lost only the first message in hand of each subscription is counted.
 - The broker bounds what it hands over by bytes (`consumer-window-size`), not by number; what comes
   beyond the prefetch is kept here and not returned.
-- A queue that is read for the first time is tried on a connection of its own: whom the broker
-  refuses, it disconnects.
+- A queue that is read for the first time is tried on a connection of its own: the
+  broker disconnects a user that it refuses.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,10 +19,14 @@ from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, e
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
 from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
-from amqsidecar.brokers.stomp_artemis.subscriptions import Reading, Readings, StompDelivery
+from amqsidecar.brokers.stomp_artemis.subscriptions import (
+    ArtemisSubscription,
+    ArtemisSubscriptions,
+    StompDelivery,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
-from amqsidecar.formats.amqp_artemis_message import OriginReader
+from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import (
     Arrived,
     has_odd_names,
@@ -30,9 +34,10 @@ from amqsidecar.formats.stomp_artemis_message import (
     read_frame,
     read_provenance,
 )
+from amqsidecar.formats.stomp_frame import ENCODING
 from amqsidecar.model.provenance import Provenance
 
-# Bound: a selector names no more; what comes beyond stays in hand.
+# Bound: maximum messages that a selector names; more stay in hand.
 _EXCLUDED_MAX = 100
 _NATIVE_ID = b"NATIVE_MESSAGE_ID"
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
@@ -53,12 +58,14 @@ class StompArtemisIntake:
         self._connect = connect
         self._allowed = allowed
         self._prefetch = 0
-        self._readings = Readings(connection, management)
+        self._subscriptions = ArtemisSubscriptions(connection, management)
         self._suspects = Suspects(connection, management)
-        self._fetcher = StompCoreFetcher(self._readings, self._suspects, management, clock, allowed)
-        # Why those of ended ones too: what was under way when a subscription ended comes late. The
-        # broker has it back then, and `_sort` drops it.
-        connection.is_ours = self._readings.is_ours
+        self._fetcher = StompCoreFetcher(
+            self._subscriptions, self._suspects, management, clock, allowed
+        )
+        # Why ended subscriptions, too: a message on its way when one ended comes late. The broker
+        # has it back then, and `_sort` drops it.
+        connection.is_ours = self._subscriptions.is_ours
 
     # Which queues
 
@@ -70,24 +77,25 @@ class StompArtemisIntake:
             LinkLost: the connection is gone.
         """
         self._connection.poll()
-        known = {one.queue for one in self._readings.attached}
+        known = {one.queue for one in self._subscriptions.attached}
         self._prefetch = prefetch
-        self._readings.share = max(1, prefetch // max(1, len(queues)))
+        self._connection.waiting.expect(len(queues), prefetch)
+        self._subscriptions.share = max(1, prefetch // max(1, len(queues)))
         for queue in queues:
             if queue not in known:
                 self._try(queue)
-        for reading in self._readings.attached:
-            if reading.queue not in queues:
-                self._readings.detach(reading)
+        for subscription in self._subscriptions.attached:
+            if subscription.queue not in queues:
+                self._subscriptions.detach(subscription)
         for queue in queues:
             if queue not in known:
-                self._readings.attach(queue)
+                self._subscriptions.attach(queue)
         self._connection.flush()
 
     def _try(self, queue: IntakeQueue) -> None:
         trial = self._connect()
         try:
-            call(trial, "SUBSCRIBE", self._readings.headers(queue, "trial", "1 = 0"))
+            call(trial, "SUBSCRIBE", self._subscriptions.headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
             trial.disconnect(2.0)
         except (FrameRefused, LinkLost) as refused:
@@ -106,7 +114,9 @@ class StompArtemisIntake:
     def has_arrived(self) -> bool:
         """Whether `receive` would return something."""
         self._sort()
-        return bool(self._readings.buffer) and len(self._readings.returned) < self._prefetch
+        return (
+            bool(self._subscriptions.buffer) and len(self._subscriptions.returned) < self._prefetch
+        )
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks.
@@ -118,20 +128,20 @@ class StompArtemisIntake:
         self._sort()
         self._connection.flush()
         deliveries: list[Delivery] = []
-        buffer, returned = self._readings.buffer, self._readings.returned
+        returned = self._subscriptions.returned
         room = min(limit, self._prefetch - len(returned))
-        while buffer and len(deliveries) < room:
-            in_hand = buffer.popleft()
-            returned.add(in_hand)
-            in_hand.reading.in_hand += 1
-            queue = in_hand.reading.queue
+        while self._subscriptions.buffer and len(deliveries) < room:
+            in_hand = self._subscriptions.take()
+            queue = in_hand.subscription.queue
             arrived = in_hand.arrived
             provenance = _read(arrived, queue, read_origin)
             if provenance.redelivery_id is None and in_hand.listed is None:
                 unnamed = _without_id(arrived)
                 if unnamed is not arrived:
                     arrived, provenance = unnamed, _read(unnamed, queue, read_origin)
-            deliveries.append(Delivery(in_hand, queue.destination, arrived.message, provenance))
+            deliveries.append(
+                Delivery(in_hand, queue.destination, arrived.message, provenance, ENCODING)
+            )
         return deliveries
 
     def _sort(self) -> None:
@@ -141,38 +151,38 @@ class StompArtemisIntake:
             connection.close()
             raise LinkLost(f"the broker ended the connection of the dead letters: {words}")
         while connection.messages:
-            frame = connection.messages.popleft()
-            reading = self._readings.find(frame.text(b"subscription"))
-            if reading is None:
+            frame = connection.next_message()
+            subscription = self._subscriptions.find(frame.text(b"subscription"))
+            if subscription is None:
                 continue
             arrived = read_frame(frame)
-            listed = reading.wanted.get(arrived.number)
+            listed = subscription.wanted.get(arrived.number)
             if listed is not None:
-                reading.looks = 0
-            if self._suspects.silences(reading.name, arrived.number, arrived.ack):
-                # A cycle before a crash has accepted it, and could not say so any more.
-                reading.wanted.pop(arrived.number, None)
-            elif self._may_be_returned(reading, arrived, listed):
+                subscription.looks = 0
+            if self._suspects.silences(subscription.name, arrived.number, arrived.ack):
+                # A cycle before a crash has accepted it, and could not acknowledge it.
+                subscription.wanted.pop(arrived.number, None)
+            elif self._may_be_returned(subscription, arrived, listed):
                 named = arrived if listed is None else _named(arrived, listed)
-                self._readings.buffer.append(StompDelivery(named, reading, listed))
+                self._subscriptions.keep(StompDelivery(named, subscription, listed))
 
     def _may_be_returned(
-        self, reading: Reading, arrived: Arrived, listed: ListedMessage | None
+        self, subscription: ArtemisSubscription, arrived: Arrived, listed: ListedMessage | None
     ) -> bool:
         """Return whether a message is whole; else it waits until its subscription ends."""
         if listed is not None:
             if self._is_whole(arrived):
                 return True
-            del reading.wanted[arrived.number]
-            self._fetcher.leave(reading, listed._replace(loss=Loss.BODY_TYPE.value))
-            reading.has_strays = True
+            del subscription.wanted[arrived.number]
+            self._fetcher.leave(subscription, listed._replace(loss=Loss.BODY_TYPE.value))
+            subscription.has_strays = True
         elif is_marked_by_others(arrived.headers):
-            # It has the original of one that is wanted; the next look tells what it is.
-            reading.has_strays = True
+            # It has the original of one that is wanted; the next look identifies it.
+            subscription.has_strays = True
         elif all(name != _NATIVE_ID for name, _ in arrived.headers):
             return True
         else:
-            _exclude(reading, arrived)
+            _exclude(subscription, arrived)
         return False
 
     def _is_whole(self, arrived: Arrived) -> bool:
@@ -191,7 +201,7 @@ class StompArtemisIntake:
             LinkLost: one is not.
         """
         held = [one.handle for one in deliveries if isinstance(one.handle, StompDelivery)]
-        if len(held) < len(deliveries) or not self._readings.returned.issuperset(held):
+        if len(held) < len(deliveries) or not self._subscriptions.returned.issuperset(held):
             raise LinkLost("a delivery is not in hand any more")
         return held
 
@@ -205,8 +215,8 @@ class StompArtemisIntake:
             LinkLost: the connection is gone.
         """
         self._acknowledge([one.arrived.ack for one in held])
-        self._readings.accepted(held)
-        if any(one.listed is not None and not one.reading.wanted for one in held):
+        self._subscriptions.accepted(held)
+        if any(one.listed is not None and not one.subscription.wanted for one in held):
             self._fetcher.look_soon()
         self._connection.flush()
 
@@ -237,7 +247,7 @@ class StompArtemisIntake:
     # What STOMP did not make
 
     def look(self) -> None:
-        """Let what others made and is whole come; asks the broker now and then only.
+        """Release whole messages of other makers for reading; asks the broker at intervals.
 
         Raises:
             LinkLost: the connection is gone.
@@ -252,7 +262,7 @@ class StompArtemisIntake:
     def close(self) -> None:
         """Give all in hand back and disconnect; never raises."""
         try:
-            self._readings.close()
+            self._subscriptions.close()
             self._connection.disconnect(2.0)
         except LinkLost:
             self._connection.close()
@@ -283,11 +293,11 @@ def _read(arrived: Arrived, queue: IntakeQueue, read_origin: OriginReader) -> Pr
     )
 
 
-def _exclude(reading: Reading, arrived: Arrived) -> None:
-    """Let the next subscription leave out what an AMQP client made, with a forged property."""
+def _exclude(subscription: ArtemisSubscription, arrived: Arrived) -> None:
+    """Exclude an AMQP client's message with a forged property from the next subscription."""
     original = dict(arrived.headers).get(ORIGINAL.encode(), b"")
-    if original.isdigit() and len(reading.excluded) < _EXCLUDED_MAX:
-        reading.excluded.append(int(original))
-        reading.has_strays = True
+    if original.isdigit() and len(subscription.excluded) < _EXCLUDED_MAX:
+        subscription.excluded.append(int(original))
+        subscription.has_strays = True
     else:
-        reading.kept += 1
+        subscription.kept += 1

@@ -59,6 +59,7 @@ class StompArtemisLink:
         allowed_losses: Collection[Loss] = (),
         allowed_effects: Collection[ResendEffect] = (),
         crash_point: CrashPoint = no_crash,
+        rules_digest: str = "",
     ) -> None:
         """Prepare a link; nothing is connected yet.
 
@@ -69,7 +70,8 @@ class StompArtemisLink:
             final_suffix: what final dead-letter queues end with; they are not read.
             allowed_losses: what messages may lose that are taken nevertheless.
             allowed_effects: what redeliveries may do besides going to their queue.
-            crash_point: told where in a transaction we are.
+            crash_point: called at each step of a transaction.
+            rules_digest: of the rules that this sidecar decides by, shown by its token.
         """
         self._endpoint = endpoint
         self._settings = StompArtemisSettings(
@@ -81,6 +83,7 @@ class StompArtemisLink:
             frozenset(allowed_losses),
             allowed_effects,
             crash_point,
+            rules_digest,
         )
 
     def _connect(self) -> StompConnection:

@@ -1,6 +1,6 @@
 """What a link to Artemis over STOMP can do that was opened only to look."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from amqsidecar.broker import (
@@ -8,15 +8,11 @@ from amqsidecar.broker import (
     BrokerKind,
     Delivery,
     Features,
-    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Loss,
 )
-from amqsidecar.brokers.artemis.counters import queue_counters
-from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
-from amqsidecar.brokers.artemis.routes import ArtemisRoutes
-from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
+from amqsidecar.brokers.artemis.session import ManagedSession
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
@@ -24,11 +20,9 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import ENCODING
-from amqsidecar.model.destination import Destination
-from amqsidecar.model.outcome import Counters
 from amqsidecar.model.resend_effect import ResendEffect
 
-# How long one connection is waited for before the others are looked after.
+# Maximum wait on one connection before the others are served.
 SLICE_S = 0.5
 _CLOSE_TIMEOUT_S = 2.0
 
@@ -38,7 +32,7 @@ class StompArtemisSettings(NamedTuple):
 
     Attributes:
         connect: opens a connection to the broker.
-        user: whom the broker knows us as.
+        user: our name at the broker.
     """
 
     connect: Callable[[], StompConnection]
@@ -49,9 +43,10 @@ class StompArtemisSettings(NamedTuple):
     allowed_losses: frozenset[Loss]
     allowed_effects: Collection[ResendEffect]
     crash_point: CrashPoint
+    rules_digest: str
 
 
-class StompArtemisLook:
+class StompArtemisLook(ManagedSession[StompManagement]):
     """A session over connections to one Artemis broker; see `broker.LookSession`."""
 
     def __init__(self, settings: StompArtemisSettings, token_queue: str = "") -> None:
@@ -66,24 +61,16 @@ class StompArtemisLook:
             BrokerRefused: credentials, permissions or another product.
         """
         self._settings = settings
-        self._clock = settings.clock
         connection = self._connection = settings.connect()
         version = connection.server.partition("/")[2].partition(" ")[0]
-        self.description = BrokerDescription(BrokerKind.ARTEMIS, version, ENCODING)
-        self._management = StompManagement(settings.connect, self._clock, settings.instance)
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
+        management = StompManagement(settings.connect, settings.clock, settings.instance)
+        super().__init__(management, settings, run=management.run, token_queue=token_queue)
         try:
-            self._management.prepare()
+            management.prepare()
         except BaseException:
             StompArtemisLook.close(self)
             raise
-        self._live_settings = ArtemisSettingsReader(self._management)
-        self._routes = ArtemisRoutes(
-            self._management,
-            self._clock,
-            token_queue,
-            settings.final_suffix,
-            settings.allowed_effects,
-        )
 
     @property
     def features(self) -> Features:
@@ -97,10 +84,6 @@ class StompArtemisLook:
         except LinkLost:
             self._connection.close()
         self._management.close()
-
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name."""
-        return foreign_tokens(self._management, known)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return nothing: STOMP does not look."""
@@ -127,22 +110,6 @@ class StompArtemisLook:
         """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
-    def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
-        return self._routes.problem(destination)
-
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these destinations, as far as they can be told."""
-        return queue_counters(self._management, destinations, self._management.run)
-
-    def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has.
-
-        Raises:
-            DiscoveryRefused: this user may not ask.
-        """
-        return self._routes.discover()
-
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages a dead-letter queue holds, counting up to `at_most`.
 
@@ -154,14 +121,14 @@ class StompArtemisLook:
         return min(self._management.message_count(name) or 0, at_most)
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Tell that STOMP can't look without taking.
+        """Refuse: STOMP can't look without taking.
 
         Raises:
             BrokerRefused: always.
         """
         raise BrokerRefused(
             f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "
-            f"out, so {at_most} can't be looked at: use an amqp:// URL for that"
+            f"out, so {at_most} can't be looked at: use an artemis:// URL for that"
         )
 
     def trials(self) -> StompArtemisTrials:
@@ -174,10 +141,3 @@ class StompArtemisLook:
             settings.allowed_losses,
             self._routes.read_origin,
         )
-
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
-        if self._management.missing is None:
-            return self._routes.prepare_final(destination)
-        # Why not asked: a SEND with a routing type makes the queue, or is refused by name.
-        return None

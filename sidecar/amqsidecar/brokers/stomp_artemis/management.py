@@ -1,6 +1,6 @@
-"""Asks Artemis about itself over STOMP; the questions are those of `artemis_management`.
+"""Asks Artemis about itself over STOMP; the questions are those of the package `artemis`.
 
-It has a connection of its own, since the broker ends the connection of whom it refuses. The
+It has a connection of its own, since the broker ends a connection when it refuses a frame. The
 answers come to a multicast subscription that is not durable: its queue goes with the connection.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
@@ -27,14 +27,13 @@ from amqsidecar.formats.stomp_frame import Frame, Header
 REPLY_PREFIX = "amqsidecar.replies."
 _SUBSCRIPTION = b"replies"
 _TIMEOUT_S = 15.0
-_IN_FLIGHT_MAX = 50
 
 
 class StompManagement(ArtemisQuestions):
     """Questions and answers over one STOMP connection.
 
     Attributes:
-        run: no other connection has the same.
+        run: unique for each connection.
     """
 
     def __init__(self, connect: Callable[[], StompConnection], clock: Clock, instance: str) -> None:
@@ -42,7 +41,7 @@ class StompManagement(ArtemisQuestions):
         self._clock = clock
         self._mark = self.run = uuid4().hex
         self._prefix = f"{REPLY_PREFIX}{instance}."
-        # Why a new one: the broker deletes that of a predecessor when it gets to it.
+        # Why a new one: the broker may delete that of a predecessor at any moment.
         self._reply_to = f"{self._prefix}{self._mark}".encode()
         self._number = 0
         self._connection: StompConnection | None = None
@@ -94,22 +93,15 @@ class StompManagement(ArtemisQuestions):
         if self.missing is None and self._connection is not None:
             self._connection.poll()
 
-    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.
 
         Raises:
             LinkLost: the connection is gone.
         """
-        if self.missing is not None or self._connection is None:
+        connection = self._connection
+        if connection is None:
             return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
-        answers: list[ManagementAnswer] = []
-        for start in range(0, len(questions), _IN_FLIGHT_MAX):
-            answers += self._ask_some(self._connection, questions[start : start + _IN_FLIGHT_MAX])
-        return answers
-
-    def _ask_some(
-        self, connection: StompConnection, questions: Sequence[ManagementQuestion]
-    ) -> list[ManagementAnswer]:
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}
@@ -132,7 +124,7 @@ class StompManagement(ArtemisQuestions):
                 connection.close()
                 return [ManagementAnswer(words, is_ok=False)] * len(questions)
             while connection.messages:
-                self._read(connection.messages.popleft(), first, found)
+                self._read(connection.next_message(), first, found)
         nothing = ManagementAnswer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
         return [found.get(at, nothing) for at in range(len(questions))]
 
@@ -162,7 +154,7 @@ class StompManagement(ArtemisQuestions):
         found[int(number) - first] = ManagementAnswer(values[0] if values else None, is_ok)
 
     def close(self) -> None:
-        """Take the subscription back, so that its queue and address go too; never raises."""
+        """Unsubscribe, so that the queue and address are deleted, too; never raises."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -170,7 +162,7 @@ class StompManagement(ArtemisQuestions):
             connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION)])
             if self.missing is None:
                 gone = ManagementQuestion("broker", "deleteAddress", (self._reply_to.decode(),))
-                # Why no reply address: the broker would make it again for its answer.
+                # Why no reply address: the broker would create it again for its answer.
                 headers = [one for one in self._headers(gone, 0) if one[0] != b"reply-to"]
                 connection.send("SEND", headers, _body(gone))
             connection.disconnect(2.0)

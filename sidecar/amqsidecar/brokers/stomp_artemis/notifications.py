@@ -1,6 +1,6 @@
 """Hears over STOMP which queues Artemis makes and deletes; without permission nothing is heard.
 
-It has a connection of its own, since the broker ends the connection of whom it refuses.
+It has a connection of its own, since the broker ends a connection when it refuses a frame.
 """
 
 import logging
@@ -62,7 +62,7 @@ class StompNotifications:
             connection.close()
             self._connection = None
         while connection.messages:
-            frame = connection.messages.popleft()
+            frame = connection.next_message()
             name, address = frame.text(b"_AMQ_RoutingName"), frame.text(b"_AMQ_Address")
             if name and address:
                 yield name, address, frame.text(b"_AMQ_NotifType") == "BINDING_ADDED"

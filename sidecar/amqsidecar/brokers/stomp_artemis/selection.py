@@ -1,7 +1,7 @@
 """Which dead letters STOMP carries whole, and how they are selected; sans-IO.
 
 What STOMP made has only text in its properties, and a body that is text or bytes: it comes whole,
-and a selector tells it. Of all else the frames show neither body type nor property types (a Map
+and a selector can find it. Of all else the frames show neither body type nor property types (a Map
 arrives as garbage, an Object empty, and a Stream is never sent but fills our window, or even
 removes our consumer). Such messages are therefore not selected at all, until the management's list
 of messages, which has types, says that one is whole; then it is selected by its number, too.
@@ -12,12 +12,21 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from amqsidecar.broker import Loss
+from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX
 
 _DIED_AS_AMQP: Final = '"m.x-opt-ORIG-ADDRESS"'
-MADE_BY_STOMP: Final = f"destination IS NOT NULL AND __AMQ_CID IS NULL AND {_DIED_AS_AMQP} IS NULL"
+# Why two thirds: Core counts a text as UTF-16, and two bytes of it may be three of a frame.
+_LARGE_BYTES_MAX: Final = (MESSAGE_BYTES_MAX - OTHER_BYTES_MAX) * 2 // 3
+_LARGE_SIZE: Final = "_AMQ_LARGE_SIZE"
+_IS_TOO_LARGE: Final = f"{_LARGE_SIZE} > {_LARGE_BYTES_MAX}"
+_BY_STOMP: Final = f"destination IS NOT NULL AND __AMQ_CID IS NULL AND {_DIED_AS_AMQP} IS NULL"
+TOO_LARGE_BY_STOMP: Final = f"{_BY_STOMP} AND {_IS_TOO_LARGE}"
+# Why no "<=": a text of that name, which a sender may give, is neither more nor less.
+MADE_BY_STOMP: Final = f"{_BY_STOMP} AND ({_LARGE_SIZE} IS NULL OR NOT ({_IS_TOO_LARGE}))"
 """Every SEND leaves its destination behind as a property; JMS clients of Artemis their id.
 
-What AMQP clients made has the annotations of a death, whatever properties it has.
+What AMQP clients made has the annotations of a death, whatever properties it has. What may be
+larger than a frame is left out: its frame would end each connection.
 """
 
 MADE_BY_OTHERS: Final = (
@@ -25,6 +34,7 @@ MADE_BY_OTHERS: Final = (
 )
 ORIGINAL: Final = "_AMQ_ORIG_MESSAGE_ID"
 NO_ORIGIN: Final = "no_origin"
+TOO_LARGE: Final = "too_large"
 UNSEEN: Final = "unseen"
 WITHHELD: Final = "withheld"
 
@@ -43,7 +53,7 @@ _KNOWN = frozenset(
         ORIGINAL,
         "_AMQ_ORIG_ROUTING_TYPE",
         "_AMQ_ACTUAL_EXPIRY",
-        "_AMQ_LARGE_SIZE",
+        _LARGE_SIZE,
         "JMSXDeliveryCount",
     )
 )
@@ -55,22 +65,26 @@ _SELECTOR_BYTES_MAX: Final = 8000
 MEANINGS: Final[Mapping[str, str]] = {
     Loss.BODY_TYPE.value: (
         "made by other clients than STOMP, with a body that is a Map, an Object, a Stream, "
-        "perhaps null, or encoded by AMQP, which STOMP does not carry: use amqp://"
+        "perhaps null, or encoded by AMQP, which STOMP does not carry: use artemis://"
     ),
     Loss.PROPERTY_TYPES.value: (
         "they have properties that are numbers, booleans, or perhaps null, which STOMP would turn "
-        "into text: use amqp://"
+        "into text: use artemis://"
     ),
     "unknown": "only users with the manage permission can see whether STOMP carries it whole",
     UNSEEN: (
         "made by other clients than STOMP, and not looked at: the management lists the first "
-        "messages of a queue only, and those are left behind; use amqp://, or raise "
+        "messages of a queue only, and those are left behind; use artemis://, or raise "
         "management-browse-page-size (200) in the address-setting of the dead-letter address"
     ),
     WITHHELD: (
         "the broker does not deliver them although they are selected: a message group belongs to "
         "one consumer, and the messages behind it wait, too; find another consumer of this "
         "dead-letter queue and end it"
+    ),
+    TOO_LARGE: (
+        f"larger than {_LARGE_BYTES_MAX} bytes as Artemis counts them (two for each character of a "
+        "text), so that a frame of STOMP may not hold them: use artemis://"
     ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }
@@ -93,7 +107,7 @@ class ListedMessage(NamedTuple):
 
 
 def read_list(text: str, allowed: Collection[Loss]) -> list[ListedMessage]:
-    """Return what `listMessagesAsJSON` tells of messages that STOMP did not make.
+    """Return what `listMessagesAsJSON` reports of messages that STOMP did not make.
 
     Quirk (Artemis): a property of the name `messageID` takes the place of the number. Such a
     message is left out, and so is never selected.
@@ -107,9 +121,12 @@ def _listed(entry: Mapping[str, Any], allowed: Collection[Loss]) -> ListedMessag
     original = entry.get(ORIGINAL)
     if type(original) is not int:
         original = None
+    large_bytes = entry.get(_LARGE_SIZE)
     loss = ""
     if original is None:
         loss = NO_ORIGIN
+    elif isinstance(large_bytes, int) and large_bytes > _LARGE_BYTES_MAX:
+        loss = TOO_LARGE
     elif not _carries_body(entry) and Loss.BODY_TYPE not in allowed:
         loss = Loss.BODY_TYPE.value
     elif _kind(entry) not in (_TEXT, _BYTES, _PLAIN):

@@ -16,7 +16,7 @@ from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
 from amqsidecar.formats.stomp_artemis_message import Arrived
-from amqsidecar.formats.stomp_frame import Frame, Header
+from amqsidecar.formats.stomp_frame import Frame, Header, memory_bytes
 
 _BYTES_EACH = 1024
 _WINDOW_BYTES_MIN = 4 << 10
@@ -27,15 +27,22 @@ _NAME = "in-"
 class StompDelivery:
     """A dead letter that was handed to us; `listed`: how, if STOMP did not make it."""
 
-    __slots__ = ("arrived", "listed", "reading")
+    __slots__ = ("arrived", "listed", "subscription")
 
-    def __init__(self, arrived: Arrived, reading: "Reading", listed: ListedMessage | None) -> None:
+    def __init__(
+        self, arrived: Arrived, subscription: "ArtemisSubscription", listed: ListedMessage | None
+    ) -> None:
         self.arrived = arrived
-        self.reading = reading
+        self.subscription = subscription
         self.listed = listed
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the memory that it takes."""
+        return memory_bytes(self.arrived.headers, self.arrived.body)
 
-class Reading:
+
+class ArtemisSubscription:
     """What is read of one queue.
 
     Attributes:
@@ -69,7 +76,7 @@ class Reading:
         return self.queue.destination.name
 
 
-class Readings:
+class ArtemisSubscriptions:
     """All of one connection.
 
     Attributes:
@@ -85,81 +92,102 @@ class Readings:
         self._connection = connection
         self._management = management
         self._numbers = count(1)
-        self._readings: dict[IntakeQueue, Reading] = {}
-        self._by_id: dict[str, Reading] = {}
+        self._subscriptions: dict[IntakeQueue, ArtemisSubscription] = {}
+        self._by_id: dict[str, ArtemisSubscription] = {}
 
     @staticmethod
     def is_ours(frame: Frame) -> bool:
         """Return whether a message came through one of these, or one that has ended."""
         return frame.text(b"subscription").startswith(_NAME)
 
-    def find(self, name: str) -> Reading | None:
-        """Return whose subscription this is; None = the broker has, or gets, all of it back."""
-        reading = self._by_id.get(name)
-        return None if reading is None or reading.following is not None else reading
+    def find(self, name: str) -> ArtemisSubscription | None:
+        """Return a subscription by its id; None = the broker has, or gets, all of it back."""
+        subscription = self._by_id.get(name)
+        return None if subscription is None or subscription.following is not None else subscription
 
     @property
-    def attached(self) -> list[Reading]:
+    def attached(self) -> list[ArtemisSubscription]:
         """Those that go on."""
-        return [one for one in self._readings.values() if one.is_attached]
+        return [one for one in self._subscriptions.values() if one.is_attached]
 
-    def held(self, reading: Reading) -> list[StompDelivery]:
+    def held(self, subscription: ArtemisSubscription) -> list[StompDelivery]:
         """Return all that is here of a queue, returned or not."""
-        return [one for one in (*self.returned, *self.buffer) if one.reading is reading]
+        return [one for one in (*self.returned, *self.buffer) if one.subscription is subscription]
 
     def attach(self, queue: IntakeQueue) -> None:
         """Read a queue from now on."""
-        reading = self._readings.get(queue)
-        if reading is not None:
-            reading.is_attached = True
+        subscription = self._subscriptions.get(queue)
+        if subscription is not None:
+            subscription.is_attached = True
             return
-        reading = self._readings[queue] = Reading(queue)
-        self._subscribe(reading)
+        subscription = self._subscriptions[queue] = ArtemisSubscription(queue)
+        self._subscribe(subscription)
 
-    def detach(self, reading: Reading) -> None:
+    def detach(self, subscription: ArtemisSubscription) -> None:
         """End a subscription as soon as nothing of it is in hand."""
-        reading.is_attached = False
-        self.exchange(reading, {})
+        subscription.is_attached = False
+        self.exchange(subscription, {})
 
-    def exchange(self, reading: Reading, wanted: dict[int, ListedMessage]) -> None:
+    def exchange(self, subscription: ArtemisSubscription, wanted: dict[int, ListedMessage]) -> None:
         """Begin another subscription in its place as soon as nothing of it is in hand.
 
         Args:
-            reading: of the queue.
+            subscription: of the queue.
             wanted: what the next one reads of what STOMP did not make.
         """
-        reading.following = wanted
-        self.buffer = deque(one for one in self.buffer if one.reading is not reading)
-        self._advance(reading)
+        subscription.following = wanted
+        self._drop(one for one in self.buffer if one.subscription is subscription)
+        self._advance(subscription)
+
+    def keep(self, arrived: StompDelivery) -> None:
+        """Put a dead letter into the buffer."""
+        self.buffer.append(arrived)
+        self._connection.waiting.keep(arrived.memory_bytes)
+
+    def take(self) -> StompDelivery:
+        """Return the first of the buffer, which is in hand from now on."""
+        taken = self.buffer.popleft()
+        self._connection.waiting.take(taken.memory_bytes)
+        self.returned.add(taken)
+        taken.subscription.in_hand += 1
+        return taken
+
+    def _drop(self, unwanted: Iterable[StompDelivery]) -> None:
+        dropped = set(unwanted)
+        self.buffer = deque(one for one in self.buffer if one not in dropped)
+        for one in dropped:
+            self._connection.waiting.take(one.memory_bytes)
 
     def accepted(self, held: Iterable[StompDelivery]) -> None:
-        """Forget what the broker has been told to remove."""
+        """Forget deliveries whose removal the broker has been sent."""
         for one in held:
             self.returned.discard(one)
-            one.reading.in_hand -= 1
-            one.reading.wanted.pop(one.arrived.number, None)
-            self._advance(one.reading)
+            one.subscription.in_hand -= 1
+            one.subscription.wanted.pop(one.arrived.number, None)
+            self._advance(one.subscription)
 
-    def _advance(self, reading: Reading) -> None:
-        if reading.following is None or reading.in_hand:
+    def _advance(self, subscription: ArtemisSubscription) -> None:
+        if subscription.following is None or subscription.in_hand:
             return
-        self._unsubscribe(reading)
-        if not reading.is_attached:
-            del self._readings[reading.queue]
+        self._unsubscribe(subscription)
+        if not subscription.is_attached:
+            del self._subscriptions[subscription.queue]
             return
-        reading.wanted, reading.following = reading.following, None
-        reading.looks, reading.has_strays, reading.kept = 0, False, 0
-        self._subscribe(reading)
+        subscription.wanted, subscription.following = subscription.following, None
+        subscription.looks, subscription.has_strays, subscription.kept = 0, False, 0
+        self._subscribe(subscription)
 
-    def _subscribe(self, reading: Reading) -> None:
-        reading.id = f"{_NAME}{next(self._numbers)}"
-        self._by_id[reading.id] = reading
-        selector = readable(reading.excluded, reading.wanted.values())
-        self._connection.send("SUBSCRIBE", self.headers(reading.queue, reading.id, selector))
+    def _subscribe(self, subscription: ArtemisSubscription) -> None:
+        subscription.id = f"{_NAME}{next(self._numbers)}"
+        self._by_id[subscription.id] = subscription
+        selector = readable(subscription.excluded, subscription.wanted.values())
+        self._connection.send(
+            "SUBSCRIBE", self.headers(subscription.queue, subscription.id, selector)
+        )
 
-    def _unsubscribe(self, reading: Reading) -> None:
-        del self._by_id[reading.id]
-        self._connection.send("UNSUBSCRIBE", [(b"id", reading.id.encode())])
+    def _unsubscribe(self, subscription: ArtemisSubscription) -> None:
+        del self._by_id[subscription.id]
+        self._connection.send("UNSUBSCRIBE", [(b"id", subscription.id.encode())])
 
     def headers(self, queue: IntakeQueue, name: str, selector: str) -> list[Header]:
         """Return the headers of a SUBSCRIBE."""
@@ -186,7 +214,7 @@ class Readings:
         Raises:
             LinkLost: the connection is gone, which gives it back as well.
         """
-        self.buffer.clear()
-        for reading in list(self._by_id.values()):
-            self._unsubscribe(reading)
-        self._readings.clear()
+        self._drop(self.buffer)
+        for subscription in list(self._by_id.values()):
+            self._unsubscribe(subscription)
+        self._subscriptions.clear()

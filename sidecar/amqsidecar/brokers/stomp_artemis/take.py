@@ -8,18 +8,23 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
+from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages, StuckToken
 from amqsidecar.brokers.artemis.token import Token
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook, StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.notifications import StompNotifications
 from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.model.destination import Destination, queue
 
 
-class StompArtemisTake(StompArtemisLook):
+class StompArtemisTake(
+    StompArtemisLook, ReadingSession[StompManagement], TokenSession[TokenKeeper, Transactions]
+):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(self, settings: StompArtemisSettings, token_queue: str) -> None:
@@ -42,12 +47,12 @@ class StompArtemisTake(StompArtemisLook):
             self._clock,
             settings.allowed_losses,
         )
-        self._keeper = TokenKeeper(settings.connect, self._management, self._clock, token_queue)
-        self._transactions = Transactions(
-            self._keeper, self._clock, self._crash_point, self._routes.target
+        self._token = TokenKeeper(
+            settings.connect, self._management, self._clock, token_queue, settings.rules_digest
         )
+        self._cycle = Transactions(self._token, self._clock, self._crash_point, self._target_of)
         try:
-            self._keeper.open()
+            self._token.open()
         except BaseException:
             self.close()
             raise
@@ -56,14 +61,14 @@ class StompArtemisTake(StompArtemisLook):
         """Give everything in hand back without counting it as a failure, then disconnect."""
         # Why this order: the token last, so that an heir finds the dead letters in their queues.
         self._intake.close()
-        self._keeper.close()
+        self._token.close()
         self._management.close()
         self._notifications.close()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
-        # Why before: a queue that is created meanwhile is reported.
+        # Why first: a queue that is created meanwhile is reported.
         self._notifications.begin()
         self._intake.attach(queues, prefetch)
         self._read = tuple(queue.destination for queue in queues)
@@ -74,7 +79,7 @@ class StompArtemisTake(StompArtemisLook):
         Also the token, while the link waits for it and no other connection can have it.
         """
         found = self._intake.left_behind() + self._stuck.look(self._read)
-        return found + self._stuck_token.look() if self._keeper.is_next else found
+        return found + self._stuck_token.look() if self._token.is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
@@ -99,34 +104,18 @@ class StompArtemisTake(StompArtemisLook):
 
     def _keep_alive(self) -> None:
         self._connection.poll()
-        self._keeper.keep_alive()
+        self._token.keep_alive()
         self._management.keep_alive()
 
     def take_token(self, timeout_s: float) -> int | None:
         """Return the number of the token once the broker hands it over; None = not in time."""
-        keeper = self._keeper
+        keeper = self._token
         self._keep_alive()
         had_token = keeper.has_token
         number = keeper.take(timeout_s)
         if number is not None and not had_token:
             self._intake.suspect(keeper.token.accepted)
         return number
-
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not; None = unknown."""
-        return self._keeper.exists()
-
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns."""
-        self._keeper.create(cycle)
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self._transactions.begin(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
-        self._transactions.abandon()
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -136,42 +125,24 @@ class StompArtemisTake(StompArtemisLook):
         If the process dies inside, either nothing happened, or the token is `token` and names what
         it accepts, which the next link to hold the token settles.
         """
-        keeper, intake = self._keeper, self._intake
-        transactions = self._transactions
-        # Why here: with the dead letters' connection gone they are in their queues again.
+        keeper, intake = self._token, self._intake
+        # Why here: without their connection the dead letters are in their queues again.
         self._keep_alive()
         held = intake.in_hand(accepts)
         keeper.take_for_commit()
         following = Token(keeper.token.lineage, token, intake.accepted_with(held))
         keeper.is_settled = False
-        transactions.commit(sends, following)
+        self._cycle.commit(sends, following)
         self._crash_point(ACCEPTING)
         keeper.exchanged(token)
         intake.accept(held)
         keeper.is_settled = intake.is_settled
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery there does, and what mends it; None = nothing."""
-        return self._routes.resend_problem(destination)
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds."""
-        self._routes.ask_ahead(destinations)
-
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
-        routes = self._routes
-        watch = routes.watch
-        for name, address, is_added in self._notifications.take():
-            watch.bound(name, address, is_added=is_added)
-            routes.binding_changed(address)
-        return watch.has_changed()
+        self._routes.bindings_changed(self._notifications.take())
+        return self._routes.watch.has_changed()
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""
         return self._read
-
-    def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link was open, so that all in it is new."""
-        name = destination.name.rpartition("::")[2]
-        return self._routes.watch.is_newborn(name)

@@ -1,8 +1,8 @@
 """The token of an instance over STOMP on Artemis: commit record, fence, and list of what it takes.
 
 An ACK can't be part of a transaction here, so dead letters are acknowledged after the commit. Token
-k therefore carries the numbers of the dead letters that cycle k accepts: who takes the token after
-a crash in between acknowledges those that come again, and hands none of them over.
+k therefore carries the numbers of the dead letters that cycle k accepts: the next owner
+of the token acknowledges those that come again after a crash, and hands none of them over.
 
 The queue is exclusive where it could be made so, and all its messages are of one message group:
 either way the broker hands them to one connection only, until that is gone.
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Protocol
 from uuid import uuid4
 
+from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.artemis.token import Token, decode, encode
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -73,12 +74,14 @@ class TokenKeeper:
         administration: TokenAdministration,
         clock: Clock,
         queue_name: str,
+        rules_digest: str = "",
     ) -> None:
         self.connection: StompConnection
         self._connect = connect
         self._administration = administration
         self._clock = clock
         self._queue = queue_name
+        self._rules_digest = rules_digest
         self._held: tuple[Arrived, Token] | None = None
         self._expected: int | None = None
         self._guards: list[bytes] = []
@@ -132,7 +135,8 @@ class TokenKeeper:
         """
         try:
             call(self.connection, "UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
-            self.connection.messages.clear()
+            while self.connection.messages:
+                self.connection.next_message()
             self._line_up()
         except FrameRefused as refused:
             raise LinkLost(str(refused)) from refused
@@ -141,7 +145,7 @@ class TokenKeeper:
         """Connect anew after an ERROR, and take the same token again.
 
         Raises:
-            LinkLost: another token came, or none: somebody else has it, or the commit happened.
+            LinkLost: another token came, or none: another instance has it, or the commit happened.
         """
         if self._held is None:
             raise LinkLost("the token is not in hand")
@@ -189,7 +193,7 @@ class TokenKeeper:
     def _collect(self, timeout_s: float) -> None:
         arrived = self._next(timeout_s)
         while arrived is not None and not self._guards:
-            # Why it may be missing: somebody has removed it from the queue.
+            # Why it may be missing: it was removed from the queue by hand.
             self._line_up_again()
             arrived = self._next(timeout_s)
         if arrived is None:
@@ -219,7 +223,7 @@ class TokenKeeper:
     def _renew(self, token: Token) -> None:
         """Replace the token by a fresh one of the same number, before the broker gives up on it.
 
-        If the process dies inside, the queue holds either or both; they say the same.
+        If the process dies inside, the queue holds either or both; they have the same content.
         """
         if self._held is None:
             return
@@ -234,7 +238,7 @@ class TokenKeeper:
         self.take_for_commit()
 
     def send_next(self, token: Token, transaction: Header) -> str:
-        """Send a token in a transaction; return the receipt, which tells that all was taken.
+        """Send a token in a transaction; return the receipt that confirms it and all before it.
 
         Raises:
             LinkLost: the connection is gone.
@@ -255,7 +259,7 @@ class TokenKeeper:
         """Make sure that the token is in hand, and that it is the one we sent last.
 
         Raises:
-            LinkLost: it is not; someone else has it.
+            LinkLost: it is not; another instance has it.
         """
         if self._held is not None:
             return
@@ -300,7 +304,7 @@ class TokenKeeper:
         """Give the token back and disconnect; never raises.
 
         Where all is settled the token names nothing any more, so that AMQP can read it, too. If the
-        process dies inside, the queue holds the old one, the new one or both; they say the same.
+        process dies inside, the queue holds the old one, the new one or both; both mean the same.
         """
         try:
             if self.is_settled:
@@ -313,7 +317,11 @@ class TokenKeeper:
             self.connection.close()
 
     def _headers(self) -> list[Header]:
-        return [*destination_headers(queue(self._queue)), (b"_AMQ_GROUP_ID", b"amqsidecar")]
+        return [
+            *destination_headers(queue(self._queue)),
+            (b"_AMQ_GROUP_ID", b"amqsidecar"),
+            (PROPERTY_RULES_DIGEST.encode(), self._rules_digest.encode()),
+        ]
 
     def _call(self, command: str, headers: list[Header], body: bytes) -> None:
         try:
@@ -338,7 +346,7 @@ class TokenKeeper:
         connection = self.connection
         while True:
             while connection.messages:
-                arrived = read_frame(connection.messages.popleft())
+                arrived = read_frame(connection.next_message())
                 if arrived.body != _GUARD:
                     return arrived
                 self._guards.append(arrived.ack)

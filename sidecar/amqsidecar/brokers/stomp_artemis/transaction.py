@@ -63,8 +63,8 @@ class Transactions:
 
         Args:
             keeper: has the connection.
-            clock: tells the time.
-            crash_point: told where in a transaction we are.
+            clock: where the time comes from.
+            crash_point: called at each step of a transaction.
             target_of: returns the name to send to for a destination.
         """
         self._keeper = keeper
@@ -74,13 +74,13 @@ class Transactions:
         self._numbers = count(1)
         self._begun: _Begun | None = None
 
-    def begin(self, sends: Sequence[Resend]) -> None:
-        """Begin a transaction and put its sends; nobody sees them before the commit.
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Begin a transaction and put its sends; they are invisible before the commit.
 
         Raises:
             LinkLost: the connection is gone.
         """
-        self.abandon()
+        self.abandon_sends()
         connection = self._keeper.connection
         begun = _Begun(sends, (b"transaction", b"cycle-%d" % next(self._numbers)), [], {})
         now_ms = self._clock.now_ms()
@@ -96,7 +96,7 @@ class Transactions:
                 begun.receipts.append(connection.ask("SEND", [begun.header, *headers], body))
             connection.flush()
         except LinkLost:
-            # Why: the broker hangs up after an ERROR; the commit tells of which send.
+            # Why: the broker hangs up after an ERROR; the commit reports the refused send.
             refused = self._refusal(begun)
             if refused is None:
                 raise
@@ -110,7 +110,7 @@ class Transactions:
             resend = msgspec.structs.replace(resend, destination=destination)
         return resend_frame(resend, now_ms)
 
-    def abandon(self) -> None:
+    def abandon_sends(self) -> None:
         """Undo what was begun; no matter whether anything was.
 
         Raises:
@@ -135,15 +135,15 @@ class Transactions:
         Raises:
             SendsRefused: nothing happened.
             CommitRefused: nothing happened.
-            LinkLost: unknown whether it happened; the token will tell.
+            LinkLost: unknown whether it happened; the token shows it.
         """
         if self._begun is None or self._begun.sends is not sends:
-            self.begin(sends)
+            self.begin_sends(sends)
         begun = self._begun
         if begun is None:
             raise LinkLost("no transaction was begun")
         if begun.undecodable:
-            self.abandon()
+            self.abandon_sends()
             raise SendsRefused(begun.undecodable)
         self._begun = None
         connection = self._keeper.connection

@@ -1,6 +1,6 @@
 """Tries on Artemis over STOMP what the sidecar's user may do, without taking or leaving anything.
 
-Each trial has a connection of its own, since the broker ends the connection of whom it refuses.
+Each trial has a connection of its own, since the broker ends a connection when it refuses a frame.
 
 Quirk (Artemis 2.44): over STOMP the broker names a permission only where it would have to make
 something; that SEND or CONSUME is missing it says in words that name none. In the same words it
@@ -19,9 +19,9 @@ from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, e
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.formats.amqp_artemis_message import OriginReader
+from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
-from amqsidecar.formats.stomp_frame import Header
+from amqsidecar.formats.stomp_frame import ENCODING, Header
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.trials import TrialFeatures
 
@@ -54,7 +54,7 @@ class StompArtemisTrials(ArtemisAnswers):
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """What these trials can find out beyond the contract."""
         return TrialFeatures(roles=self, effects=self, messages=self, disk=self)
 
     def read(self, destination: Destination) -> str | None:
@@ -151,7 +151,7 @@ class StompArtemisTrials(ArtemisAnswers):
         return EMPTIED
 
     def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why it can't be asked; () = it can."""
+        """Return the broker's words why nothing can be asked; () = it can."""
         missing = self._management.missing
         if missing is None:
             return ()
@@ -161,19 +161,19 @@ class StompArtemisTrials(ArtemisAnswers):
             words.append(self._lacks("CREATE_NON_DURABLE_QUEUE", REPLY_PREFIX))
             words.append(self._lacks("CONSUME", REPLY_PREFIX))
         elif _UNNAMED_SEND in missing and asked is None:
-            # Why: it is the answer that the user may not send.
+            # Why: the question went out, so SEND is missing on the reply address.
             words.append(self._lacks("SEND", REPLY_PREFIX))
         elif f"address {REPLY_PREFIX}" in missing:
             words.append(missing)
         return tuple(words) or (missing,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what the management tells of the messages of a queue, without their bodies.
+        """Return what the management reports of a queue's messages, without their bodies.
 
         Raises:
             BrokerRefused: it does not.
         """
-        listed = list_messages(self._management, intake, at_most, self._read_origin)
+        listed = list_messages(self._management, intake, at_most, self._read_origin, ENCODING)
         if listed is None:
             is_told = self._management.missing is None
             raise BrokerRefused(

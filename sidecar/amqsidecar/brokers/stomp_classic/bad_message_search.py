@@ -1,8 +1,8 @@
 """Finds messages that end a STOMP connection to Classic before anything of them is seen.
 
 What the broker can't convert for STOMP, such as a body that is marked as compressed and is not,
-ends the connection without a word of which message. But selectors are evaluated before: whether a
-connection ends tells whether they match, and so the id is found character by character.
+ends the connection, and the error names no message. But selectors are evaluated before: a
+connection ends if the selector matches, and so the id is found character by character.
 """
 
 import secrets

@@ -17,9 +17,14 @@ FrameTaker = Callable[[Frame], None]
 
 
 class StompSubscriptions:
-    """All subscriptions of a connection, by their ids."""
+    """All subscriptions of a connection, by their ids.
+
+    Attributes:
+        waiting: bounds the messages that came and wait here or where their takers keep them.
+    """
 
     def __init__(self, connection: StompConnection, clock: Clock) -> None:
+        self.waiting = connection.waiting
         self._connection = connection
         self._clock = clock
         # Why: a body that ends early must not be able to forge a message.
@@ -58,7 +63,7 @@ class StompSubscriptions:
             selector: "" = all.
             acks: whether each is acknowledged by itself; False = not at all.
             options: further headers.
-            address: what a temporary queue of ours is called; None = by the destination's name.
+            address: name of our temporary queue; None = the destination's name.
 
         Raises:
             FrameRefused: the broker does not allow it.
@@ -89,15 +94,14 @@ class StompSubscriptions:
         Quirk (Classic): its redelivery counter grows, which no limit of the broker looks at.
         """
         self._takers[name] = _drop
-        self._connection.call("UNSUBSCRIBE", [(b"id", name)])
+        self._connection.call("UNSUBSCRIBE", [(b"id", name)], meanwhile=self.route)
         self.route()
         del self._takers[name], self._destinations[name]
 
     def route(self) -> None:
         """Give each message that has arrived to its subscription."""
-        messages = self._connection.messages
-        while messages:
-            frame = messages.popleft()
+        while self._connection.messages:
+            frame = self._connection.next_message()
             take = self._takers.get(frame.first(b"subscription") or b"")
             if take is not None:
                 take(frame)

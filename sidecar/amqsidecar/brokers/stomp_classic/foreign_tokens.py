@@ -7,7 +7,11 @@ from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.clock import Clock
-from amqsidecar.formats.stomp_classic_message import read_cycle, read_destination
+from amqsidecar.formats.stomp_classic_message import (
+    RULES_DIGEST,
+    read_cycle,
+    read_destination,
+)
 from amqsidecar.formats.stomp_frame import Frame
 from amqsidecar.model.destination import Destination
 
@@ -29,7 +33,8 @@ def foreign_tokens(
     ):
         sent_at = frame.first(b"timestamp") or b""
         if read_cycle(frame) is not None:
-            tokens.note(_place(frame), int(sent_at) if sent_at.isdigit() else 0)
+            digest = (frame.first(RULES_DIGEST) or b"").decode(errors="replace")
+            tokens.note(_place(frame), int(sent_at) if sent_at.isdigit() else 0, digest)
     return tokens.found(_consumers(connection, consumers, clock) if tokens else ())
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery, Loss
 from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.connection import FrameRefused
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
@@ -38,7 +39,7 @@ from amqsidecar.formats.stomp_classic_message import (
     provenance,
     shown,
 )
-from amqsidecar.formats.stomp_frame import Frame, write_head
+from amqsidecar.formats.stomp_frame import ENCODING, Frame, memory_bytes, write_head
 from amqsidecar.model.destination import Destination
 
 HELD_MAX = 1000
@@ -48,7 +49,7 @@ LIE = (
     "a property of its own says where it died ({}), which is not true, and hides the truth: STOMP "
     "can't show it; look at it over openwire://"
 )
-# Bound: bytes that are handed over ahead, over all queues, as far as mean sizes can tell.
+# Bound: bytes that are handed over ahead, over all queues, estimated from mean sizes.
 _AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -89,7 +90,7 @@ class Subscription:
         in_hand: deliveries that were returned and not accepted.
         held: reasons why messages in hand can't be taken, by message id.
         unproven: what can be taken and was not asked about yet.
-        proven: what can be returned, with where it died, or why that can't be told.
+        proven: what can be returned, with where it died, or why that is unknown.
     """
 
     def __init__(self) -> None:
@@ -101,16 +102,24 @@ class Subscription:
         self.unproven: deque[Shown] = deque()
         self.proven: deque[tuple[Shown, Destination | str]] = deque()
 
-    def forget(self) -> None:
+    def forget(self, waiting: WaitingMessages) -> None:
         """Note that the broker has everything back."""
+        for message in (*self.unproven, *(message for message, _ in self.proven)):
+            waiting.take(memory_bytes(message.headers, message.body))
+        for message_id in self.held:
+            waiting.take(_memory_of_id(message_id))
         self.name = None
         self.held.clear()
         self.unproven.clear()
         self.proven.clear()
 
 
+def _memory_of_id(message_id: bytes) -> int:
+    return memory_bytes([(message_id, b"")], b"")
+
+
 class AckHandle(msgspec.Struct, frozen=True, gc=False):
-    """What an ACK needs."""
+    """The fields of an ACK."""
 
     subscription: Subscription
     name: bytes
@@ -156,11 +165,11 @@ class QueueReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many are held that nothing more is handed over."""
+        """Whether as many messages are held as the broker hands over."""
         return len(self._current.held) >= self._current.prefetch > 0
 
     def read(self, prefetch: int, queue_count: int) -> None:
-        """Read with a share of so many deliveries ahead over so many queues; fewer large ones.
+        """Read with this queue's share of the prefetch over all queues, less for large messages.
 
         Raises:
             FrameRefused: the broker does not allow it.
@@ -204,7 +213,7 @@ class QueueReader:
             if one.name is not None:
                 with suppress(FrameRefused):
                     self._consumers.remove(one.name)
-                one.forget()
+                one.forget(self._consumers.waiting)
 
     def _is_right(self, one: Subscription) -> bool:
         if one.name is None:
@@ -213,7 +222,7 @@ class QueueReader:
         return is_roomy and one.prefetch - one.spare == self._share
 
     def _adapt(self) -> None:
-        """Let the sizes of what came tell how many may be ahead."""
+        """Adapt the number of deliveries ahead to the sizes of messages."""
         most = max(1, self._prefetch // self._queue_count)
         share = max(1, self._sizes.ahead(self._prefetch) // self._queue_count)
         # Why not each time that it is less: what waits here would be handed over once more.
@@ -223,7 +232,7 @@ class QueueReader:
     def _end(self, one: Subscription) -> None:
         if one.name is not None and not one.in_hand:
             self._consumers.remove(one.name)
-            one.forget()
+            one.forget(self._consumers.waiting)
 
     def _begin(self, one: Subscription, held: int) -> None:
         one.spare = held
@@ -239,16 +248,19 @@ class QueueReader:
         self._sizes.note(len(frame.body))
         message = shown(frame)
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
-        if reason is not None and reason not in self._rules.allowed_losses:
-            one.held[message.message_id] = reason
-        else:
+        if reason is None or reason in self._rules.allowed_losses:
             one.unproven.append(message)
+            self._consumers.waiting.keep(memory_bytes(message.headers, message.body))
+            return
+        if message.message_id not in one.held:
+            self._consumers.waiting.keep(_memory_of_id(message.message_id))
+        one.held[message.message_id] = reason
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order.
+        """Return new deliveries in order.
 
         Raises:
-            FrameRefused: the broker does not let us browse.
+            FrameRefused: no permission to browse.
         """
         deliveries: list[Delivery] = []
         if self.is_leaving:
@@ -259,10 +271,11 @@ class QueueReader:
         now_ms = self._clock.now_ms()
         while one.proven and len(deliveries) < limit and one.name is not None:
             message, origin = one.proven.popleft()
+            self._consumers.waiting.take(memory_bytes(message.headers, message.body))
             one.in_hand += 1
             told = provenance(message, self.destination, origin, now_ms)
             handle = AckHandle(one, one.name, message.ack)
-            deliveries.append(Delivery(handle, self.destination, message.kept, told))
+            deliveries.append(Delivery(handle, self.destination, message.kept, told, ENCODING))
         return deliveries
 
     def _prove(self, one: Subscription) -> None:
@@ -310,14 +323,17 @@ def in_hand(deliveries: Sequence[Delivery]) -> list[AckHandle]:
 class StompClassicIntake:
     """All dead-letter queues that are read."""
 
-    def __init__(self, make_reader: Callable[[Destination], QueueReader]) -> None:
+    def __init__(
+        self, make_reader: Callable[[Destination], QueueReader], waiting: WaitingMessages
+    ) -> None:
         self._make_reader = make_reader
+        self._waiting = waiting
         self._readers: dict[Destination, QueueReader] = {}
 
     def read_from(
         self, destinations: Iterable[Destination], prefetch: int
     ) -> dict[Destination, str]:
-        """Make these queues the intake, with so many deliveries ahead over all of them.
+        """Make these queues the intake; `prefetch` deliveries are ahead over all of them.
 
         Returns:
             Those that can't be read, with the broker's words; the others are read.
@@ -327,6 +343,7 @@ class StompClassicIntake:
         """
         refused: dict[Destination, str] = {}
         wanted = dict.fromkeys(destinations)
+        self._waiting.expect(len(wanted), prefetch)
         for destination, reader in self._readers.items():
             reader.is_leaving = destination not in wanted
         for destination in wanted:
@@ -347,7 +364,7 @@ class StompClassicIntake:
             reader.drop()
 
     def mend(self) -> None:
-        """Let each reader make its subscriptions anew where it has to.
+        """Renew the subscriptions of each reader that needs it.
 
         Raises:
             RefusedQueue: the broker does not allow it any more.
@@ -371,7 +388,7 @@ class StompClassicIntake:
         return any(reader.has_arrived for reader in self._readers.values())
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order for each queue.
+        """Return new deliveries, in order for each queue.
 
         Raises:
             RefusedQueue: one can't be browsed any more.
@@ -386,7 +403,7 @@ class StompClassicIntake:
 
 
 class RefusedQueue(Exception):
-    """The broker does not let us read a queue; never leaves `brokers/`."""
+    """There is no permission to read a queue; never leaves `brokers/`."""
 
     def __init__(self, destination: Destination, cause: FrameRefused) -> None:
         self.name = destination.name

@@ -1,4 +1,4 @@
-"""What a STOMP link leaves in the dead-letter queues of Classic, counted and explained."""
+"""Messages that a STOMP link leaves in the dead-letter queues of Classic, counted by reason."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -30,8 +30,8 @@ _MEANINGS = {
     f"as empty; {_MENDS}, or allow it with intake.allow_lossy: [body_type]",
 }
 _STALLED = (
-    f"; so many stand before the others that the broker, which looks for ours among the first"
-    f" {_PAGE} messages only, hands over nothing more: the intake stalls"
+    f"; the broker looks for ours among the first {_PAGE} messages only, and all of these are left"
+    " behind: it hands over nothing more, and the intake stalls"
 )
 
 
@@ -43,10 +43,10 @@ class Leftovers:
         self._rules = rules
 
     def of(self, readers: Iterable[QueueReader]) -> tuple[LeftBehind, ...]:
-        """Return what is left in these queues now.
+        """Return the messages that are left in these queues now.
 
         Raises:
-            FrameRefused: the broker does not let us browse one.
+            FrameRefused: no permission to browse one.
         """
         return tuple(
             left
@@ -55,10 +55,10 @@ class Leftovers:
         )
 
     def of_unread(self, queues: Iterable[Destination]) -> tuple[LeftBehind, ...]:
-        """Return what would be left in queues that are not read, as far as selectors tell.
+        """Return messages that would be left in queues that are not read, as selectors show it.
 
         Raises:
-            FrameRefused: the broker does not let us browse one.
+            FrameRefused: no permission to browse one.
         """
         return tuple(
             left for queue in queues for left in self._of_one(queue, Counter(), is_full=False)

@@ -16,6 +16,7 @@ from amqsidecar.broker import (
     MoveSession,
 )
 from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_classic.look import PRODUCT, StompClassicLook, StompClassicSettings
@@ -50,6 +51,8 @@ class StompClassicLink:
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
         rooms: Rooms | None = None,
         crash_point: CrashPoint = no_crash,
+        rules_digest: str = "",
+        ask_counters: AskStatistics | None = None,
     ) -> None:
         """Prepare; nothing is connected yet.
 
@@ -63,7 +66,9 @@ class StompClassicLink:
                 to.
             keeps_non_persistent: see `classic_persistence`.
             rooms: which destinations held up a connection; outlives links.
-            crash_point: told where in a transaction we are.
+            crash_point: called at each step of a transaction.
+            rules_digest: of the rules that this sidecar decides by, shown by its token.
+            ask_counters: where counters of queues are read; None = over the connection.
         """
         self._client_id = f"amqsidecar-{instance}"
         self._settings = StompClassicSettings(
@@ -75,10 +80,12 @@ class StompClassicLink:
             {} if unreadable is None else unreadable,
             Rooms() if rooms is None else rooms,
             crash_point,
+            rules_digest,
+            ask_counters,
         )
 
     def look(self) -> StompClassicLook:
-        """Connect and log in under a client id of its own, so that it keeps nobody out.
+        """Connect and log in under a unique client id, which blocks no other connection.
 
         Raises:
             LinkLost: the broker can't be reached.

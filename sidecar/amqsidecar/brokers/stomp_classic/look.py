@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over STOMP can do that was opened only to look."""
+"""A session over STOMP on ActiveMQ Classic that only browses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +17,8 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic.room import Rooms
-from amqsidecar.brokers.classic.statistics import ClassicCounters
-from amqsidecar.brokers.classic.wildcards import list_names
+from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
+from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -60,7 +60,7 @@ PRODUCT: Final = "ActiveMQ/"
 
 
 class StompClassicSettings(NamedTuple):
-    """What the sessions of a link have in common.
+    """The common settings of a link's sessions.
 
     Attributes:
         allowed_losses: what may get lost by taking a message.
@@ -76,6 +76,8 @@ class StompClassicSettings(NamedTuple):
     unreadable: dict[str, str]
     rooms: Rooms
     crash_point: CrashPoint
+    rules_digest: str
+    ask_counters: AskStatistics | None
 
 
 class StompClassicLook:
@@ -84,12 +86,13 @@ class StompClassicLook:
     def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
         """Look over a connection that is logged in."""
         version = connection.server.removeprefix(PRODUCT)
-        self.description = BrokerDescription(BrokerKind.CLASSIC, version, ENCODING)
+        self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))
         self._connection = connection
         self._is_closed = False
         self._endpoint = settings.endpoint
         self._clock = settings.clock
         self._rooms = settings.rooms
+        self._ask_counters = settings.ask_counters
         self._unreadable = settings.unreadable
         self._consumers = StompSubscriptions(connection, self._clock)
         self._queues = StompQueueWatch(
@@ -102,7 +105,7 @@ class StompClassicLook:
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(preferred_batch=BATCH, listing=self)
 
     def close(self) -> None:
@@ -144,7 +147,7 @@ class StompClassicLook:
     def _counters(self) -> ClassicCounters:
         statistics = StompStatistics(self._connection, self._consumers, self._clock)
         # Why no browse: an application's body with a NUL in it would end the connection.
-        return ClassicCounters(statistics.ask, lambda _, at_most: at_most)
+        return ClassicCounters(self._ask_counters or statistics.ask, lambda _, at_most: at_most)
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these queues."""
@@ -169,7 +172,7 @@ class StompClassicLook:
         )
 
     def trials(self) -> StompClassicTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
     def queue_names(self) -> tuple[str, ...]:
@@ -179,7 +182,11 @@ class StompClassicLook:
             DiscoveryRefused: the broker does not report them.
             LinkLost: the connection is gone.
         """
-        return list_names(self._queues, None, FrameRefused)
+        return listed(lambda: self._queues.list_names(None), FrameRefused)
+
+    def final_names(self) -> tuple[str, ...]:
+        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
+        return listed(self._queues.list_finals, FrameRefused)
 
     @property
     def _has_arrived(self) -> bool:
@@ -239,7 +246,7 @@ class StompClassicLook:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
+        """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
 
         Where each says that it died is not proven, unlike that of what is taken.
 
@@ -266,7 +273,7 @@ class StompClassicLook:
             now_ms = self._clock.now_ms()
             for message in map(shown, frames):
                 told = provenance(message, source, message.origin, now_ms)
-                found.append(Delivery(None, source, message.kept, told))
+                found.append(Delivery(None, source, message.kept, told, ENCODING))
         return found
 
     def prepare_final(self, destination: Destination) -> str | None:

@@ -11,7 +11,7 @@ IDS_BYTES_MAX = 6000
 
 
 def next_batch(messages: Iterable[Shown]) -> list[Shown]:
-    """Return the first messages, so many that one selector can name them."""
+    """Return the first messages, as many as one selector can name."""
     batch: list[Shown] = []
     size = 0
     origins: set[Destination] = set()

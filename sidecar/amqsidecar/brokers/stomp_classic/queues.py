@@ -1,4 +1,4 @@
-"""Which queues a Classic broker has, told over STOMP by its advisories, which are JSON there.
+"""The queues of a Classic broker, known from its advisories over STOMP, which are JSON there.
 
 Source: ActiveMQ Classic, JmsFrameTranslator.
 """
@@ -40,9 +40,9 @@ class StompQueueWatch(ClassicQueues):
         self._await(known)
 
     def _await(self, known: Destination | None) -> None:
-        """Wait until the broker has told of all queues; it says nowhere that it has.
+        """Wait until the broker has named all queues; nothing marks the last one.
 
-        Quirk (Classic): what is told to a new consumer comes after the receipt.
+        Quirk (Classic): a new consumer gets the existing queues after the receipt.
         """
         deadline_s = self._clock.monotonic_s() + _KNOWN_TIMEOUT_S
         quiet_s = self._clock.monotonic_s() + _QUIET_S

@@ -38,7 +38,7 @@ class StompStatistics:
         self._answers: list[StatisticsReply] = []
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Send questions to these destinations; None = nobody answers them.
+        """Send questions to these destinations; None = there is no answer.
 
         Raises:
             LinkLost: the connection is gone.
@@ -64,7 +64,7 @@ class StompStatistics:
     def _answered(
         self, questions: Sequence[Destination], *, has_end: bool = False
     ) -> list[StatisticsReply]:
-        """Return what came until each question had its last answer, or the time is over."""
+        """Return the answers until each question had its last one, or the time is over."""
         self._answers.clear()
         expires_at_ms = self._clock.now_ms() + QUESTION_MS
         for question in questions:

@@ -1,4 +1,4 @@
-"""What a link to ActiveMQ Classic over STOMP can do that was opened with a token."""
+"""A session over STOMP on ActiveMQ Classic with a token."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +63,8 @@ class StompClassicTake(StompClassicLook):
         self._begun: _Begun | None = None
         rules = self._rules
         self._intake = StompClassicIntake(
-            lambda destination: QueueReader(destination, self._consumers, self._clock, rules)
+            lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
+            connection.waiting,
         )
         self._wildcards = WildcardIntake(
             self._queues,
@@ -80,6 +81,7 @@ class StompClassicTake(StompClassicLook):
                 self._consumers,
                 self._clock,
                 selectors.readable(rules.unreadable_in(token_queue)),
+                rules_digest=settings.rules_digest,
             )
         except BaseException:
             self.close()
@@ -115,14 +117,14 @@ class StompClassicTake(StompClassicLook):
         return self._intake.has_arrived
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what STOMP can't take, or read at all, of the intake; asks the broker."""
+        """Return messages of the intake that STOMP can't take or read; asks the broker."""
         try:
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
         except FrameRefused as cause:
             raise BrokerRefused(f"can't count the messages left behind: {cause}") from cause
 
     def trials(self) -> StompClassicTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's permissions over this connection."""
         return self._trials(self._token_queue)
 
     def queue_names(self) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ class StompClassicTake(StompClassicLook):
         return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before; in order for each origin.
+        """Return new deliveries, in order for each origin.
 
         Raises:
             LinkLost: the connection is gone.

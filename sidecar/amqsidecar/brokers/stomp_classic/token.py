@@ -25,11 +25,14 @@ class StompTokenQueue(TokenChoice[bytes]):
         consumers: StompSubscriptions,
         clock: Clock,
         selector: str = "",
+        *,
+        rules_digest: str = "",
     ) -> None:
         super().__init__(destination, connection, consumers, clock)
         self._connection = connection
         self._consumers = consumers
         self._selector = selector
+        self._rules_digest = rules_digest
         consumers.add(
             destination,
             PREFETCH,
@@ -73,4 +76,6 @@ class StompTokenQueue(TokenChoice[bytes]):
         return receipt
 
     def _frame(self, transaction: bytes | None, cycle: int, receipt: Sequence[Header]) -> bytes:
-        return StompResendEncoder.token(self._destination, cycle, transaction, receipt)
+        return StompResendEncoder.token(
+            self._destination, cycle, transaction, receipt, self._rules_digest
+        )

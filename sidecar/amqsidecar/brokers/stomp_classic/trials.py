@@ -48,7 +48,7 @@ class StompClassicTrials:
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can tell beyond the contract."""
+        """The optional parts of these trials."""
         return TrialFeatures(expiration=self)
 
     def read(self, destination: Destination) -> str | None:
@@ -78,7 +78,7 @@ class StompClassicTrials:
         return error_text(answer) if answer.command == "ERROR" else None
 
     def remove(self, destination: Destination) -> str | None:
-        """Take out what is in a queue of ours; return why it stays."""
+        """Empty a queue of this sidecar; return why it can't be removed."""
         taken: list[Frame] = []
         try:
             count = len(self._consumers.browse(destination, _OWN_MAX))
@@ -134,7 +134,7 @@ class StompClassicTrials:
         return None if token is None else int(token.first(header) or 0)
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a link that takes would leave in a queue.
+        """Return the messages that a run would leave in a queue.
 
         Raises:
             BrokerRefused: the user may not read it.

@@ -11,10 +11,11 @@ from amqsidecar.cli.journal.options import JournalPath, open_journal
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
 from amqsidecar.cli.printing import say
 from amqsidecar.cli.times import time_ms
+from amqsidecar.private_files import private_opener
 
 
 class FormatChoice(StrEnum):
-    """What is written; the same words as `ExportFormat`."""
+    """The format; values of `ExportFormat`."""
 
     JSON = "json"
     CSV = "csv"
@@ -81,7 +82,7 @@ def export(
         export_events(folder, ExportFormat(form.value), sys.stdout.buffer, *span)
         return
     try:
-        opened = output_file.open("wb")
+        opened = open(output_file, "wb", opener=private_opener)  # noqa: SIM115 - closed below
     except OSError as error:
         what = f"{output_file} can't be written: {error.strerror}"
         raise typer.BadParameter(what, param_hint="--output-file") from error

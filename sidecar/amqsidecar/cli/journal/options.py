@@ -1,4 +1,4 @@
-"""Which journal a command is about; imports nothing heavy."""
+"""The option of the journal of a command; imports nothing heavy."""
 
 import os
 from typing import TYPE_CHECKING, Annotated

@@ -1,16 +1,15 @@
 """`amqsidecar journal verify`: is the journal whole?"""
 
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
 
 if TYPE_CHECKING:
-    from amqsidecar.journal import Outbox
     from amqsidecar.journals.verify import JournalFacts
 
 EXIT_FAULTS: Final = 78
@@ -33,7 +32,7 @@ def verify(
     store: OfStore | None = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Say whether all events are in the journal, each once and as the store has them.
+    """Check that all events are in the journal, each once and as the store has them.
 
     Reads every file, with its checksums. Exit codes: 0 it is whole; 78 something is missing,
     differs, or is damaged; one line says what and in which file.
@@ -50,10 +49,8 @@ def verify(
     )
 
     if store if store is not None else path is None:
-        with opened_store(config) as (opened, _):
-            # Why a cast: all stores have one but `broker:`, which has no journal either.
-            outbox = cast("Outbox", opened)
-            facts = verify_against(folder, outbox, keeps_all=config.journal.keep_days == 0)
+        with opened_schedule(config) as schedule:
+            facts = verify_against(folder, schedule, keeps_all=config.journal.keep_days == 0)
     else:
         facts = verify_files(folder)
     if output is OutputFormat.JSON:

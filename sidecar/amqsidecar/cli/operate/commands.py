@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from amqsidecar.cli.opened import opened_broker, opened_ledger, opened_store
+from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
 from amqsidecar.cli.operate.actor import cli_actor
-from amqsidecar.cli.operate.operations_command import leave_unless_done, tell_progress, usage_errors
+from amqsidecar.cli.operate.operations_command import (
+    leave_unless_done,
+    print_progress,
+    usage_errors,
+)
 from amqsidecar.cli.operate.options import JUDGED, Asked, read_pace, read_selection
 from amqsidecar.cli.options import (
     OutputFormat,
@@ -31,16 +35,16 @@ if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.model.operation import Action, Operation
     from amqsidecar.operations.act import ActionResult
-    from amqsidecar.operations.operate import LedgerStore, Wish
+    from amqsidecar.operations.operate import Wish
     from amqsidecar.operations.preview import Preview
-    from amqsidecar.store import Store
+    from amqsidecar.schedule import Schedule, ScheduleView
 
 _EXIT_INTERRUPTED = 130
 _ENDS_AS = {
     "cancel": ", to their final dead-letter queue (of the queue that they were taken from)",
     "discard": ", kept for an hour (`operation undo`), then gone but for their history",
 }
-"""What becomes of messages that nothing redelivers afterwards."""
+"""The end of messages that nothing redelivers afterwards."""
 
 _LOOK_MS = 1_000
 _INTERRUPTED_WITHIN_S = 0.1
@@ -139,11 +143,11 @@ def _act(name: str, asked: Asked) -> None:
     if config.store.url == BROKER_HELD:
         _act_in_broker(wish, asked, config)
         return
-    with opened_ledger(config) as store:
+    with opened_schedule(config) as store:
         wish = _found(store, asked, wish)
         if asked.dry_run:
             found = _preview(store, wish, config.redelivery.final_suffix)
-            _tell_preview(found, asked.output)
+            _print_preview(found, asked.output)
             if not (found.count or found.left) and found.is_whole:
                 raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
             return
@@ -154,18 +158,18 @@ def _act(name: str, asked: Asked) -> None:
         if count and wish.pace.begin_at_ms is not None:
             say(f"it begins {zoned_time(wish.pace.begin_at_ms, now_ms)}")
     if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
-        _tell(ActionResult(action=wish.action, matched=0, changed=0), asked.output)
+        _print_result(ActionResult(action=wish.action, matched=0, changed=0), asked.output)
         if not count:
             raise NothingFound(f"nothing matched{near}")
         return
-    with opened_ledger(config, read_only=False) as store, usage_errors():
+    with opened_schedule(config, read_only=False) as store, usage_errors():
         if not asked.ids and not asked.yes:
             _check_drift(store, asked, wish, count)
         wish = msgspec.structs.replace(wish, expected=count if is_whole else None)
         _operate(store, asked, wish, config)
 
 
-def _found(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
+def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
     """Return a wish about the rows that the ids name, or the whole cause of the group.
 
     Raises:
@@ -193,14 +197,14 @@ def _found(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
     return checked(msgspec.structs.replace(wish, selection=selection))
 
 
-def _preview(store: "LedgerStore", wish: "Wish", suffix: str = "") -> "Preview":
+def _preview(store: "Schedule", wish: "Wish", suffix: str = "") -> "Preview":
     from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import preview  # noqa: PLC0415 - as above
 
-    return preview(store, store, wish.action, wish.selection, chosen_properties, suffix=suffix)
+    return preview(store, wish.action, wish.selection, chosen_properties, suffix=suffix)
 
 
-def _count(store: "LedgerStore", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
+def _count(store: "Schedule", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
     """Return how many rows are selected, and whether that is all; None = not needed."""
     from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
 
@@ -230,7 +234,7 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     return is_confirmed
 
 
-def _check_drift(store: "LedgerStore", asked: Asked, wish: "Wish", seen: int | None) -> None:
+def _check_drift(store: "Schedule", asked: Asked, wish: "Wish", seen: int | None) -> None:
     """Refuse what is far by now from what a person said yes to."""
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import drift  # noqa: PLC0415 - as above
@@ -241,7 +245,7 @@ def _check_drift(store: "LedgerStore", asked: Asked, wish: "Wish", seen: int | N
         raise ActionRefused(changed)
 
 
-def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config") -> None:
+def _operate(store: "Schedule", asked: Asked, wish: "Wish", config: "Config") -> None:
     """Begin an operation, and carry it out unless it is left to the service."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
@@ -262,10 +266,10 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
             operation, is_interrupted = _carry_out(store, operation, runner, config)
         except BaseException:
             end = f"`amqsidecar operation cancel {operation.id}` ends it"
-            say(f"operation {operation.id} is not over, a running service goes on with it: {end}")
+            say(f"operation {operation.id} is not over; a running service continues it: {end}")
             raise
     if not runner or wish.pace != OperationPace():
-        tell_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
+        print_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
     else:
         outcome = ActionResult(
             action=operation.action,
@@ -276,7 +280,7 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
             operation=operation.id,
             undoable=undoable(store, operation),
         )
-        _tell(outcome, asked.output)
+        _print_result(outcome, asked.output)
     if is_interrupted:
         _leave_interrupted()
     leave_unless_done(operation)
@@ -285,7 +289,7 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
 
 
 def _carry_out(
-    store: "LedgerStore", operation: "Operation", runner: str, config: "Config"
+    store: "Schedule", operation: "Operation", runner: str, config: "Config"
 ) -> tuple["Operation", bool]:
     """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
@@ -337,7 +341,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
         wish.selection.properties or asked.dry_run or asked.detach or asked.group is not None
     )
     check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
-    with opened_store(config) as (store, _):
+    with opened_view(config) as store:
         wish = _found(store, asked, wish)
         is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)
         count = store.count_rows(wish.selection.rows) if is_counted else None
@@ -348,7 +352,6 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
             progress_bar(wish.action, count) as advance,
             _interruptible() as is_interrupted,
         ):
-            schedule.open()
             outcome = act_directly(
                 schedule,
                 wish.action,
@@ -357,7 +360,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
                 progress=advance,
                 is_stopped=is_interrupted,
             )
-    _tell(outcome, asked.output)
+    _print_result(outcome, asked.output)
     if outcome.stopped:
         _leave_interrupted()
     if count == 0 or not (outcome.matched or count):
@@ -369,13 +372,13 @@ def _leave_interrupted() -> NoReturn:
     raise typer.Exit(_EXIT_INTERRUPTED)
 
 
-def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
+def _print_result(outcome: "ActionResult", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
         return
     print_line(f"{outcome.action.word}: {outcome.changed} messages")
     if outcome.action.value == "discard" and outcome.changed:
-        _tell_undoing(outcome)
+        _print_undoing(outcome)
     if outcome.stopped:
         return
     left = outcome.matched - outcome.changed - outcome.overtaken
@@ -385,7 +388,7 @@ def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
         say(f"{outcome.overtaken} more were skipped: another action changed them after this began")
 
 
-def _tell_undoing(outcome: "ActionResult") -> None:
+def _print_undoing(outcome: "ActionResult") -> None:
     lost = outcome.changed - outcome.undoable
     if outcome.undoable:
         undo = f"`amqsidecar operation undo {outcome.operation}`"
@@ -394,7 +397,7 @@ def _tell_undoing(outcome: "ActionResult") -> None:
         say(f"{lost} of them can't be put back: the store has no room to keep them")
 
 
-def _tell_preview(found: "Preview", output: OutputFormat) -> None:
+def _print_preview(found: "Preview", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(found)
         return

@@ -1,21 +1,23 @@
 """`amqsidecar edit`: changing a message before it is re-sent."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
-from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.errors import EditRefused
 from amqsidecar.operations.words import one_line, size
 
 if TYPE_CHECKING:
     from amqsidecar.model.message import MessageEdit, MessageView, PropertyEdit, TypedValue
+    from amqsidecar.schedule import Schedule
 
 _VALUE = "NAME[:TYPE]=VALUE"
 
@@ -61,7 +63,8 @@ def edit(
 ) -> None:
     r"""Edit a message and re-send it now; the original stays in its history.
 
-    What is not named keeps its bytes. The running service carries the re-send out.
+    What is not named keeps its bytes. The running service carries the re-send out. A message in
+    its final dead-letter queue is taken out of it first; if it can't be edited so, it goes back.
 
     \b
     JSON: the operation, as `operation show`; with --dry-run what the message would be
@@ -71,7 +74,12 @@ def edit(
     from amqsidecar.messages.edit import edit_message  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.messages.view import view_message  # noqa: PLC0415 - as above
     from amqsidecar.model.message import MessageEdit  # noqa: PLC0415 - as above
-    from amqsidecar.operations.message import edit_and_retry, try_edit  # noqa: PLC0415 - as above
+    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.operations.message import (  # noqa: PLC0415 - as above
+        NothingToChange,
+        edit_and_retry,
+        try_edit,
+    )
     from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
 
     change = MessageEdit(
@@ -83,32 +91,75 @@ def edit(
         remove_entries=tuple(without_entry or ()),
     )
     try:
-        with opened_ledger(config) as store, usage_errors():
+        with opened_schedule(config) as store, usage_errors():
             ids, _ = resolve(store, [message])
             if len(ids) != 1:
                 raise typer.BadParameter(_not_one(message, ids), param_hint="ID")
-            view = try_edit(store, ids[0], change, edit_message, view_message)
-        if dry_run:
-            _tell_view(view, output)
+            [row] = store.list_rows(RowFilter(ids=ids), 1)
+            edits = len(store.originals(row.redelivery_id))
+            lies_in = row.goes_to if row.is_in_final_queue else ""
+            if lies_in and dry_run:
+                raise typer.BadParameter(
+                    f"message {row.id} lies in {lies_in}, and its content can't be shown from "
+                    f"there: take it back first (`amqsidecar take-back {row.id}`)",
+                    param_hint="--dry-run",
+                )
+            view = None if lies_in else try_edit(store, row.id, change, edit_message, view_message)
+        if dry_run and view is not None:
+            _print_view(view, output)
             return
-        _confirm(ids[0], change, yes=yes)
-        with opened_ledger(config, read_only=False) as store, usage_errors():
-            operation = edit_and_retry(
-                store,
-                store,
-                ids[0],
-                change,
-                edit_message,
-                now_ms=SystemClock().now_ms(),
-                actor=cli_actor(),
-                reason=reason,
-            )
+        _confirm(row.id, change, lies_in, yes=yes)
+        with opened_schedule(config, read_only=False) as store, usage_errors():
+            if lies_in:
+                _fetch(store, row.id, config.redelivery.final_suffix, lies_in)
+            try:
+                operation = edit_and_retry(
+                    store,
+                    row.id,
+                    change,
+                    edit_message,
+                    now_ms=SystemClock().now_ms(),
+                    actor=cli_actor(),
+                    reason=reason,
+                    edits=edits,
+                )
+            except (EditRefused, NothingToChange):
+                if lies_in:
+                    _put_back(store, row.id, config.redelivery.final_suffix)
+                raise
     except EditRefused as error:
         raise typer.BadParameter(str(error)) from error
     if output is OutputFormat.JSON:
         print_json(operation)
     else:
         print_line(f"edited; operation {operation.id} re-sends it")
+
+
+def _fetch(store: "Schedule", row_id: int, suffix: str, queue: str) -> None:
+    """Take a message out of its final queue; ended by Ctrl-C, it is left there."""
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.operations import fetch  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + fetch.FETCH_S
+    say(f"taking message {row_id} out of {queue} ...")
+    fetch.fetch(store, row_id, clock.now_ms(), cli_actor())
+    try:
+        while not fetch.is_here(store, row_id):
+            if clock.monotonic_s() > until_s:
+                raise fetch.not_here_yet(store, row_id)
+            time.sleep(fetch.FETCH_POLL_S)
+    except KeyboardInterrupt:
+        _put_back(store, row_id, suffix)
+        raise
+
+
+def _put_back(store: "Schedule", row_id: int, suffix: str) -> None:
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.operations.fetch import put_back  # noqa: PLC0415 - as above
+
+    put_back(store, row_id, SystemClock().now_ms(), cli_actor(), suffix)
+    say(f"message {row_id} was not edited; it stays in its final dead-letter queue")
 
 
 def _not_one(message: str, ids: tuple[int, ...]) -> str:
@@ -143,7 +194,7 @@ def _value(given: str) -> "PropertyEdit":
     return PropertyEdit(name=name, value=value)
 
 
-def _confirm(row_id: int, change: "MessageEdit", *, yes: bool) -> None:
+def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
@@ -152,10 +203,11 @@ def _confirm(row_id: int, change: "MessageEdit", *, yes: bool) -> None:
     names = [one.name for one in (*change.set_properties, *change.set_entries)]
     names += [*change.remove_properties, *change.remove_entries]
     what = ", ".join(["its body"] * has_body + names)
-    typer.confirm(f"change {what} of message {row_id} and re-send it?", err=True, abort=True)
+    first = f"take message {row_id} out of {lies_in}, " if lies_in else ""
+    typer.confirm(f"{first}change {what} of message {row_id} and re-send it?", err=True, abort=True)
 
 
-def _tell_view(view: "MessageView", output: OutputFormat) -> None:
+def _print_view(view: "MessageView", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(view)
         return

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.options import (
     ConfigFile,
@@ -42,7 +42,7 @@ def note(
         str | None,
         typer.Option(
             metavar="NAME",
-            help='Who is responsible for the group from now on; "" = nobody.',
+            help='Owner of the group from now on; "" = none.',
             show_default=False,
         ),
     ] = None,
@@ -61,7 +61,7 @@ def note(
 ) -> None:
     """Write a note on a group of failures, and print its notes, the latest first.
 
-    The latest note names who is responsible for the group, and until when it is snoozed.
+    The latest note names the owner of the group, and the end of its snooze.
 
     \b
     JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]
@@ -77,7 +77,7 @@ def note(
     assert name is not None  # noqa: S101 - it is required
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
     is_written = (text, owner, snooze) != (None, None, None)
-    with opened_ledger(config, read_only=not is_written) as store:
+    with opened_schedule(config, read_only=not is_written) as store:
         found = with_group(store, RowFilter(destination=name), part=cause_group)
         cause_group = found.cause_group or cause_group
         if is_written:

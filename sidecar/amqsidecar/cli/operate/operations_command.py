@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import (
+    ConfigFile,
+    Output,
+    OutputFormat,
+    Sets,
+    duration_ms,
+    read_config,
+)
 from amqsidecar.cli.printing import print_json, print_line, print_table, say
 from amqsidecar.operations.words import clock_time, one_line
 
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 
 _EXIT_NOT_DONE = 69
 _STEP_PAUSE_S = 0.03
+_LOOK_PAUSE_S = 0.5
 
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
 StepReason = Annotated[
@@ -29,7 +37,7 @@ StepReason = Annotated[
 
 
 class MembersChoice(StrEnum):
-    """Which messages of an operation; words of `OutcomeKind`."""
+    """A filter of an operation's messages; values of `OutcomeKind`."""
 
     ALL = "all"
     RESENT = "resent"
@@ -56,7 +64,7 @@ def list_operations(
     config = read_config(config_file, sets)
     from amqsidecar.operations import progress  # noqa: PLC0415 - keeps `--help` fast
 
-    with opened_ledger(config) as store:
+    with opened_schedule(config) as store:
         page = progress.list_operations(store, limit, before)
     if output is OutputFormat.JSON:
         print_json(page)
@@ -71,7 +79,7 @@ def list_operations(
 
 
 def _cells(operation: "Operation") -> tuple[str, ...]:
-    from amqsidecar.model.operation import SENDS  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import SENDS, lacks_sends  # noqa: PLC0415 - as above
 
     sends = operation.action in SENDS
     return (
@@ -79,7 +87,7 @@ def _cells(operation: "Operation") -> tuple[str, ...]:
         clock_time(operation.created_at_ms),
         operation.action.word,
         operation.actor,
-        operation.state,
+        operation.state + ", not all sent" * lacks_sends(operation),
         str(operation.changed),
         str(operation.resent) if sends else "-",
         str(operation.came_back) if sends else "-",
@@ -106,6 +114,14 @@ def show(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100,
     after: Annotated[str, typer.Option(help="Only after this id; gives the next page.")] = "",
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Wait, at most this long (0s, 5m), until all messages are sent and judged; exit "
+            "code 69 if some are not, or some came back.",
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -116,26 +132,36 @@ def show(
     JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
     "actor", "reason", "state_reason", "state_changes", "selection", "pace", ...},
     "outcomes": null | {"not_sent", "resent", "consumed", "came_back", "unknown",
-    "unknown_because"}, "doing", "undoable"},
+    "unknown_because"}, "doing", "undoable", "result": null | "unfinished" | "not_sent" |
+    "open" | "came_back" | "unknown" | "consumed"},
     with --members also "members": [{"redelivery_id", "destination", "changed_at_ms",
     "resent_at_ms", "outcome", "evidence"}] and "next_after"
     """  # noqa: D301 - as above
     config = read_config(config_file, sets)
+    wait_ms = None if wait is None else duration_ms(wait, "--wait")
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OutcomeKind  # noqa: PLC0415 - as above
     from amqsidecar.operations.progress import (  # noqa: PLC0415 - as above
+        UNSETTLED,
+        OperationResult,
         list_members,
         read_progress,
     )
 
-    page = None
-    with opened_ledger(config) as store, usage_errors():
-        progress = read_progress(store, number, SystemClock().now_ms())
+    page, clock = None, SystemClock()
+    until_s = clock.monotonic_s() + (wait_ms or 0) / 1000
+    with opened_schedule(config) as store, usage_errors():
+        progress = read_progress(store, number, clock.now_ms())
+        while progress.result in UNSETTLED and clock.monotonic_s() < until_s:
+            time.sleep(_LOOK_PAUSE_S)
+            progress = read_progress(store, number, clock.now_ms())
         if members is not None:
             is_all = members is MembersChoice.ALL
             outcome = None if is_all else OutcomeKind[members.name]
             page = list_members(store, number, outcome, limit, after)
-    tell_progress(progress, output, page)
+    print_progress(progress, output, page)
+    if wait is not None and progress.result in (*UNSETTLED, OperationResult.CAME_BACK):
+        raise typer.Exit(_EXIT_NOT_DONE)
 
 
 @operation.command()
@@ -207,13 +233,13 @@ def undo(
     now_ms, actor = SystemClock().now_ms, cli_actor()
     means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
-    with opened_ledger(config, read_only=False) as store, usage_errors():
+    with opened_schedule(config, read_only=False) as store, usage_errors():
         one = operate.undo(store, number, now_ms(), actor, reason)
         while is_working(one):
             one = operate.carry_out(store, number, runner, means, now_ms).operation
             time.sleep(_STEP_PAUSE_S)
         progress = read_progress(store, number, now_ms())
-    tell_progress(progress, output)
+    print_progress(progress, output)
 
 
 def _change(
@@ -231,13 +257,13 @@ def _change(
 
     changes = {"pause": operate.pause, "resume": operate.resume, "cancel": operate.cancel}
     now_ms = SystemClock().now_ms()
-    with opened_ledger(config, read_only=False) as store, usage_errors():
+    with opened_schedule(config, read_only=False) as store, usage_errors():
         changes[name](store, number, now_ms, cli_actor(), reason)
         progress = read_progress(store, number, now_ms)
-    tell_progress(progress, output)
+    print_progress(progress, output)
 
 
-def tell_progress(
+def print_progress(
     progress: "Progress", output: OutputFormat, members: "MemberPage | None" = None
 ) -> None:
     """Print how an operation stands."""
@@ -247,10 +273,18 @@ def tell_progress(
         page = {} if members is None else msgspec.structs.asdict(members)
         print_json(msgspec.structs.asdict(progress) | page)
         return
+    from amqsidecar.operations.progress import (  # noqa: PLC0415 - as above
+        OperationResult,
+        result_words,
+    )
+
     one, outcomes = progress.operation, progress.outcomes
     by = f"{one.actor}, {one.reason}" if one.reason else one.actor
     print_line(f"operation  {one.id}: {one.action.word} by {by}")
-    print_line(f"state      {one.state}: {progress.doing}")
+    state = one.state + ", not all sent" * (progress.result is OperationResult.NOT_SENT)
+    print_line(f"state      {state}: {progress.doing}")
+    if outcomes is not None and progress.result not in (None, OperationResult.UNFINISHED):
+        print_line(f"result     {result_words(progress.result, outcomes)}")
     expected = "" if one.expected is None else f", {one.expected} were expected"
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
     if one.overtaken:

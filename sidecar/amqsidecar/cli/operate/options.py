@@ -99,7 +99,7 @@ Target = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Chosen):
-    """What the options say; each command has those that make sense for it."""
+    """The values of the options; each command has those that apply to it."""
 
     ids: Ids = None
     to: Target = ""

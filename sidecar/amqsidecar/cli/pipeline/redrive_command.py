@@ -44,7 +44,7 @@ MaxRedeliveries = Annotated[
     typer.Option(min=0, help="Maximum number of redeliveries.", show_default=False, metavar="N"),
 ]
 WithCancelled = Annotated[
-    bool, typer.Option("--with-cancelled", help="Also what a person gave up on.")
+    bool, typer.Option("--with-cancelled", help="Include messages that a person cancelled.")
 ]
 OnePerMessageId = Annotated[
     bool,

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, PlainSerializer
 
@@ -19,6 +21,7 @@ from amqsidecar.config.option import (
     section,
 )
 from amqsidecar.config.secrets import Secret, secret_in
+from amqsidecar.config.web_url import web_url
 
 
 class KindChoice(StrEnum):
@@ -63,6 +66,8 @@ def _as_urls(value: object) -> tuple[BrokerUrl, ...]:
     return tuple(urls)
 
 
+_JOLOKIA_URL = web_url("http://admin@localhost:8161/api/jolokia", may_name_user=True)
+
 BrokerUrls = Annotated[
     tuple[BrokerUrl, ...],
     BeforeValidator(_as_urls, json_schema_input_type=str | list[str]),
@@ -74,7 +79,13 @@ SaslMechanisms = Annotated[
 ]
 
 
-_WITH_TLS: Final = {"amqp": "amqps", "openwire": "openwire+ssl", "stomp": "stomp+ssl"}
+_WITH_TLS: Final = {
+    "amqp": "amqps",
+    "artemis": "artemis+ssl",
+    "core": "core+ssl",
+    "openwire": "openwire+ssl",
+    "stomp": "stomp+ssl",
+}
 
 
 class TlsOptions(Section):
@@ -110,12 +121,14 @@ class BrokerOptions(Section):
 
     url: BrokerUrls = option(
         (),
-        "Where the broker listens: `amqp://user@host:5672`; the password belongs into "
-        "`password_file`, though `user:password@` is taken, too. Schemes: `amqp`, `amqps` "
-        "(recommended for Artemis), `openwire`, `openwire+ssl` (recommended for Classic, and for "
-        "Classic only), `stomp`, `stomp+ssl`. May be a list of brokers that take over from each "
-        "other, tried in turn, each with its own user and password. Special characters in user "
-        "and password are percent-encoded. `run` needs it.",
+        "Where the broker listens: `artemis://user@host:61616`; the password belongs into "
+        "`password_file`, though `user:password@` is taken, too. Schemes: `artemis`, `artemis+ssl` "
+        "(recommended for Artemis: Core and AMQP at once), `core`, `core+ssl` (for Artemis only), "
+        "`openwire`, `openwire+ssl` (recommended for Classic, and for Classic only), `amqp`, "
+        "`amqps`, `stomp`, `stomp+ssl`. "
+        "May be a list of brokers that take over from each other, tried in turn, each with its own "
+        "user and password. Special characters in user and password are percent-encoded. `run` "
+        "needs it.",
         why="which broker can't be guessed",
     )
     kind: KindChoice = option(
@@ -128,6 +141,17 @@ class BrokerOptions(Section):
         "File that holds the password of the user in `url`, such as a mounted secret. Read at "
         "each connect, so a changed secret applies from the next one; a trailing line end is "
         "ignored.",
+    )
+    jolokia_url: Annotated[str, BeforeValidator(_JOLOKIA_URL)] = option(
+        "",
+        "Classic: where its web console answers by Jolokia, such as "
+        "`http://admin@localhost:8161/api/jolokia`. The sidecar then reads the counters of queues "
+        "there, which prove what was consumed without the statistics plugin (`outcomes.md`). The "
+        "options `tls` count for `https`, too. Empty = not asked.",
+        why="not every broker has a web console, and its user is another one",
+    )
+    jolokia_password_file: OptionalPath = option(
+        None, "File that holds the password of the user in `jolokia_url`, read at each request."
     )
     sasl_mechanisms: SaslMechanisms = option(
         (),
@@ -143,7 +167,8 @@ class BrokerOptions(Section):
         why="a password must not cross the network in clear text unnoticed",
     )
     tls: TlsOptions = section(
-        TlsOptions, "TLS; counts for `amqps`, `openwire+ssl` and `stomp+ssl`."
+        TlsOptions,
+        "TLS; counts for `amqps`, `artemis+ssl`, `core+ssl`, `openwire+ssl` and `stomp+ssl`.",
     )
     connect_timeout_s: StrictInt = option(
         10,
@@ -164,41 +189,73 @@ class BrokerOptions(Section):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield what doesn't fit the URL."""
+        """Yield options that do not fit the URL."""
         if len({url.scheme for url in self.url}) > 1:
             yield "url", "all entries of a list need the same scheme"
         if self.kind is KindChoice.ARTEMIS and any("openwire" in url.scheme for url in self.url):
-            yield "url", "openwire:// is for Classic; attach to Artemis by amqp:// or amqps://"
+            yield "url", "openwire:// is for Classic; attach to Artemis by artemis://"
+        if self.kind is KindChoice.CLASSIC and any(url.is_of_artemis for url in self.url):
+            yield "url", "artemis:// and core:// are for Artemis; attach to Classic by openwire://"
         if self.password_file is not None:
             if any(url.password is not None for url in self.url):
                 yield "password_file", "there is a password in `url` too; remove one of them"
             if any(url.user is None for url in self.url):
-                yield "password_file", "needs the user in `url`, such as amqp://user@host:5672"
+                yield "password_file", "needs the user in `url`, such as artemis://user@host:61616"
+        yield from self._jolokia_problems()
         yield from self._identity_problems()
         yield from self._idle_tls_problems()
         for key, problem in self.tls.problems():
             yield f"tls.{key}", problem
 
     def _idle_tls_problems(self) -> Iterator[KeyedProblem]:
-        """Yield files that nobody looks at, since the operator believes that they protect."""
-        if not self.url or any(url.uses_tls for url in self.url):
+        """Yield TLS files that are unused, because the operator may rely on them."""
+        uses_tls = any(url.uses_tls for url in self.url) or self.jolokia_url.startswith("https:")
+        if not self.url or uses_tls:
             return
         for key in ("ca_file", "cert_file"):
             if getattr(self.tls, key) is not None:
                 scheme = _WITH_TLS[self.url[0].scheme]
                 yield f"tls.{key}", f"does nothing, since `url` is without TLS; use {scheme}://"
 
+    def _jolokia_problems(self) -> Iterator[KeyedProblem]:
+        parts = urlsplit(self.jolokia_url)
+        if not self.jolokia_url:
+            if self.jolokia_password_file is not None:
+                yield "jolokia_password_file", "needs `jolokia_url`, with the user"
+            return
+        if any(url.is_of_artemis for url in self.url) or self.kind is KindChoice.ARTEMIS:
+            yield "jolokia_url", "is for Classic; Artemis reports its counters by itself; remove it"
+        if len(self.url) > 1:
+            yield "jolokia_url", "needs one broker in `url`, whose counters it shows"
+        if (parts.username is None) != (self.jolokia_password_file is None):
+            yield (
+                "jolokia_password_file",
+                "and a user in `jolokia_url` go together, as in http://admin@localhost:8161/...",
+            )
+        is_open = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
+        if parts.username is not None and is_open and not self.allow_plain_password:
+            yield (
+                "jolokia_url",
+                f"the password for {parts.hostname} would cross the network unencrypted; use "
+                "https://, or set `broker.allow_plain_password: true` if nobody can eavesdrop",
+            )
+
     def _identity_problems(self) -> Iterator[KeyedProblem]:
         mechanisms = self.sasl_mechanisms
-        if mechanisms and any(not url.scheme.startswith("amqp") for url in self.url):
-            yield "sasl_mechanisms", "counts for amqp:// and amqps:// only; remove it"
+        if mechanisms and any(not url.may_speak_amqp for url in self.url):
+            yield "sasl_mechanisms", "counts for amqp:// and artemis:// only; remove it"
             return
         needs_user = [one.needs_user for one in mechanisms]
         if mechanisms and not any(needs_user) and any(url.user is not None for url in self.url):
             yield "sasl_mechanisms", "has none for a user with a password, but `url` has a user"
         if mechanisms and all(needs_user) and any(url.user is None for url in self.url):
             yield "sasl_mechanisms", "needs a user in `url`, such as amqp://user@host:5672"
-        is_hidden = bool(mechanisms) and SaslMechanism.PLAIN not in mechanisms
+        # Why not artemis: Core sends the password itself.
+        is_hidden = (
+            bool(mechanisms)
+            and SaslMechanism.PLAIN not in mechanisms
+            and all(url.scheme in ("amqp", "amqps") for url in self.url)
+        )
         if self.allow_plain_password or is_hidden:
             return
         for url in self.url:
@@ -227,3 +284,19 @@ class BrokerOptions(Section):
             return secret_in(self.password_file, "broker.password_file")
         url = url or next(iter(self.url), None)
         return None if url is None else url.password
+
+    def jolokia_password(self) -> Secret | None:
+        """Return the password for Jolokia, read from its file; None = it has none.
+
+        Raises:
+            ConfigError: the file can't be read or is empty.
+        """
+        path = self.jolokia_password_file
+        return None if path is None else secret_in(path, "broker.jolokia_password_file")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -21,6 +21,7 @@ from amqsidecar.config.option import (
     section,
 )
 from amqsidecar.config.secrets import Secret, secret_in
+from amqsidecar.config.web_url import web_url
 from amqsidecar.errors import ConfigError, Problem
 
 
@@ -66,15 +67,7 @@ def split_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _checked_web_url(value: object) -> str:
-    if value in (None, ""):
-        return ""
-    parts = urlsplit(value) if isinstance(value, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("expected a URL such as https://host.example.com")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("expected a URL without user, `?` and `#`")
-    return str(value)
+_WEB_URL = web_url("https://host.example.com")
 
 
 def _as_patterns(value: object) -> object:
@@ -108,7 +101,7 @@ Networks = Annotated[
 class OidcOptions(Section):
     """Log-in by an OpenID provider."""
 
-    issuer: Annotated[str, BeforeValidator(_checked_web_url)] = option(
+    issuer: Annotated[str, BeforeValidator(_WEB_URL)] = option(
         "",
         "Issuer URL of the provider; empty = none. Needs `http.public_url` and `pip install "
         '"amqsidecar[oidc]"`. At the provider, register `/login/oidc/back` below the public URL.',
@@ -182,7 +175,7 @@ class HttpOptions(Section):
         ge=1,
         le=100_000,
     )
-    public_url: Annotated[str, BeforeValidator(_checked_web_url)] = option(
+    public_url: Annotated[str, BeforeValidator(_WEB_URL)] = option(
         "",
         "The console's address in browsers, such as `https://sidecar.example.com`. With `https:` "
         "cookies go over TLS only. Empty = the address that the browser sends.",
@@ -286,7 +279,7 @@ class HttpOptions(Section):
         )
 
     def session_key(self) -> Secret | None:
-        """Return what sessions are signed with; None = to be made.
+        """Return the key that signs sessions; None = to be made.
 
         Raises:
             ConfigError: the file can't be read, or holds too little.

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from amqsidecar.broker import FINAL_SUFFIX
 from amqsidecar.config.option import Section, as_texts, option
-from amqsidecar.engine.allowed_origins import parse_pattern
+from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.model.resend_effect import ResendEffect
 
 Effects = Annotated[

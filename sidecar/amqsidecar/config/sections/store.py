@@ -15,6 +15,7 @@ from amqsidecar.config.option import (
 )
 from amqsidecar.config.secrets import Secret, secret_in
 from amqsidecar.config.store_url import BROKER_HELD, checked_store_url, is_postgres
+from amqsidecar.store import LEASE_S
 
 
 class StoreOptions(Section):
@@ -61,7 +62,7 @@ class StoreOptions(Section):
         le=65536,
     )
     lease_s: StrictInt = option(
-        30,
+        LEASE_S,
         "`postgresql` only: time without a heartbeat after which other sidecars may take over an "
         "instance.",
         why="longer than a restart of the server, short enough for a failover",
@@ -71,7 +72,7 @@ class StoreOptions(Section):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield what doesn't fit the URL."""
+        """Yield options that do not fit the URL."""
         if self.password_file is not None and not self.is_shared:
             yield "password_file", "counts for postgresql:// only; remove it"
         if self.instance and self.url == BROKER_HELD:

@@ -8,7 +8,7 @@ from struct import Struct
 from amqsidecar.formats.core.primitives import CoreProtocolError
 
 GREETING = b"ARTEMIS"
-"""What a client sends first; the broker answers nothing to it."""
+"""The first bytes of a client; the broker does not answer them."""
 
 PING_CHANNEL, CREATION_CHANNEL = 0, 1
 FIRST_SESSION_CHANNEL = 10
@@ -30,7 +30,7 @@ def frame(code: int, channel: int, fields: bytes) -> bytes:
 
 
 def frame_bytes(fields: bytes) -> int:
-    """Return what a packet with these fields takes of a consumer's credits."""
+    """Return the credits that a packet with these fields uses."""
     return _HEAD_BYTES + len(fields)
 
 

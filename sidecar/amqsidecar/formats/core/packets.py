@@ -146,7 +146,7 @@ class Ping(NamedTuple):
     """I am alive; the broker answers with the same packet.
 
     Attributes:
-        connection_ttl_ms: the broker drops a connection that is silent for so long; -1 = never.
+        connection_ttl_ms: the broker drops a connection that is silent for longer; -1 = never.
     """
 
     connection_ttl_ms: Long
@@ -335,14 +335,14 @@ class NullResponse(NamedTuple):
 
 @_packet(22, "PacketsConfirmedMessage")
 class PacketsConfirmed(NamedTuple):
-    """So many packets have arrived; comes only to who asked for it in `CreateSession`."""
+    """The broker has received packets; comes only if `CreateSession` asked for it."""
 
     command_id: Int
 
 
 @_packet(105, "SessionAddMetaDataMessageV2")
 class AddMetadata(NamedTuple):
-    """Name the session to who manages the broker; `NullResponse` if asked for."""
+    """Name the session for the broker's management; `NullResponse` if asked for."""
 
     key: String
     value: String
@@ -351,12 +351,12 @@ class AddMetadata(NamedTuple):
 
 @_packet(67, "PacketImpl(SESS_START)")
 class StartSession(NamedTuple):
-    """Let the consumers have messages; without an answer."""
+    """Start the delivery to the consumers; without an answer."""
 
 
 @_packet(68, "PacketImpl(SESS_STOP)")
 class StopSession(NamedTuple):
-    """Let them have no more; `NullResponse`."""
+    """Stop the delivery to the consumers; `NullResponse`."""
 
 
 @_packet(69, "SessionCloseMessage")
@@ -398,7 +398,7 @@ class ConsumerDisconnected(NamedTuple):
 
 @_packet(70, "SessionConsumerFlowCreditMessage")
 class ConsumerCredits(NamedTuple):
-    """Let a consumer have more bytes of packets, headers included.
+    """Grant a consumer more bytes of packets, headers included.
 
     Attributes:
         credits: -1 = without end; 0 = stop and forget what is left.
@@ -464,7 +464,7 @@ class AskQueue(NamedTuple):
 
 @_packet(-14, "SessionQueueQueryResponseMessage_V3")
 class QueueAnswer(NamedTuple):
-    """What a queue is."""
+    """The properties of a queue."""
 
     exists: Boolean
     durable: Boolean
@@ -507,7 +507,7 @@ class AskAddress(NamedTuple):
 
 @_packet(-15, "SessionBindingQueryResponseMessage_V4")
 class AddressAnswer(NamedTuple):
-    """What an address is."""
+    """The properties of an address."""
 
     exists: Boolean
     queues: Annotated[tuple[str, ...], SIMPLE_STRINGS]
@@ -525,7 +525,7 @@ class AddressAnswer(NamedTuple):
 
 @_packet(-22, "SessionBindingQueryResponseMessage_V5")
 class AddressAnswerV5(NamedTuple):
-    """What an address is, with its routing types."""
+    """The properties of an address, with its routing types."""
 
     exists: Boolean
     queues: Annotated[tuple[str, ...], SIMPLE_STRINGS]
@@ -555,7 +555,7 @@ class CreateAddress(NamedTuple):
 
 @_packet(-12, "CreateQueueMessage_V2")
 class CreateQueue(NamedTuple):
-    """Create a queue; `NullResponse` if asked for. None = the address settings tell.
+    """Create a queue; `NullResponse` if asked for. None = by the address settings.
 
     Attributes:
         temporary: it ends with the connection.
@@ -600,7 +600,7 @@ class DeleteQueue(NamedTuple):
 class RequestCredits(NamedTuple):
     """Ask whether an address has room; a `ProducerCredits` comes as soon as it has.
 
-    The broker keeps no account: who sends without asking overfills the address.
+    The broker does not enforce it: a client that sends without asking overfills the address.
     """
 
     credits: Int
@@ -617,7 +617,7 @@ class ProducerCredits(NamedTuple):
 
 @_packet(82, "SessionProducerCreditsFailMessage")
 class ProducerCreditsFail(NamedTuple):
-    """An address is full, and fails who sends (address-full-policy FAIL)."""
+    """An address is full, and sends to it fail (address-full-policy FAIL)."""
 
     credits: Int
     address: SimpleString
@@ -731,7 +731,7 @@ class ReceiveMessage(NamedTuple):
         return decode_received(reader.raw(reader.left))
 
 
-RECEIVE_MESSAGE, SEND_MESSAGE = 75, 71
+RECEIVE_MESSAGE, SEND_MESSAGE, NULL_RESPONSE = 75, 71, 21
 _UNANSWERED = _SEND_TAIL.pack(0, 0, NO_PRODUCER)
 
 
@@ -746,9 +746,19 @@ def decode_received(fields: bytes) -> ReceiveMessage:
     return ReceiveMessage(message, *_RECEIVE_TAIL.unpack_from(fields, at))
 
 
+def message_of_received(fields: bytes) -> bytes:
+    """Return the message in a `ReceiveMessage`, as `encode_message` writes it."""
+    return fields[: -_RECEIVE_TAIL.size]
+
+
 def encode_unanswered(message: CoreMessage) -> bytes:
     """Return what `encode` does of a `SendMessage` that asks for no answer, in half the time."""
     return encode_message(message) + _UNANSWERED
+
+
+def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
+    """Return what `encode` does of a `SendMessage` that asks for an answer, in half the time."""
+    return encode_message(message) + _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER)
 
 
 @_packet(76, "SessionReceiveLargeMessage")

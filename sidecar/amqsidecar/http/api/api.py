@@ -18,9 +18,9 @@ from amqsidecar.http.live import Live
 from amqsidecar.http.store_queries import StoreQueries
 
 
-def endpoints(desk: StoreQueries) -> list[ApiEndpoint]:
+def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
     """Return the table."""
-    live = Live(desk)
+    live = Live(queries)
 
     async def events(_call: Call) -> Response:
         return StreamingResponse(await live.listen(), headers={"Content-Type": "text/event-stream"})
@@ -33,11 +33,11 @@ def endpoints(desk: StoreQueries) -> list[ApiEndpoint]:
         return Response(printed(), headers={"Content-Type": "application/json"})
 
     table = [
-        *Looking(desk).endpoints(),
-        *ActionEndpoints(desk).endpoints(),
-        *Ruling(desk).endpoints(),
-        *Noting(desk).endpoints(),
-        *Exporting(desk).endpoints(),
+        *Looking(queries).endpoints(),
+        *ActionEndpoints(queries).endpoints(),
+        *Ruling(queries).endpoints(),
+        *Noting(queries).endpoints(),
+        *Exporting(queries).endpoints(),
         ApiEndpoint(
             method="GET",
             path="/events",
@@ -56,6 +56,6 @@ def endpoints(desk: StoreQueries) -> list[ApiEndpoint]:
     return table
 
 
-def routes(desk: StoreQueries) -> list[Route]:
+def routes(queries: StoreQueries) -> list[Route]:
     """Return the routes of the API."""
-    return routes_of(endpoints(desk))
+    return routes_of(endpoints(queries))

@@ -21,7 +21,7 @@ Run = Callable[[Call], Awaitable[Response]]
 
 
 class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which groups of failures."""
+    """Filter of groups of failures."""
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
@@ -30,13 +30,13 @@ class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RowsFileQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages, in which order."""
+    """Filter and order of messages."""
 
     order: RowOrder = RowOrder.NEWEST
 
 
 class MembersFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages of an operation."""
+    """Filter of an operation's messages."""
 
     outcome: OutcomeKind | None = None
 
@@ -44,9 +44,9 @@ class MembersFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Exporting:
     """Gives lists as files."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
-        self._exports = Exports(desk)
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
+        self._exports = Exports(queries)
 
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
@@ -71,8 +71,8 @@ class Exporting:
         return await self._exports.groups(place, call.query.since)
 
     async def _messages_file(self, call: Call) -> Response:
-        desk = self._desk
-        asked = understood(call.query, desk.clock.now_ms(), desk.masking, call.caller.role)
+        queries = self._queries
+        asked = understood(call.query, queries.clock.now_ms(), queries.masking, call.caller.role)
         return await self._exports.messages(asked.selection, asked.order)
 
     async def _members_file(self, call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""Which messages a request of the API is about; the same names as the options of commands."""
+"""Filters of messages in requests of the API; named like the options of commands."""
 
 from typing import Annotated, Any, Final
 
@@ -17,7 +17,7 @@ Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages; all given conditions must hold, and none means all messages."""
+    """Filter of messages; all given conditions must hold, and none means all messages."""
 
     id: Annotated[list[int], Meta(description="Row numbers.")] = []
     destination: Annotated[
@@ -45,7 +45,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages, in which order, from where on."""
+    """Filter, order and begin of a page of messages."""
 
     order: RowOrder = RowOrder.NEWEST
     after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
@@ -53,7 +53,7 @@ class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What would be done to which messages."""
+    """The action of a preview, and its messages."""
 
     action: Action
 
@@ -72,7 +72,7 @@ _IN_ADDRESSES: Final = {
     "order": "order",
     "after": "after",
 }
-"""What the console calls it."""
+"""Its name in the console."""
 
 
 def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> MessageQuery:

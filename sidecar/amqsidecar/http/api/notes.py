@@ -9,15 +9,16 @@ from msgspec import Meta
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
-from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import act
 from amqsidecar.operations.notes import SNOOZE_MAX_MS, write_note
+from amqsidecar.schedule import Schedule
 
 
 class NotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which group."""
+    """The group."""
 
     destination: Annotated[str, Meta(description="Where it died.")]
     cause_group: Annotated[str, Meta(description="Its cause, as groups name it.")]
@@ -43,8 +44,8 @@ class NewNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Noting:
     """Keeps and shows notes."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
 
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
@@ -70,13 +71,13 @@ class Noting:
 
     async def _notes(self, call: Call) -> list[GroupNote]:
         place = canonical(call.query.destination), call.query.cause_group
-        return await self._desk.ask(lambda store, _state, _now_ms: store.notes(*place))
+        return await self._queries.ask(lambda store, _state, _now_ms: store.notes(*place))
 
     async def _write_note(self, call: Call) -> GroupNote:
         wanted: NewNote = call.body
         place = canonical(wanted.destination), wanted.cause_group
 
-        def write(store: OpenStore, _state: StoreState, now_ms: int) -> GroupNote:
+        def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
             try:
                 snooze_ms = None if wanted.snooze_s is None else wanted.snooze_s * 1000
                 return write_note(
@@ -91,4 +92,4 @@ class Noting:
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error
 
-        return await self._desk.ask(write)
+        return await self._queries.ask(write)

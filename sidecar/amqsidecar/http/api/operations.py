@@ -7,12 +7,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from amqsidecar.errors import EditRefused
+from amqsidecar.errors import EditRefused, NotHereYet
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import Filter, PreviewQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
-from amqsidecar.http.api.views import kept
-from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.http.api.views import unknown
+from amqsidecar.http.fetching import fetch_message, put_back
+from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import (
     Action,
@@ -22,17 +24,20 @@ from amqsidecar.model.operation import (
     OutcomeKind,
     Selection,
 )
-from amqsidecar.model.schedule import StoreState
+from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations import act, operate
-from amqsidecar.operations.message import edit_and_retry, try_edit
+from amqsidecar.operations.browse import row_named
+from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import Preview, drift, preview
+from amqsidecar.operations.progress import OperationResult, read_progress
+from amqsidecar.schedule import Schedule
 
-ChangeOperation = Callable[[OpenStore, int, int, str, str], Operation]
+ChangeOperation = Callable[[Schedule, int, int, str, str], Operation]
 
 
 class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What shall be done to which messages.
+    """The action and its messages.
 
     Attributes:
         filter: which messages.
@@ -62,14 +67,20 @@ class Because(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is changed of a message, and why."""
+    """The edit of a message, and its reason.
+
+    Attributes:
+        edits: how many `originals` the message had when you looked; if it has more by now, nothing
+            is done (409). None = not checked.
+    """
 
     change: MessageEdit
     reason: str = ""
+    edits: Annotated[int, Meta(ge=0)] | None = None
 
 
 class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which operations."""
+    """Filter of operations."""
 
     before: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -79,7 +90,7 @@ class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class MembersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages of an operation."""
+    """Filter of an operation's messages."""
 
     outcome: OutcomeKind | None = None
     after: Annotated[str, Meta(description="The last id of the page before.")] = ""
@@ -92,18 +103,20 @@ class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         outcomes: how many messages have which outcome; `not sent yet` has none.
         undoable: how many discarded messages `undo` would put back now.
+        result: what is known of all its messages; null = it sends nothing, or has changed nothing.
     """
 
     operation: Operation
     outcomes: dict[str, int]
     undoable: int
+    result: OperationResult | None
 
 
 class ActionEndpoints:
     """Carries out what is asked for."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
 
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
@@ -188,42 +201,45 @@ class ActionEndpoints:
             ApiEndpoint(
                 method="POST",
                 path="/messages/{reference}/edit",
-                summary="Edit a message and re-send it now; the original is kept.",
+                summary="Edit a message and re-send it now; the original is kept. "
+                "A message in its final dead-letter queue is taken out of it first.",
                 run=self._edit,
                 answer=Operation,
                 body=Edit,
                 status=201,
-                problems={409: "It can't be edited now, or would be the same."},
+                problems={
+                    409: "It can't be edited now, or would be the same.",
+                    503: "It is still being taken out of its final queue: repeat the edit.",
+                },
             ),
         ]
 
-    def _would(self, store: OpenStore, action: Action, selection: Selection) -> Preview:
+    def _would(self, store: Schedule, action: Action, selection: Selection) -> Preview:
         found = preview(
-            store,
             store,
             action,
             selection,
-            self._desk.tools.properties_of,
-            suffix=self._desk.tools.final_suffix,
+            self._queries.tools.properties_of,
+            suffix=self._queries.tools.final_suffix,
         )
-        example = None if found.example is None else self._desk.masking.row(found.example)
+        example = None if found.example is None else self._queries.masking.row(found.example)
         return msgspec.structs.replace(found, example=example)
 
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
-        return await self._desk.ask(
+        return await self._queries.ask(
             lambda store, _state, now_ms: self._would(
                 store,
                 query.action,
-                understood(query, now_ms, self._desk.masking, call.caller.role).selection,
+                understood(query, now_ms, self._queries.masking, call.caller.role).selection,
             )
         )
 
     async def _create_operation(self, call: Call) -> Operation:
         wanted: NewOperation = call.body
 
-        def begin(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
-            asked = understood(wanted.filter, now_ms, self._desk.masking, call.caller.role)
+        def begin(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+            asked = understood(wanted.filter, now_ms, self._queries.masking, call.caller.role)
             if asked.is_everything and not wanted.everything:
                 raise HttpRefused(
                     400, "the filter has no condition: say `everything` if that is meant"
@@ -244,86 +260,108 @@ class ActionEndpoints:
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error
 
-        return await self._desk.ask(begin)
+        return await self._queries.ask(begin)
 
     async def _operations(self, call: Call) -> list[Operation]:
         query: OperationsQuery = call.query
-        return await self._desk.ask(
+        return await self._queries.ask(
             lambda store, _state, _now_ms: store.operations(query.limit, query.before)
         )
 
     async def _operation(self, call: Call) -> OperationAnswer:
         number = call.number()
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> OperationAnswer:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> OperationAnswer:
             counts = store.member_counts(number)
             operation = known(store, number)
+            progress = read_progress(store, number, now_ms)
             return OperationAnswer(
                 operation=operation,
-                undoable=operate.undoable(store, operation),
+                undoable=progress.undoable,
+                result=progress.result,
                 outcomes={
                     "not sent yet" if kind is None else kind.value: count
                     for kind, count in counts.items()
                 },
             )
 
-        return await self._desk.ask(read)
+        return await self._queries.ask(read)
 
     async def _members(self, call: Call) -> list[Member]:
         number, query = call.number(), call.query
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> list[Member]:
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> list[Member]:
             known(store, number)
             return store.members(number, query.outcome, query.limit, query.after)
 
-        return await self._desk.ask(read)
+        return await self._queries.ask(read)
 
     async def _change(self, call: Call, make: ChangeOperation) -> Operation:
         number, because = call.number(), call.body
 
-        def do(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+        def do(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
             known(store, number)
             with _refusals():
                 return make(store, number, now_ms, call.actor, because.reason)
 
-        return await self._desk.ask(do)
+        return await self._queries.ask(do)
 
     async def _try_edit(self, call: Call) -> MessageView:
-        def try_it(store: OpenStore, _state: StoreState, _now_ms: int) -> MessageView:
-            row, _ = kept(store, call)
+        def try_it(store: Schedule, _state: StoreState, _now_ms: int) -> MessageView:
+            row = row_named(store, call.part("reference"))
+            if row is None:
+                raise unknown(call)
             with _refusals():
                 return try_edit(
                     store,
                     row.id,
                     call.body.change,
-                    lambda encoding, data, change: self._desk.edit(
+                    lambda encoding, data, change: self._queries.edit(
                         encoding, data, change, call.caller.role
                     ),
-                    lambda encoding, data, most: self._desk.view(
+                    lambda encoding, data, most: self._queries.view(
                         encoding, data, call.caller.role, most
                     ),
                 )
 
-        return await self._desk.ask(try_it)
+        return await self._queries.ask(try_it)
 
     async def _edit(self, call: Call) -> Operation:
-        def do(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
-            row, _ = kept(store, call)
-            with _refusals():
-                return edit_and_retry(
-                    store,
-                    store,
-                    row.id,
-                    call.body.change,
-                    lambda encoding, data, change: self._desk.edit(
-                        encoding, data, change, call.caller.role
-                    ),
-                    now_ms=now_ms,
-                    actor=call.actor,
-                    reason=call.body.reason,
-                )
+        role = call.caller.role
+        if not self._queries.masking.may_see(role):
+            raise HttpRefused(403, HIDDEN)
 
-        return await self._desk.ask(do)
+        def find(store: Schedule, _state: StoreState, _now_ms: int) -> tuple[RowView, int]:
+            row = row_named(store, call.part("reference"))
+            if row is None:
+                raise unknown(call)
+            return row, len(store.originals(row.redelivery_id))
+
+        row, edits = await self._queries.ask(find)
+        if call.body.edits is not None:
+            edits = call.body.edits
+
+        def do(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+            return edit_and_retry(
+                store,
+                row.id,
+                call.body.change,
+                lambda encoding, data, change: self._queries.edit(encoding, data, change, role),
+                now_ms=now_ms,
+                actor=call.actor,
+                reason=call.body.reason,
+                edits=edits,
+            )
+
+        with _refusals():
+            if not row.is_in_final_queue:
+                return await self._queries.ask(do)
+            await fetch_message(self._queries, row.id, call.actor)
+            try:
+                return await self._queries.ask(do)
+            except (EditRefused, NothingToChange, HttpRefused):
+                await put_back(self._queries, row.id, call.actor)
+                raise
 
     async def _pause_operation(self, call: Call) -> Operation:
         return await self._change(call, operate.pause)
@@ -347,9 +385,11 @@ def _refusals() -> Iterator[None]:
         raise HttpRefused(400, str(error)) from error
     except act.ActionRefused as error:
         raise HttpRefused(409, str(error)) from error
+    except NotHereYet as error:
+        raise HttpRefused(503, str(error)) from error
 
 
-def known(store: OpenStore, number: int) -> Operation:
+def known(store: Schedule, number: int) -> Operation:
     """Return an operation.
 
     Raises:

@@ -60,8 +60,8 @@ class MessageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Ruling:
     """Answers what is asked about rules."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
 
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
@@ -101,14 +101,14 @@ class Ruling:
         ]
 
     async def _policies(self, _call: Call) -> PolicyView:
-        policies = self._desk.tools.policies
-        return await self._desk.ask(
+        policies = self._queries.tools.policies
+        return await self._queries.ask(
             lambda store, _state, now_ms: policy_view(store, policies, now_ms)
         )
 
     async def _explain(self, call: Call) -> Forecast:
         query: CaseQuery = call.query
-        acting = self._desk.tools.policies.acting()
+        acting = self._queries.tools.policies.acting()
         destination = parse_destination(canonical(query.destination))
         forecast = acting.forecast(
             DeadLetter(destination, query.redelivery_count, query.persistent, query.expired)
@@ -118,18 +118,18 @@ class Ruling:
         return forecast
 
     async def _effect(self, call: Call) -> PolicyEffect:
-        policies, text = self._desk.tools.policies, call.body.rules
+        policies, text = self._queries.tools.policies, call.body.rules
         try:
-            return await self._desk.ask(
-                lambda store, _state, now_ms: effect_of(store, store, policies, text, now_ms)
+            return await self._queries.ask(
+                lambda store, _state, now_ms: effect_of(store, policies, text, now_ms)
             )
         except ConfigError as error:
             raise _unusable(error) from error
 
     async def _explain_message(self, call: Call) -> MessageEffect:
-        policies, asked = self._desk.tools.policies, call.body
+        policies, asked = self._queries.tools.policies, call.body
         try:
-            found = await self._desk.ask(
+            found = await self._queries.ask(
                 lambda store, state, _now_ms: effect_on(
                     store, policies, asked.message, state.uid, asked.rules
                 )

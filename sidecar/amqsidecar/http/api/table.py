@@ -79,7 +79,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the document calls it."""
+        """Its name in the document."""
         return str(getattr(self.run, "__name__", "")).lstrip("_")
 
 
@@ -103,7 +103,7 @@ def _route(endpoint: ApiEndpoint) -> Route:
 
 
 def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
-    """Return what stands in the query.
+    """Return the values in the query.
 
     Raises:
         HttpRefused: it is not understood; an unknown name is an error, since a filter that is not

@@ -12,7 +12,7 @@ from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.api.filter import RowsQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import RowView, StoreState
@@ -26,6 +26,7 @@ from amqsidecar.operations.message import (
     original_message,
 )
 from amqsidecar.operations.overview import Overview, read_overview
+from amqsidecar.schedule import Schedule
 
 ROWS_BYTES_MAX: Final = 2**20
 """Bytes of a page of rows; one row may be larger."""
@@ -60,7 +61,7 @@ class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which groups of failures."""
+    """Filter of groups of failures."""
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
@@ -80,8 +81,8 @@ class ViewQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Looking:
     """Answers what is only looked at."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self._desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self._queries = queries
 
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
@@ -138,32 +139,31 @@ class Looking:
         return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
 
     async def _status(self, _call: Call) -> Status:
-        return await self._desk.ask(read_status)
+        return await self._queries.ask(read_status)
 
     async def _overview(self, _call: Call) -> Overview:
-        tell = self._desk.tools.sidecar_status
+        tell = self._queries.tools.sidecar_status
         status = None if tell is None else tell()
-        return await self._desk.ask(
-            lambda store, _state, now_ms: read_overview(store, store, now_ms, status)
+        return await self._queries.ask(
+            lambda store, _state, now_ms: read_overview(store, now_ms, status)
         )
 
     async def _groups(self, call: Call) -> list[Group]:
         query: GroupsQuery = call.query
         place = None if query.destination is None else canonical(query.destination)
-        return await self._desk.ask(
+        return await self._queries.ask(
             lambda store, _state, now_ms: read_groups(
                 store, now_ms, since_ms=query.since, destination=place, limit=query.limit
             )
         )
 
     async def _messages(self, call: Call) -> RowsAnswer:
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> RowsAnswer:
-            asked = understood(call.query, now_ms, self._desk.masking, call.caller.role)
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> RowsAnswer:
+            asked = understood(call.query, now_ms, self._queries.masking, call.caller.role)
             page = list_messages(
                 store,
-                store,
                 asked.selection,
-                self._desk.tools.properties_of,
+                self._queries.tools.properties_of,
                 order=asked.order,
                 limit=call.query.limit,
                 after=asked.after,
@@ -171,7 +171,7 @@ class Looking:
             rows: list[RowView] = []
             after, size = page.next_after, 0
             for row in page.rows:
-                shown = shown_row(self._desk.masking.row(row))
+                shown = shown_row(self._queries.masking.row(row))
                 size += len(msgspec.json.encode(shown))
                 if rows and size > ROWS_BYTES_MAX:
                     after = key_of(asked.order, rows[-1])
@@ -179,27 +179,27 @@ class Looking:
                 rows.append(shown)
             return RowsAnswer(rows=rows, next=None if after is None else f"{after.sort}.{after.id}")
 
-        return await self._desk.ask(read)
+        return await self._queries.ask(read)
 
     async def _message(self, call: Call) -> MessagePage:
-        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage:
+        def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage:
             reference, most = call.part("reference"), call.query.max_bytes
-            page = self._desk.message(store, state, now_ms, reference, call.caller.role, most)
+            page = self._queries.message(store, state, now_ms, reference, call.caller.role, most)
             if page is None:
                 raise unknown(call)
             return page
 
-        return await self._desk.ask(read)
+        return await self._queries.ask(read)
 
     async def _content(self, call: Call) -> Response:
         self._check_sees(call)
-        row, data = await self._desk.ask(lambda store, _state, _now_ms: kept(store, call))
+        row, data = await self._queries.ask(lambda store, _state, _now_ms: kept(store, call))
         return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
 
     async def _original_content(self, call: Call) -> Response:
         self._check_sees(call)
         name, number = call.part("reference"), call.number()
-        data = await self._desk.ask(
+        data = await self._queries.ask(
             lambda store, _state, _now_ms: original_message(store, name, number)
         )
         if data is None:
@@ -207,7 +207,7 @@ class Looking:
         return _download(data, f"{name}.original-{number}")
 
     def _check_sees(self, call: Call) -> None:
-        if not self._desk.masking.may_see(call.caller.role):
+        if not self._queries.masking.may_see(call.caller.role):
             raise HttpRefused(403, HIDDEN)
 
 
@@ -241,7 +241,7 @@ def canonical(name: str) -> str:
         raise HttpRefused(400, str(error)) from error
 
 
-def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
+def kept(store: Schedule, call: Call) -> tuple[RowView, bytes]:
     """Return the row of a message, and the message.
 
     Raises:
@@ -255,5 +255,5 @@ def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
 
 
 def unknown(call: Call) -> HttpRefused:
-    """Return what is said of a message that is not there."""
+    """Return the error for a message that is not there."""
     return HttpRefused(404, f"{call.part('reference')} does not wait, or is not known (any more)")

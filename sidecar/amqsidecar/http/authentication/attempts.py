@@ -30,7 +30,7 @@ _IPV6_PREFIX: Final = 64
 
 
 def network_of(address: str) -> str:
-    """Return what an address is counted as; a text that is none stays as it is.
+    """Return the key of an address; a text that is no address stays as it is.
 
     Example:
         >>> network_of("2001:db8::1:2:3:4"), network_of("::ffff:192.0.2.1"), network_of("192.0.2.1")

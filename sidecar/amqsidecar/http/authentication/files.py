@@ -49,7 +49,7 @@ class User(NamedTuple):
 
 
 class WatchedFile(Generic[FoundT]):
-    """What a file holds now. An unreadable file grants no access, and is logged."""
+    """The present content of a file. An unreadable file grants no access, and is logged."""
 
     def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
         """Read it for the first time.
@@ -71,7 +71,7 @@ class WatchedFile(Generic[FoundT]):
             raise ConfigError([Problem(key, f"{path} can't be used: {_reason(error)}")]) from error
 
     def now(self) -> Mapping[str, FoundT]:
-        """Return what it holds."""
+        """Return its content."""
         stamp = self._look()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -147,12 +147,12 @@ def new_token() -> str:
 
 
 def token_digest(token: str) -> str:
-    """Return what a file keeps of a token."""
+    """Return the digest of a token, as its file has it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def password_proof(password: str) -> str:
-    """Return what a file keeps of a password."""
+    """Return the proof of a password, as its file has it."""
     salt = secrets.token_bytes(16)
     cost, block, parallel = _COST
     digest = _scrypt(password, salt, _COST)

@@ -146,7 +146,7 @@ class LoginPage:
         return user if is_right and user is not None else None
 
     def _keys(self, request: Request, name: str) -> list[str]:
-        """Return what the failures of an attempt are counted by."""
+        """Return the keys by which failures of an attempt are counted."""
         try:
             known = self._known.loads(request.cookies.get(_KNOWN, ""), max_age=_KNOWN_S)
         except BadSignature:

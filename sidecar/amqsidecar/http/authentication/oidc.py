@@ -40,7 +40,7 @@ ALGORITHMS: Final = frozenset(
 
 
 class WrongProvider(Exception):
-    """What a provider says of itself can't be gone by."""
+    """The metadata of a provider is unusable."""
 
 
 class OidcLogin:
@@ -166,7 +166,7 @@ class OidcLogin:
             del self._used[next(iter(self._used))]
 
     async def _claims(self, request: Request) -> Mapping[str, Any]:
-        """Return what the checked ID token says."""
+        """Return the claims of the checked ID token."""
         options = {
             "iss": {"essential": True, "value": self._settings.issuer},
             "aud": {"essential": True, "value": self._settings.client_id},

@@ -1,4 +1,4 @@
-"""Sessions: what a browser keeps after a log-in, signed, and what of it still counts."""
+"""Sessions: signed cookies after a log-in, and the checks of their validity."""
 
 import secrets
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _MAX_ENDED: Final = 10_000
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What the cookie holds.
+    """The content of the cookie.
 
     Attributes:
         id: of the session.
@@ -59,8 +59,8 @@ class Sessions:
             max_age_s: maximum lifetime of a session.
             is_https: whether the browser came by TLS.
             role_now: of users with passwords; None = there are none.
-            oidc_s: a session by OpenID is asked about at the provider after so long, when its
-                browser opens a page; after twice as long it ends for everything.
+            oidc_s: age at which a session by OpenID is checked at the provider, when its browser
+                opens a page; at twice this age it ends.
         """
         self._oidc_s = oidc_s
         self._serializer = signing.serializer("session")
@@ -146,7 +146,7 @@ class Sessions:
         return self._oidc_s if is_page else 2 * self._oidc_s
 
     def _kept(self, request: HTTPConnection) -> tuple[_Kept, float] | None:
-        """Return what the cookie holds and how old it is, in seconds."""
+        """Return the content of the cookie and its age in seconds."""
         text = request.cookies.get(COOKIE)
         if not text:
             return None

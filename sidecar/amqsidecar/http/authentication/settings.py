@@ -1,4 +1,4 @@
-"""What access depends on, as values."""
+"""The settings of access."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -39,7 +39,9 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The ways in; see the options of the same names in `http`. None at all: everybody is operator.
+    """The authentication methods; see the options of the same names in `http`.
+
+    None at all: everybody is operator.
 
     Attributes:
         session_key: what sessions are signed with; None = made at start.

@@ -1,4 +1,4 @@
-"""Puts the ways in together that the settings ask for."""
+"""Builds the authentication methods that the settings name."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -48,18 +48,18 @@ class _TokenWay:
         """Return whose token it is.
 
         Raises:
-            HttpRefused: nobody's.
+            HttpRefused: the token is unknown.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         named = self._tokens().get(token_digest(token.strip()))
         if named is None:
-            self._tell(self._proxies.client_address(request))
+            self._log_failure(self._proxies.client_address(request))
             raise HttpRefused(401, "this token is not known", WWW_Authenticate="Bearer")
         return Caller(name=named.name, role=named.role, way="token", session=None)
 
-    def _tell(self, address: str) -> None:
+    def _log_failure(self, address: str) -> None:
         """Log a line, but not one for each attempt of a stranger."""
         if self._attempts.wait_s(address) == 0:
             audit.warning("login_failed", actor="", way="token", address=address)

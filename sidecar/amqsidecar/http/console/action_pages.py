@@ -14,12 +14,12 @@ from amqsidecar.http.console.described import ACTIONS, describe
 from amqsidecar.http.console.query import MessageQuery, QueryError
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.preview import Preview, drift, preview
+from amqsidecar.schedule import Schedule
 
 FEW: Final = 10
 """Up to this many messages need no probe or pace."""
@@ -27,12 +27,12 @@ FEW: Final = 10
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    desk = console.desk
+    queries = console.queries
 
-    def looked(store: OpenStore, action: Action, selection: Selection) -> Preview:
-        tools = desk.tools
+    def looked(store: Schedule, action: Action, selection: Selection) -> Preview:
+        tools = queries.tools
         suffix = tools.final_suffix
-        return preview(store, store, action, selection, tools.properties_of, suffix=suffix)
+        return preview(store, action, selection, tools.properties_of, suffix=suffix)
 
     async def show(
         request: Request,
@@ -41,10 +41,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         form: Mapping[str, str] | None = None,
         problem: str = "",
     ) -> Response:
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Preview:
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> Preview:
             return looked(store, action, query.selection)
 
-        found = await desk.ask(read)
+        found = await queries.ask(read)
         if form is None:
             form = _careful() if action in SENDS and found.count > FEW else {}
         return await console.page(
@@ -59,7 +59,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             preview=found,
             form=_in_utc(form),
             problem=problem,
-            command=_command(action, query.selection, form, desk.clock.now_ms()),
+            command=_command(action, query.selection, form, queries.clock.now_ms()),
         )
 
     async def look(request: Request) -> Response:
@@ -78,7 +78,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 )
             wish = _wish(action, query.selection, form, actor)
 
-            def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
                 now = looked(store, action, query.selection)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
@@ -86,7 +86,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                         raise ActionRefused(changed)
                 return begin(store, wish, now_ms)
 
-            operation = await desk.ask(write)
+            operation = await queries.ask(write)
         except (ActionRefused, QueryError) as error:
             return await show(request, action, query, form, str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)

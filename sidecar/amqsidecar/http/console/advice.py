@@ -1,4 +1,4 @@
-"""What is known of a group and what to do next, in sentences."""
+"""Facts about a group and advice, in sentences."""
 
 from amqsidecar.http.console.templating import many
 from amqsidecar.operations.groups import Group
@@ -6,7 +6,7 @@ from amqsidecar.operations.overview import DestinationRecovery, RecoveryVerdict
 
 
 def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
-    """Return what is known of a group, the most important first.
+    """Return the facts about a group, the most important first.
 
     Args:
         group: the group.
@@ -29,7 +29,7 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 
 def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
-    """Return what a person should do next; what is urgent first, none = nothing is left of it."""
+    """Return advice, the most urgent first; none = the group has no messages left."""
     verdict = None if recovery is None else recovery.verdict
     steps = []
     if group.exhausted:
@@ -44,7 +44,9 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     if group.waiting and verdict is RecoveryVerdict.FAILS:
         steps.append("Most re-sends come back: hold the group until the cause is mended.")
     elif group.waiting and group.recent:
-        steps.append("They go by themselves; hold them if the cause needs time to be mended.")
+        steps.append(
+            "The waiting ones go by themselves; hold them if the cause needs time to be mended."
+        )
     elif group.waiting:
         steps.append("Nothing to do: they go by themselves when they are due.")
     if group.held:

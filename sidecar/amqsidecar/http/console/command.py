@@ -75,7 +75,7 @@ def _age(at_ms: int | None, now_ms: int) -> str | None:
 
 
 def shell_word(text: str) -> str:
-    r"""Return a text as one word of a shell's command line; nothing in it acts on the terminal.
+    r"""Return a text quoted as one word of a shell's command line, without control characters.
 
     Example:
         >>> shell_word("a b"), shell_word("x\x1b[2J")

@@ -1,4 +1,4 @@
-"""What all pages share: frame, caller, time, and error pages."""
+"""The common part of all pages: frame, caller, time, and error pages."""
 
 import asyncio
 import functools
@@ -18,7 +18,7 @@ from amqsidecar.http.console.query import MessageQuery, QueryError, address, rea
 from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.static import StaticFiles
-from amqsidecar.http.store_queries import DeskBusy, NoStore, StoreQueries
+from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
 
 NAVIGATION: Final = (
     ("/", "Overview"),
@@ -41,16 +41,16 @@ class PageMissing(Exception):
 class Console:
     """Renders pages and answers what goes wrong with a page of one clear sentence."""
 
-    def __init__(self, desk: StoreQueries) -> None:
-        self.desk = desk
+    def __init__(self, queries: StoreQueries) -> None:
+        self.queries = queries
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
         self._environment = make_environment()
-        self._environment.filters["masked"] = desk.masking.text
+        self._environment.filters["masked"] = queries.masking.text
         self._environment.globals.update(
             static=self.static.url,
             address=address,
             version=__version__,
-            navigation=NAVIGATION if desk.tools.reports is None else (*NAVIGATION, REPORTS),
+            navigation=NAVIGATION if queries.tools.reports is None else (*NAVIGATION, REPORTS),
             csrf_field=CSRF_FIELD,
         )
 
@@ -76,8 +76,8 @@ class Console:
             QueryError: it is not understood.
             HttpRefused: the caller may not see what it asks for.
         """
-        query = read_query(request.query_params, self.desk.clock.now_ms())
-        self.desk.masking.check_selection(query.selection, caller_of(request).role)
+        query = read_query(request.query_params, self.queries.clock.now_ms())
+        self.queries.masking.check_selection(query.selection, caller_of(request).role)
         return query
 
     async def page(
@@ -89,11 +89,11 @@ class Console:
         )
 
     def _rendered(self, request: Request, template: str, values: dict[str, Any]) -> str:
-        # Why perhaps nobody: also who is not let in is told so by a page.
+        # Why perhaps None: a refused caller gets a page, too.
         caller: Caller | None = request.scope.get("amqsidecar.caller")
         path = request.scope["path"]
         return self._environment.get_template(template).render(
-            now_ms=values.pop("now_ms", None) or self.desk.clock.now_ms(),
+            now_ms=values.pop("now_ms", None) or self.queries.clock.now_ms(),
             path=path,
             here=address(path, request.query_params.multi_items()),
             live_query=_live_query(request),
@@ -156,7 +156,7 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
         "broker:), has no groups, messages or operations to show; /metrics and /readyz still "
         "answer.",
     ),
-    DeskBusy: (503, "Too much at once", "Load the page again in a moment."),
+    StoreBusy: (503, "Too much at once", "Load the page again in a moment."),
     StoreError: (
         503,
         "The schedule can't be read now",
@@ -164,7 +164,7 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
         "more if it stays.",
     ),
 }
-"""What handlers raise, and the status, title and advice of its page."""
+"""Exceptions of handlers, with the status, title and advice of their pages."""
 
 
 def _kind(error: Exception) -> type[Exception]:

@@ -12,7 +12,7 @@ _IDS_SHOWN = 20
 
 
 class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action is called and does.
+    """The name and the effect of an action.
 
     Attributes:
         name: on buttons.

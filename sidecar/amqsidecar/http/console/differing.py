@@ -1,4 +1,4 @@
-"""What differs between the messages of a group: a property or a key of the body, for rows."""
+"""Differences between the messages of a group: a property or a key of the body, for rows."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _OF_BROKERS: Final = ("JMS", "_", "dlq", "original", "amqsidecar", "breadcrumb",
 
 
 class Differing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rows of a table show.
+    """The column of differences in a table.
 
     Attributes:
         name: of a property, or `body.` and a key; "" = nothing differs that may be shown.
@@ -35,26 +35,26 @@ class Differing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_differing(
-    desk: StoreQueries,
+    queries: StoreQueries,
     message_of: Callable[[int], bytes | None],
     rows: Sequence[RowView],
     role: Role,
     wanted: str,
 ) -> Differing:
-    """Return what differs between messages, as far as this role may see it.
+    """Return the differences between messages that this role may see.
 
     Args:
-        desk: shows messages, masked.
+        queries: shows messages, masked.
         message_of: the encoded message of a row; None = it is not here.
         rows: of one page.
         role: of the caller.
         wanted: the name that they chose; "" = none.
     """
     facts = {}
-    for row in rows if desk.masking.may_see(role) else ():
+    for row in rows if queries.masking.may_see(role) else ():
         message = None if row.size_bytes > BYTES_MAX else message_of(row.id)
         if message is not None:
-            facts[row.id] = facts_of(desk.view(row.encoding, message, role, BYTES_MAX))
+            facts[row.id] = facts_of(queries.view(row.encoding, message, role, BYTES_MAX))
     names = list(dict.fromkeys(name for found in facts.values() for name in found))
     name = wanted if wanted in names else most_telling(list(facts.values()))
     return Differing(

@@ -10,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
-from amqsidecar.errors import EditRefused
+from amqsidecar.errors import EditRefused, NotHereYet
 from amqsidecar.http.access import HttpRefused as Hidden
 from amqsidecar.http.access import Role
 from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.fetching import fetch_message
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.message import (
     MessageEdit,
     MessageView,
@@ -27,6 +28,7 @@ from amqsidecar.model.message import (
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
     EditMessage,
@@ -37,12 +39,19 @@ from amqsidecar.operations.message import (
     message_page,
     try_edit,
 )
+from amqsidecar.schedule import Schedule
 
 NEW_PROPERTIES: Final = 3
 """Empty lines for new properties."""
 
 PROPERTIES_MAX: Final = 150
 """Maximum properties edited on a page: the limit of a form."""
+
+GONE: Final = "This message waits no longer, so it can't be edited."
+LIES: Final = (
+    "This message lies in its final dead-letter queue. Open its own page, and choose Take back and "
+    "edit."
+)
 
 
 class _Changed(ActionRefused):
@@ -51,7 +60,7 @@ class _Changed(ActionRefused):
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
-    desk = console.desk
+    queries = console.queries
 
     async def show(
         request: Request,
@@ -77,29 +86,30 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def look(request: Request) -> Response:
-        return await show(request, await _read_page(desk, request))
+        return await show(request, await _read_page(queries, request))
 
     async def edit(request: Request) -> Response:
-        page = await _read_page(desk, request)
         form = {name: str(value) for name, value in (await request.form()).items()}
+        if form.get("step") == "fetch":
+            return await _fetch(console, request)
+        page = await _read_page(queries, request)
         assert page.view is not None  # noqa: S101 - `_read_page` made sure
         assert page.row is not None  # noqa: S101 - as above
         row_id, view = page.row.id, page.view
         caller = caller_of(request)
-        change_it = _edit_what_was_seen(desk, caller.role, form.get("seen", ""))
+        change_it = _edit_what_was_seen(queries, caller.role, form.get("seen", ""))
 
-        def try_it(store: OpenStore, _state: StoreState, _now_ms: int) -> MessageView:
+        def try_it(store: Schedule, _state: StoreState, _now_ms: int) -> MessageView:
             return try_edit(
                 store,
                 row_id,
                 change,
                 change_it,
-                lambda encoding, data, most: desk.view(encoding, data, caller.role, most),
+                lambda encoding, data, most: queries.view(encoding, data, caller.role, most),
             )
 
-        def send(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+        def send(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
             return edit_and_retry(
-                store,
                 store,
                 row_id,
                 change,
@@ -112,10 +122,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         try:
             change = read_edit(form, view)
             if form.get("step") != "send":
-                return await show(request, page, form, await desk.ask(try_it))
-            operation = await desk.ask(send)
+                return await show(request, page, form, await queries.ask(try_it))
+            operation = await queries.ask(send)
         except _Changed as error:
-            return await show(request, await _read_page(desk, request), problem=str(error))
+            return await show(request, await _read_page(queries, request), problem=str(error))
         except (EditRefused, ActionRefused) as error:
             return await show(request, page, form, problem=str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)
@@ -124,39 +134,57 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     yield console.route("/messages/edit", edit, "POST")
 
 
-async def _read_page(desk: StoreQueries, request: Request) -> MessagePage:
+async def _fetch(console: Console, request: Request) -> Response:
+    queries = console.queries
+    caller, reference = caller_of(request), request.query_params.get("id", "")
+    if not queries.masking.may_see(caller.role):
+        raise Hidden(403, HIDDEN)
+    row = await queries.ask(lambda store, _state, _now_ms: row_named(store, reference))
+    if row is None:
+        raise PageMissing(GONE)
+    try:
+        if row.is_in_final_queue:
+            await fetch_message(queries, row.id, caller.actor("console"))
+    except NotHereYet as error:
+        return console.problem(request, 503, "It is not here yet", str(error))
+    except ActionRefused as error:
+        return console.problem(request, 409, "It can't be edited now", str(error))
+    return RedirectResponse(f"/messages/edit?id={row.id}", 303)
+
+
+async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
     reference = request.query_params.get("id", "")
     role = caller_of(request).role
-    if not desk.masking.may_see(role):
+    if not queries.masking.may_see(role):
         raise Hidden(403, HIDDEN)
 
-    def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
+    def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage | None:
         return message_page(
-            store,
             store,
             reference,
             state.uid,
             now_ms,
-            lambda encoding, data, most: desk.view(encoding, data, role, most),
+            lambda encoding, data, most: queries.view(encoding, data, role, most),
             max_bytes=EDIT_BYTES_MAX,
         )
 
-    page = await desk.ask(read) if reference else None
+    page = await queries.ask(read) if reference else None
     if page is None or page.view is None or page.row is None:
-        raise PageMissing("This message waits no longer, so it can't be edited.")
+        is_lying = page is not None and page.row is not None and page.row.is_in_final_queue
+        raise PageMissing(LIES if is_lying else GONE)
     return page
 
 
-def _edit_what_was_seen(desk: StoreQueries, role: Role, mark: str) -> EditMessage:
-    """Return what edits a message that is still as a form was made of it, by its mark."""
+def _edit_what_was_seen(queries: StoreQueries, role: Role, mark: str) -> EditMessage:
+    """Return the editor of a message that has not changed since the form was made, by its mark."""
 
     def edit(encoding: str, message: bytes, change: MessageEdit) -> bytes:
-        if _mark(desk.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
+        if _mark(queries.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
             raise _Changed(
                 "The message has changed since you opened this page: another person edited it. "
                 "This is its present content."
             )
-        return desk.edit(encoding, message, change, role)
+        return queries.edit(encoding, message, change, role)
 
     return edit
 
@@ -178,7 +206,7 @@ def _editable(view: MessageView) -> list[TypedValue]:
 
 
 def read_edit(form: Mapping[str, str], view: MessageView) -> MessageEdit:
-    """Return what a form changes of a message; what is as it was is not named.
+    """Return the edit of a form; it does not name unchanged parts.
 
     Raises:
         EditRefused: a type is none.

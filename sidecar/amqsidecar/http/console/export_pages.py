@@ -13,7 +13,7 @@ from amqsidecar.http.exports import Exports
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these files."""
-    exports = Exports(console.desk)
+    exports = Exports(console.queries)
 
     async def groups(request: Request) -> Response:
         return await exports.groups(console.query(request).selection.rows.destination)

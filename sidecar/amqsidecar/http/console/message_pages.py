@@ -16,13 +16,13 @@ from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.query import QueryError, message_query, read_query
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
 from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
+from amqsidecar.schedule import Schedule
 
 LIMIT = 50
 
@@ -33,7 +33,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
 
 def _list_route(console: Console) -> BaseRoute:
-    desk, masking = console.desk, console.desk.masking
+    queries, masking = console.queries, console.queries.masking
 
     async def messages(request: Request) -> Response:
         problem = ""
@@ -41,31 +41,30 @@ def _list_route(console: Console) -> BaseRoute:
         try:
             query = console.query(request)
         except QueryError as error:
-            problem, query = str(error), read_query(type(params)(), desk.clock.now_ms())
+            problem, query = str(error), read_query(type(params)(), queries.clock.now_ms())
 
         rows, role = query.selection.rows, caller_of(request).role
         is_of_group = rows.destination is not None and rows.cause_group is not None
         wanted = params.get("show", "")
 
         def read(
-            store: OpenStore, _state: StoreState, _now_ms: int
+            store: Schedule, _state: StoreState, _now_ms: int
         ) -> tuple[Listing, Differing | None]:
             found = list_messages(
                 store,
-                store,
                 query.selection,
-                desk.tools.properties_of,
+                queries.tools.properties_of,
                 order=query.order,
                 limit=LIMIT,
                 after=query.after,
             )
             differing = None
             if is_of_group:
-                differing = read_differing(desk, store.message, found.rows, role, wanted)
+                differing = read_differing(queries, store.message, found.rows, role, wanted)
             masked = [masking.row(row) for row in found.rows]
             return msgspec.structs.replace(found, rows=masked), differing
 
-        listing, differing = (None, None) if problem else await desk.ask(read)
+        listing, differing = (None, None) if problem else await queries.ask(read)
         next_page = None
         if listing is not None and listing.next_after is not None:
             sort, row_id = listing.next_after
@@ -90,7 +89,11 @@ def _list_route(console: Console) -> BaseRoute:
 
 
 def _message_routes(console: Console) -> Iterable[BaseRoute]:
-    desk, masking, policies = console.desk, console.desk.masking, console.desk.tools.policies
+    queries, masking, policies = (
+        console.queries,
+        console.queries.masking,
+        console.queries.tools.policies,
+    )
 
     async def show(
         request: Request,
@@ -101,10 +104,10 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         reference = request.query_params.get("id", "")
         role = caller_of(request).role
 
-        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
-            return desk.message(store, state, now_ms, reference, role)
+        def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage | None:
+            return queries.message(store, state, now_ms, reference, role)
 
-        found = await desk.ask(read) if reference else None
+        found = await queries.ask(read) if reference else None
         if found is None:
             raise PageMissing(
                 f"Nothing is known of the message {reference!r}: it never was here, or its history "
@@ -129,11 +132,11 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
         reference = request.query_params.get("id", "")
 
-        def read(store: OpenStore, state: StoreState, _now_ms: int) -> MessageEffect | None:
+        def read(store: Schedule, state: StoreState, _now_ms: int) -> MessageEffect | None:
             return effect_on(store, policies, reference, state.uid, text)
 
         try:
-            return await show(request, text, await desk.ask(read))
+            return await show(request, text, await queries.ask(read))
         except ConfigError as error:
             return await show(request, text, problems=[str(one) for one in error.problems])
 
@@ -142,7 +145,7 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
 
 
 def _download_route(console: Console) -> BaseRoute:
-    desk, masking = console.desk, console.desk.masking
+    queries, masking = console.queries, console.queries.masking
 
     async def download(request: Request) -> Response:
         if not masking.may_see(caller_of(request).role):
@@ -150,13 +153,13 @@ def _download_route(console: Console) -> BaseRoute:
         reference = request.query_params.get("id", "")
         number = request.query_params.get("original", "")
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> bytes | None:
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> bytes | None:
             if number.isascii() and number.isdecimal() and len(number) < 10:
                 return original_message(store, reference, int(number))
             row = row_named(store, reference)
             return None if row is None else store.message(row.id)
 
-        data = await desk.ask(read) if reference else None
+        data = await queries.ask(read) if reference else None
         if data is None:
             raise PageMissing("This message is not here (any more), so nothing can be downloaded.")
         headers = {

@@ -12,7 +12,6 @@ from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.model.operation import (
     SENDS,
     UNDO_MS,
@@ -24,6 +23,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.schedule import Schedule
 
 LIMIT: Final = 30
 MEMBERS_SHOWN: Final = 50
@@ -57,15 +57,15 @@ class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    desk = console.desk
+    queries = console.queries
 
     async def operations(request: Request) -> Response:
         before = whole_number(request.query_params.get("before"))
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> list[Operation]:
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> list[Operation]:
             return store.operations(LIMIT + 1, before)
 
-        found = await desk.ask(read)
+        found = await queries.ask(read)
         return await console.page(
             request,
             "operations.html",
@@ -80,7 +80,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         outcome = outcome_of(request.query_params.get("outcome"))
         after = request.query_params.get("after", "")
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> ShownOperation | None:
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> ShownOperation | None:
             operation = None if number is None else store.operation(number)
             if operation is None:
                 return None
@@ -92,7 +92,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 undoable=operate.undoable(store, operation),
             )
 
-        told = await desk.ask(read)
+        told = await queries.ask(read)
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
         operation = told.operation
@@ -126,7 +126,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 operation.pace,
                 operation.target,
                 operation.reason,
-                desk.clock.now_ms(),
+                queries.clock.now_ms(),
             ),
         )
 
@@ -135,7 +135,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
     async def change(request: Request) -> Response:
         number = whole_number(request.path_params["number"])
-        how: Callable[[OpenStore, int, int, str, str], Operation] | None = CHANGES.get(
+        how: Callable[[Schedule, int, int, str, str], Operation] | None = CHANGES.get(
             request.path_params["change"]
         )
         if how is None or number is None:
@@ -143,11 +143,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         reason = str((await request.form()).get("reason", "")).strip()
         actor = caller_of(request).actor("console")
 
-        def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+        def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
             return how(store, number, now_ms, actor, reason)
 
         try:
-            await desk.ask(write)
+            await queries.ask(write)
         except ActionRefused as error:
             return await show(request, str(error))
         return RedirectResponse(f"/operations/{number}", 303)
@@ -167,7 +167,7 @@ def _share_done(operation: Operation) -> float:
 
 
 def whole_number(text: str | None) -> int | None:
-    """Return the number that a text is; None = it is none of an operation."""
+    """Return the number in a text; None = it is not the number of an operation."""
     is_whole = text is not None and text.isascii() and text.isdecimal() and len(text) <= 18
     return int(text) if text is not None and is_whole else None
 

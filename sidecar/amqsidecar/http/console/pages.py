@@ -31,7 +31,6 @@ from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.console.templating import many
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState
@@ -53,6 +52,7 @@ from amqsidecar.operations.overview import (
     read_recoveries,
 )
 from amqsidecar.operations.solved import Solution, find_solutions
+from amqsidecar.schedule import Schedule
 
 GROUPS_SHOWN = 200
 MEMBERS_SHOWN = 10
@@ -86,24 +86,24 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 def _overview_routes(console: Console) -> Iterable[BaseRoute]:
-    desk = console.desk
+    queries = console.queries
 
     async def overview(request: Request) -> Response:
-        tell = desk.tools.sidecar_status
+        tell = queries.tools.sidecar_status
         status = None if tell is None else tell()
 
         # Why: what refreshes itself takes the numbers only, and plots are most of the work.
         is_refresh = request.headers.get("HX-Request") == "true"
 
         def read(
-            store: OpenStore, _state: StoreState, now_ms: int
+            store: Schedule, _state: StoreState, now_ms: int
         ) -> tuple[Overview, list[Plotted]]:
-            found = read_overview(store, store, now_ms, status)
+            found = read_overview(store, now_ms, status)
             if is_refresh:
                 return found, []
             return found, list(_urgent_plots(console, store, now_ms))
 
-        found, plots = await desk.ask(read)
+        found, plots = await queries.ask(read)
         return await console.page(
             request,
             "overview.html",
@@ -114,49 +114,49 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def plots(request: Request) -> Response:
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Plotted]:
-            marks = marks_since(store, now_ms - DAY_MS, desk.tools.began_ms)
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Plotted]:
+            marks = marks_since(store, now_ms - DAY_MS)
             timelines = [
                 deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS),
                 deaths_by_cause(store, now_ms),
             ]
             return [
-                *(plot_deaths(one, desk.masking.text, marks) for one in timelines),
+                *(plot_deaths(one, queries.masking.text, marks) for one in timelines),
                 plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)),
                 plot_schedule(schedule_ahead(store, now_ms)),
                 plot_recovery(recovery_by_attempt(store, now_ms)),
             ]
 
-        found = await desk.ask(read)
-        late = [] if desk.tools.lateness is None else desk.tools.lateness()
+        found = await queries.ask(read)
+        late = [] if queries.tools.lateness is None else queries.tools.lateness()
         return await console.page(request, "plots.html", plots=[*found, plot_lateness(late)])
 
     yield console.route("/", overview)
     yield console.route("/plots", plots)
 
 
-def _urgent_plots(console: Console, store: OpenStore, now_ms: int) -> Iterable[Plotted]:
-    """Return what died and what is due, by the minute where there is something in this hour."""
-    marks = marks_since(store, now_ms - DAY_MS, console.desk.tools.began_ms)
+def _urgent_plots(console: Console, store: Schedule, now_ms: int) -> Iterable[Plotted]:
+    """Return deaths and due messages, by the minute if there are any in this hour."""
+    marks = marks_since(store, now_ms - DAY_MS)
     deaths = deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)
     deaths = deaths if deaths.series else deaths_by_cause(store, now_ms)
-    yield plot_deaths(deaths, console.desk.masking.text, marks)
+    yield plot_deaths(deaths, console.queries.masking.text, marks)
     by_minute = plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS))
     is_empty = by_minute.is_empty
     yield plot_schedule(schedule_ahead(store, now_ms)) if is_empty else by_minute
 
 
 def _group_routes(console: Console) -> Iterable[BaseRoute]:
-    desk = console.desk
+    queries = console.queries
 
     async def groups(request: Request) -> Response:
         query = console.query(request)
         destination = query.selection.rows.destination
 
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Group]:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Group]:
             return read_groups(store, now_ms, destination=destination, limit=GROUPS_SHOWN)
 
-        found = await desk.ask(read)
+        found = await queries.ask(read)
         return await console.page(
             request, "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
         )
@@ -168,12 +168,12 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         members_of = RowFilter(destination=place[0], cause_group=place[1])
         wanted = request.query_params.get("show", "")
 
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> GroupShown:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> GroupShown:
             members = store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
             group = read_group(store, place, now_ms)
             recoveries = read_recoveries(store, now_ms, destination=place[0])
-            marks = marks_since(store, now_ms - DAY_MS, desk.tools.began_ms)
-            solutions = {} if group is None else find_solutions(store, store, [group], now_ms)
+            marks = marks_since(store, now_ms - DAY_MS)
+            solutions = {} if group is None else find_solutions(store, [group], now_ms)
             return GroupShown(
                 group=group,
                 recovery=recoveries[0] if recoveries else None,
@@ -181,19 +181,19 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 notes=store.notes(*place),
                 minutes=plot_deaths(
                     deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place),
-                    desk.masking.text,
+                    queries.masking.text,
                     marks,
                 ),
                 trend=plot_group(deaths_of_group(store, place, now_ms), marks),
-                members=[desk.masking.row(row) for row in members.rows],
+                members=[queries.masking.row(row) for row in members.rows],
                 has_more=members.next_after is not None,
-                differing=read_differing(desk, store.message, members.rows, role, wanted),
+                differing=read_differing(queries, store.message, members.rows, role, wanted),
             )
 
-        found = await desk.ask(read)
+        found = await queries.ask(read)
         if found.group is None and not found.members:
             raise PageMissing(
-                "Nothing died of this cause there, as far as the history goes; it may have been "
+                "Nothing died of this cause there in the time of the history; it may have been "
                 "removed after history.keep_days."
             )
         owner = found.notes[0].owner if found.notes else ""
@@ -231,7 +231,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         if written.snooze not in _SNOOZE_MS:
             raise QueryError("snooze: there is no such time")
 
-        def write(store: OpenStore, _state: StoreState, now_ms: int) -> GroupNote:
+        def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
             before = store.notes(*place)
             had = before[0].owner if before else ""
             owner = written.owner.strip()
@@ -246,7 +246,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             )
 
         try:
-            await desk.ask(write)
+            await queries.ask(write)
         except ActionRefused as error:
             return await show(request, written, str(error))
         here = address("/groups/one", {"destination": place[0], "group": place[1]})
@@ -258,7 +258,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
 
 
 class NoteForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written into the form of a note; see `write_note`.
+    """The fields of the form of a note; see `write_note`.
 
     Attributes:
         snooze: seconds; "" = as it is.
@@ -270,7 +270,7 @@ class NoteForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page of a group shows.
+    """The content of the page of a group.
 
     Attributes:
         group: None = its history is gone.
@@ -303,7 +303,7 @@ def _place(console: Console, request: Request) -> Place:
 
 
 def headline(overview: Overview) -> str:
-    """Return what matters most, in a sentence."""
+    """Return the most important fact as a sentence."""
     exhausted = sum(one.count for one in overview.exhausted)
     kept = f" {many(exhausted, 'exhausted message waits', 'exhausted messages wait')} for a person."
     return _dying(overview) + (kept if exhausted else "")

@@ -17,7 +17,7 @@ from amqsidecar.operations.words import span
 def plot_deaths(
     timeline: Timeline, masked: Callable[[str], str], marks: Sequence[ChartMark] = ()
 ) -> Plotted:
-    """Return what died by time and cause; causes as they may be shown."""
+    """Return deaths by time and cause; causes as they may be shown."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(largest.name)}."
@@ -36,7 +36,7 @@ def plot_deaths(
 
 
 def plot_group(timeline: Timeline, marks: Sequence[ChartMark] = ()) -> Plotted:
-    """Return what died of one cause by hour, beside the day before."""
+    """Return the deaths of one cause by hour, beside the day before."""
     now, before = (sum(one.counts) for one in timeline.series)
     return Plotted(
         key="trend",
@@ -51,7 +51,7 @@ def plot_group(timeline: Timeline, marks: Sequence[ChartMark] = ()) -> Plotted:
 
 
 def plot_schedule(timeline: Timeline) -> Plotted:
-    """Return what is due by time."""
+    """Return due messages by time."""
     counts = timeline.series[0].counts
     by_minute = timeline.step_ms == MINUTE_MS
     within = "hour" if by_minute else "24 hours"

@@ -8,14 +8,14 @@ from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.console.console import Console
-from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.policies import PolicyEffect, PolicyView, effect_of, policy_view
+from amqsidecar.schedule import Schedule
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
-    desk, policies = console.desk, console.desk.tools.policies
+    queries, policies = console.queries, console.queries.tools.policies
 
     async def show(
         request: Request,
@@ -23,10 +23,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         effect: PolicyEffect | None = None,
         problems: Sequence[str] = (),
     ) -> Response:
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> PolicyView:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> PolicyView:
             return policy_view(store, policies, now_ms)
 
-        view = await desk.ask(read)
+        view = await queries.ask(read)
         return await console.page(
             request,
             "policies.html",
@@ -43,11 +43,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
 
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> PolicyEffect:
-            return effect_of(store, store, policies, text, now_ms)
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> PolicyEffect:
+            return effect_of(store, policies, text, now_ms)
 
         try:
-            return await show(request, text, await desk.ask(read))
+            return await show(request, text, await queries.ask(read))
         except ConfigError as error:
             return await show(request, text, problems=[str(one) for one in error.problems])
 

@@ -1,4 +1,4 @@
-"""What is asked for in the address of a page: which messages, in which order, from where on.
+"""The query of a page's address: filter, order and begin of the messages.
 
 The same words stand in every address, so that any page can be linked, kept and sent to a colleague.
 """
@@ -25,7 +25,7 @@ class QueryError(ValueError):
 
 
 class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages a page is about.
+    """The filter of the messages of a page.
 
     Attributes:
         selection: as an operation takes it.
@@ -95,7 +95,7 @@ def _encodable(text: str) -> str:
 
 
 def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
-    """Return what an address asks for.
+    """Return the query of an address.
 
     Args:
         params: fields that are empty count as not given.
@@ -134,7 +134,7 @@ def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
 
 
 def group_query(destination: str, cause_group: str) -> MessageQuery:
-    """Return what asks for all messages of a group."""
+    """Return the query for all messages of a group."""
     return MessageQuery(
         selection=Selection(rows=RowFilter(destination=destination, cause_group=cause_group)),
         order=RowOrder.NEWEST,
@@ -144,7 +144,7 @@ def group_query(destination: str, cause_group: str) -> MessageQuery:
 
 
 def message_query(row_id: int) -> MessageQuery:
-    """Return what asks for one message."""
+    """Return the query for one message."""
     return MessageQuery(
         selection=Selection(rows=RowFilter(ids=(row_id,))),
         order=RowOrder.NEWEST,
@@ -214,5 +214,5 @@ def _after(text: str | None) -> RowKey | None:
         return None
     found = re.fullmatch(r"(-?[0-9]{1,19})\.([0-9]{1,19})", text)
     if found is None or max(int(found[1]), int(found[2])) > _ID_MAX:
-        raise QueryError("after: expected what a page before gave")
+        raise QueryError("after: expected the value from the page before")
     return RowKey(int(found[1]), int(found[2]))

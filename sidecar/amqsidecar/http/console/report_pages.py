@@ -19,7 +19,7 @@ HEADERS = {
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages; none where no folder is named."""
-    folder = console.desk.tools.reports
+    folder = console.queries.tools.reports
     if folder is None:
         return
 

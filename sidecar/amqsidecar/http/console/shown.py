@@ -7,7 +7,7 @@ _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""What does something instead of being seen: controls, marks of direction, halves of characters."""
+"""Invisible characters: controls, marks of direction, halves of surrogate pairs."""
 
 
 def shown(text: str) -> str:

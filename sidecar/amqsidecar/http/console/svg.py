@@ -4,6 +4,7 @@ Colours are classes of the style sheet (`s0` to `s5`). What a plot shows stands 
 table, too; see the macro `plot`.
 """
 
+from collections.abc import Sequence
 from math import ceil, log10
 from xml.etree import ElementTree as ET
 
@@ -12,11 +13,13 @@ from markupsafe import Markup
 
 from amqsidecar.http.console.shown import shown
 
-_WIDTH, _HEIGHT = 600, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 12, 30
-_INNER_WIDTH = _WIDTH - _LEFT - _RIGHT
+_WIDTH, _WIDE, _HEIGHT = 600, 1160, 226
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 18, 30
 _INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
 _LABELS_MAX = 8
+_LABEL_PX = 24
+"""Room for the number of a mark, also on a phone."""
+_CHARACTER_PX = 10
 _EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
 """Steps between labels, so that those of hours and minutes are round."""
 
@@ -49,6 +52,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         names: of the series.
         counts: one list for each series, each as long as `labels`.
         marks: what happened meanwhile.
+        width: of the picture, in its own units.
     """
 
     key: str
@@ -59,6 +63,16 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     counts: list[list[int]]
     marks: list[PlottedMark] = []
+    width: int = _WIDTH
+
+    @property
+    def inner_width(self) -> int:
+        """Width between the axes."""
+        return self.width - _LEFT - _RIGHT
+
+    def widened(self) -> "Plotted":
+        """Return the same as wide as a page."""
+        return msgspec.structs.replace(self, key=f"{self.key}-wide", width=_WIDE)
 
     @property
     def is_empty(self) -> bool:
@@ -71,7 +85,7 @@ def stacked_bars(plotted: Plotted) -> Markup:
     heights = [sum(column) for column in zip(*plotted.counts, strict=True)]
     root, top = _frame(plotted, max(heights, default=0))
     places = max(len(plotted.labels), 1)
-    step = _INNER_WIDTH / places
+    step = plotted.inner_width / places
     for at, label in enumerate(plotted.labels):
         base = float(_TOP + _INNER_HEIGHT)
         for number, (name, counts) in enumerate(zip(plotted.names, plotted.counts, strict=True)):
@@ -97,7 +111,7 @@ def stacked_bars(plotted: Plotted) -> Markup:
 def lines(plotted: Plotted) -> Markup:
     """Return a line for each series; the second and later ones are dashed."""
     root, top = _frame(plotted, max((max(one, default=0) for one in plotted.counts), default=0))
-    step = _INNER_WIDTH / max(len(plotted.labels), 1)
+    step = plotted.inner_width / max(len(plotted.labels), 1)
     for number in reversed(range(len(plotted.names))):
         counts = plotted.counts[number]
         points = [
@@ -131,7 +145,7 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
     root = ET.Element(
         "svg",
         {
-            "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
+            "viewBox": f"0 0 {plotted.width} {_HEIGHT}",
             "role": "img",
             "aria-labelledby": names,
             "class": "plot",
@@ -142,19 +156,23 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
     top = nice_top(highest)
     for part in range(5):
         y = _TOP + _INNER_HEIGHT * (1 - part / 4)
-        line = {"x1": _px(_LEFT), "x2": _px(_WIDTH - _RIGHT), "y1": _px(y), "y2": _px(y)}
+        line = {"x1": _px(_LEFT), "x2": _px(plotted.width - _RIGHT), "y1": _px(y), "y2": _px(y)}
         _add(root, "line", {"class": "grid" if part else "axis", **line})
         place = {"x": _px(_LEFT - 6), "y": _px(y + 4), "text-anchor": "end"}
         _add(root, "text", place, _short(top * part // 4))
     places = len(plotted.labels)
-    every = next((one for one in _EVERY if places <= one * _LABELS_MAX), places)
-    step = _INNER_WIDTH / max(places, 1)
-    for number, mark in enumerate(plotted.marks, 1):
+    most = _LABELS_MAX * plotted.width // _WIDTH
+    every = next((one for one in _EVERY if places <= one * most), places)
+    step = plotted.inner_width / max(places, 1)
+    for mark in plotted.marks:
         x = _px(_LEFT + mark.place * step)
         ends = {"x1": x, "x2": x, "y1": _px(_TOP), "y2": _px(_TOP + _INNER_HEIGHT)}
         across = _add(root, "line", {"class": "mark", **ends})
         _add(across, "title", {}, mark.what)
-        _add(root, "text", {"class": "mark", "x": x, "y": _px(_TOP - 2)}, str(number))
+    for at_px, label in mark_labels([_LEFT + mark.place * step for mark in plotted.marks]):
+        # Why: a label in the middle of a mark at the edge would be cut.
+        x = _px(min(at_px, plotted.width - _CHARACTER_PX / 2 * len(label)))
+        _add(root, "text", {"class": "mark", "x": x, "y": _px(_TOP - 3)}, label)
     for at in range(0, places, every):
         place = {
             "x": _px(_LEFT + (at + 0.5) * step),
@@ -163,6 +181,22 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
         }
         _add(root, "text", place, plotted.labels[at])
     return root, top
+
+
+def mark_labels(places_px: Sequence[float]) -> list[tuple[float, str]]:
+    """Return where the numbers of marks stand; marks that are too near each other share a label.
+
+    Example:
+        >>> mark_labels([100, 300, 101, 310])
+        [(100, '1, 3'), (300, '2, 4')]
+    """
+    found: list[tuple[float, list[int]]] = []
+    for place_px, number in sorted(zip(places_px, range(1, len(places_px) + 1), strict=True)):
+        if found and place_px - found[-1][0] < _LABEL_PX * len(found[-1][1]):
+            found[-1][1].append(number)
+        else:
+            found.append((place_px, [number]))
+    return [(place_px, ", ".join(map(str, sorted(numbers)))) for place_px, numbers in found]
 
 
 def _short(count: int) -> str:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
 from amqsidecar.model.cause import given_reason, group_name, group_number
+from amqsidecar.model.operation import lacks_sends
 from amqsidecar.operations.words import due, size, span
 
 
@@ -18,7 +19,7 @@ class Exact(str):
 
 
 def _final(value: object) -> object:
-    """Return what a template prints for a value; escaping comes after it."""
+    """Return the text of a value in a template, before escaping."""
     if isinstance(value, str) and not isinstance(value, (Markup, Exact)):
         return shown(value)
     return value
@@ -109,6 +110,7 @@ def make_environment() -> Environment:
         exact=Exact,
         given_reason=given_reason,
         group_name=group_name,
+        lacks_sends=lacks_sends,
     )
     environment.globals.update(
         many=many, group_number=group_number, stacked_bars=svg.stacked_bars, lines=svg.lines

@@ -1,4 +1,4 @@
-"""The job `causes`: what messages die of, what is new, what grows."""
+"""The job `causes`: groups of causes of death, new ones, and growing ones."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ _TABLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausesOptions:
-    """What `amqsidecar pipeline causes` is asked for.
+    """The options of `amqsidecar pipeline causes`.
 
     Attributes:
         events: a table that `ingest` has made, or a journal.
@@ -43,8 +43,8 @@ class CausesOptions:
         until_ms: the end of the observation; None = the latest event ends it.
         new_since_ms: groups are new from then on; None = in the latest day.
         days_before: maximum number of earlier days with which the latest day is compared.
-        examples: deaths of each group that are shown, at most.
-        similarity: texts of the same classes with such a share of common words are one group.
+        examples: maximum deaths of each group that are shown.
+        similarity: least share of common words, between 0 and 1, of two texts in one group.
     """
 
     events: str

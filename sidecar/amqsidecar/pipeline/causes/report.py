@@ -38,7 +38,17 @@ def write_report(
     by_day: DataFrame,
     examples: DataFrame,
 ) -> None:
-    """Write the report of these tables."""
+    """Write the report of the job.
+
+    Args:
+        path: see `Report.write`.
+        facts: what was read, and the options.
+        seen: the times that are compared.
+        groups: `CAUSE_GROUPS`.
+        by_destination: `CAUSES_BY_DESTINATION`.
+        by_day: `CAUSES_BY_DAY`.
+        examples: `CAUSE_EXAMPLES`.
+    """
     report = Report("Causes", facts)
     report.text(_READING)
     largest = groups.orderBy(f.desc("deaths"), "cause_group").limit(MOST_ROWS + 1).collect()

@@ -1,12 +1,12 @@
-"""Which texts of causes are one group, though they are not equal.
+"""Groups of similar texts of causes.
 
-What a text says without a number or a quote, such as the name of a customer, is not cut from it.
-Two texts are similar where they name the same classes in the same order, and their words are the
-same up to a part: shared words / all words of both (the Jaccard index) is at least a threshold.
-Groups are what hangs together by similar pairs.
+Two causes may differ only in a word that is neither a number nor quoted, such as a customer's name.
+Two texts are similar if they name the same classes in the same order and their Jaccard index
+(shared words / all words of both) is at least a threshold. A group is a connected component of the
+graph of similar texts.
 
-There are few texts, so the index is computed, not estimated; pairs that can't reach the threshold
-are not looked at (prefix filtering).
+There are few texts, so the index is computed, not estimated. Pairs that can't reach the threshold
+are skipped (prefix filtering).
 """
 
 import re
@@ -21,10 +21,12 @@ _ROUNDING = 1e-9
 
 
 def similar_causes(first_ms: Mapping[str, int], threshold: float) -> dict[str, str]:
-    """Return the group of each text: of the similar ones the oldest, of those the first by letters.
+    """Return the group of each text: the text of its component that was seen first.
+
+    Among texts that were first seen at the same time the first in alphabetical order counts.
 
     Args:
-        first_ms: when each text was first seen.
+        first_ms: by text, when it was first seen, in milliseconds since the epoch.
         threshold: share of words, between 0 and 1.
     """
     by_classes: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -62,8 +64,8 @@ def _words(text: str) -> frozenset[str]:
 def _similar_pairs(texts: Sequence[frozenset[str]], threshold: float) -> Iterator[tuple[int, int]]:
     """Yield each pair of places whose sets of words are similar.
 
-    Sets that are have one of their rarest words in common: each can lack so many words of the
-    other at most.
+    Similar sets share at least one of their rarest words, since the threshold limits the words
+    that each may lack of the other.
     """
     counts = Counter(word for words in texts for word in words)
     places_by_word: dict[str, list[int]] = defaultdict(list)

@@ -19,12 +19,13 @@ from amqsidecar.pipeline.tables import (
 )
 
 NO_REASON: Final = "(no reason given)"
-"""The group of messages of which the broker does not say why they died."""
+"""The group of messages without a cause of death from the broker."""
 EXPIRED: Final = "(expired)"
-"""The group of those of them whose time to live ran out."""
+"""The group of messages without a cause whose time to live ran out."""
 
 TEXTS_MAX: Final = 10_000
-"""Texts, those with the most deaths, that are compared; each other one is a group of its own."""
+"""Maximum number of texts that are compared, those with the most deaths; each other text is a group
+of its own."""
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -37,14 +38,14 @@ _GROUPS_OF_TEXTS: Final = pyarrow.schema(
 
 
 class ComparedTimes(NamedTuple):
-    """Which times are compared, in milliseconds since the epoch.
+    """The times that are compared, in milliseconds since the epoch.
 
     Attributes:
         begin_ms: of the history.
         latest_ms: begin of the latest day, at a whole hour.
-        end_ms: end of the latest day, not in it.
-        days_before: whole days of the history before it that it is compared with.
-        new_since_ms: groups are new from then on; None = the history does not reach back that far.
+        end_ms: end of the latest day, exclusive.
+        days_before: number of earlier whole days that the latest day is compared with.
+        new_since_ms: groups are new if they began then or later; None = the history begins later.
     """
 
     begin_ms: int
@@ -57,7 +58,15 @@ class ComparedTimes(NamedTuple):
 def observation(
     begin_ms: int, last_ms: int, *, until_ms: int | None, new_since_ms: int | None, days_max: int
 ) -> ComparedTimes:
-    """Return what is compared in a history with these first and last events."""
+    """Return the times that are compared.
+
+    Args:
+        begin_ms: the first event of the history, in milliseconds since the epoch.
+        last_ms: its last event.
+        until_ms: the end of the latest day, rounded up to an hour; None = the last event.
+        new_since_ms: begin of the time in which groups are new; None = of the latest day.
+        days_max: maximum number of earlier days.
+    """
     end_ms = -(-(last_ms + 1 if until_ms is None else until_ms) // HOUR_MS) * HOUR_MS
     latest_ms = end_ms - DAY_MS
     known_ms = -(-begin_ms // HOUR_MS) * HOUR_MS
@@ -72,7 +81,17 @@ def observation(
 
 
 def in_cells(events: DataFrame) -> DataFrame:
-    """Return events with the columns that cells are told apart by; all but deaths by hour only."""
+    """Return events with the columns that identify cells.
+
+    Args:
+        events: the history, as `EVENTS`.
+
+    Returns:
+        One row per event. Cells: `is_death` (boolean), `cause_text` (string, null = none),
+        `is_expired` (boolean), `origin` (string) and `hour` (timestamp); of other events than
+        deaths `cause_text` and `origin` are null. As in `EVENTS`: `type`, `at`, `stream`,
+        `segment`, `position`, `redelivery_id` and `cause`.
+    """
     is_death = f.col("type").isin(*_DEATHS)
     text = f.when(is_death, f.left(f.col("cause_group"), f.lit(GROUP_MAX)))
     is_expired = is_death & text.isNull() & f.coalesce(f.col("expired"), f.lit(False))
@@ -89,17 +108,21 @@ def in_cells(events: DataFrame) -> DataFrame:
 
 
 def deaths_of(events: DataFrame) -> DataFrame:
-    """Return the dead letters that were taken, as `in_cells`."""
+    """Return the deaths of a history (`EVENTS`), with the columns of `in_cells`."""
     return in_cells(events).where("is_death")
 
 
 def count_cells(events: DataFrame) -> DataFrame:
-    """Return how many died of each text at each destination in each hour, and what else happened.
+    """Return the number of events by cell: by cause, destination and hour.
 
-    Whatever the skew, what goes over the network is one row per task and cell.
+    The shuffle has one row per task and cell, whatever the skew.
 
     Args:
         events: see `in_cells`.
+
+    Returns:
+        The columns of cells (see `in_cells`), `deaths` (bigint: events of the cell), `messages`
+        (bigint: first deaths among them), `first_at` and `last_at` (timestamp).
     """
     return events.groupBy("is_death", *_CELL).agg(
         f.count("*").alias("deaths"),
@@ -110,7 +133,16 @@ def count_cells(events: DataFrame) -> DataFrame:
 
 
 def merge_texts(spark: SparkSession, cells: DataFrame, similarity: float) -> DataFrame:
-    """Return the group of each text that occurs, by `similar_causes`; null is not among them."""
+    """Return the group of each text, by `similar_causes`.
+
+    Args:
+        spark: the session.
+        cells: see `count_cells`.
+        similarity: see `similar_causes`.
+
+    Returns:
+        `cause_text` and `cause_group` (string, never null), for at most `TEXTS_MAX` texts.
+    """
     texts = (
         cells.where(f.col("cause_text").isNotNull())
         .groupBy("cause_text")
@@ -132,7 +164,12 @@ def merge_texts(spark: SparkSession, cells: DataFrame, similarity: float) -> Dat
 
 
 def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
-    """Return the cells with their group; the groups of texts are few."""
+    """Return the cells with one more column, `cause_group` (string, never null).
+
+    Args:
+        cells: see `count_cells`; deaths only.
+        groups: see `merge_texts`; small enough for a broadcast.
+    """
     without_cause = f.when(f.col("is_expired"), EXPIRED).otherwise(NO_REASON)
     return (
         cells.alias("cells")
@@ -151,26 +188,32 @@ def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def causes_by_hour(cells: DataFrame) -> DataFrame:
-    """Return `CAUSES_BY_HOUR` of grouped cells."""
+    """Return `CAUSES_BY_HOUR` of the cells of `group_cells`."""
     return (
         cells.groupBy("cause_group", "origin", "hour").agg(*_sums()).select(*CAUSES_BY_HOUR.names)
     )
 
 
 def cause_texts(cells: DataFrame) -> DataFrame:
-    """Return `CAUSE_TEXTS` of grouped cells."""
+    """Return `CAUSE_TEXTS` of the cells of `group_cells`."""
     texts = cells.where(f.col("cause_text").isNotNull())
     return texts.groupBy("cause_text", "cause_group").agg(*_sums()).select(*CAUSE_TEXTS.names)
 
 
 def causes_by_day(by_hour: DataFrame) -> DataFrame:
-    """Return `CAUSES_BY_DAY`."""
+    """Return `CAUSES_BY_DAY` of `CAUSES_BY_HOUR`."""
     day = f.date_trunc("day", "hour").alias("day")
     return by_hour.groupBy("cause_group", day).agg(*_sums()).select(*CAUSES_BY_DAY.names)
 
 
 def cause_groups(by_hour: DataFrame, texts: DataFrame, seen: ComparedTimes) -> DataFrame:
-    """Return `CAUSE_GROUPS`."""
+    """Return `CAUSE_GROUPS`.
+
+    Args:
+        by_hour: `CAUSES_BY_HOUR`.
+        texts: `CAUSE_TEXTS`.
+        seen: the times that are compared.
+    """
     origins = f.count_distinct(f.coalesce("origin", f.lit(""))).alias("origins")
     groups = by_hour.groupBy("cause_group").agg(*_sums(), origins, *_trend_sums(seen))
     text_counts = texts.groupBy("cause_group").agg(f.count("*").alias("texts"))
@@ -190,7 +233,12 @@ def cause_groups(by_hour: DataFrame, texts: DataFrame, seen: ComparedTimes) -> D
 
 
 def causes_by_destination(by_hour: DataFrame, seen: ComparedTimes) -> DataFrame:
-    """Return `CAUSES_BY_DESTINATION`; a cause is new at a destination by its first death there."""
+    """Return `CAUSES_BY_DESTINATION`; a cause is new at a destination by its first death there.
+
+    Args:
+        by_hour: `CAUSES_BY_HOUR`.
+        seen: the times that are compared.
+    """
     at_origin = Window.partitionBy("origin").rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing
     )
@@ -209,7 +257,7 @@ def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame
     Args:
         deaths: see `deaths_of`.
         cells: see `group_cells`.
-        count: how many per group, at most.
+        count: maximum examples per group.
     """
     latest = Window.partitionBy("cause_group").orderBy(
         f.desc("last_at"), f.asc_nulls_first("origin"), f.asc_nulls_first("cause_text")

@@ -1,4 +1,4 @@
-"""What the events of each message say about its re-sends and its end, as counts.
+"""Counts of the outcomes of re-sends and of messages.
 
 A message's events are put in order by their redelivery counts, not by their times: sidecars have
 clocks of their own. Round n of a message is its death with count n - 1 and its re-send n; the death
@@ -45,11 +45,15 @@ _LAST_ROUND: Final = 2**31
 
 
 def survey(events: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return how many events of each stream have which texts, and when: few rows, from one pass.
+    """Return the number of events by stream and texts, from one pass over the history.
 
     Args:
         events: the history, before any is left out.
-        until_ms: the end of the observation; None = all events count.
+        until_ms: the end of the observation, in milliseconds since the epoch; None = all count.
+
+    Returns:
+        `stream`, `place`, `cause_group` (string), `is_unknown` (boolean: of a type that this
+        version does not know), `events` (bigint), `first_at` and `last_at` (timestamp); few rows.
     """
     return (
         _until(events, until_ms)
@@ -68,7 +72,7 @@ def survey(events: DataFrame, until_ms: int | None) -> DataFrame:
 
 
 def observed_streams(surveyed: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return what is known of each stream, and until when it was observed (`RECOVERY_STREAMS`).
+    """Return `RECOVERY_STREAMS`: the events of each stream, and until when it was observed.
 
     Args:
         surveyed: see `survey`.
@@ -96,10 +100,9 @@ def count_outcomes(
     since_ms: int | None,
     until_ms: int | None,
 ) -> DataFrame:
-    """Return how many re-sends and messages had which outcome after which time.
+    """Return the number of re-sends and of messages by outcome and by time to it.
 
-    One shuffle by message, one of counts by group. Texts go through neither: the columns are those
-    of `RECOVERY_COUNTS`, with numbers in place of texts (see `texts_of`).
+    One shuffle is by message, another by group. Texts go through neither.
 
     Args:
         events: the history.
@@ -107,6 +110,10 @@ def count_outcomes(
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         since_ms: only messages whose first event is not before this; None = all.
         until_ms: events at or after this don't count; None = all do.
+
+    Returns:
+        The columns of `RECOVERY_COUNTS`, with `origin` and `cause_group` as numbers (bigint); see
+        `texts_of` and `with_texts`.
     """
     rounds = _with_neighbours(_rounds(_steps(_until(events, until_ms), streams)))
     rows = _judge_messages(_judge_sends(rounds, horizon_ms), horizon_ms)
@@ -131,9 +138,15 @@ def count_outcomes(
 
 
 def texts_of(surveyed: DataFrame) -> DataFrame:
-    """Return the text of each number that stands for one: its hash of 64 bits.
+    """Return the number of each text, its 64-bit hash.
 
-    A hundred thousand texts have two of the same number once in three thousand million histories.
+    In a history of a hundred thousand texts the probability of a collision is 3e-10.
+
+    Args:
+        surveyed: see `survey`.
+
+    Returns:
+        `number` (bigint) and `text` (string).
     """
     return (
         surveyed.select(f.explode(f.array("place", "cause_group")).alias("text"))
@@ -143,7 +156,12 @@ def texts_of(surveyed: DataFrame) -> DataFrame:
 
 
 def with_texts(table: DataFrame, texts: DataFrame) -> DataFrame:
-    """Return a table by origin and cause group with their texts in place of numbers."""
+    """Return a table with the texts of `origin` and `cause_group` in place of their numbers.
+
+    Args:
+        table: has these two columns, as numbers.
+        texts: see `texts_of`.
+    """
     names = table.columns
     for name in ("origin", "cause_group"):
         known = texts.select(f.col("number").alias(name), f.col("text").alias(f"{name}_text"))
@@ -153,7 +171,7 @@ def with_texts(table: DataFrame, texts: DataFrame) -> DataFrame:
 
 
 def rounded_ms(time_ms: Column) -> Column:
-    """Return a time cut to three digits: exact below one second, at most 1 % less above."""
+    """Return a time rounded down to three digits: exact below 1 s, at most 1 % less above."""
     digits = f.floor(f.log10(f.greatest(time_ms, f.lit(1)).cast("double")))
     unit = f.pow(f.lit(10.0), f.greatest(digits - 2, f.lit(0))).cast("long")
     return time_ms - time_ms % unit
@@ -304,7 +322,7 @@ def _judge_sends(rounds: DataFrame, horizon_ms: int) -> DataFrame:
 
     Column by column: what is used twice is computed once, and plans stay small.
     """
-    # Why by next_ms: who is sent or dies with a higher count has returned, though nobody told so.
+    # Why by next_ms: a later send or death with a higher count proves a return.
     seen_ms = f.greatest(f.col("acted_until_ms") - f.col("acted_ms"), f.lit(0))
     return (
         rounds.withColumns(

@@ -1,4 +1,4 @@
-"""The job `recovery`: how many messages recover by which re-send, and how soon.
+"""The job `recovery`: the share of messages that recover by each re-send, and how soon.
 
 A message that was re-sent and did not return is the only sign of success, so the return is the
 event of a survival analysis, and the end of the observation censors it.
@@ -37,7 +37,7 @@ _TABLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
-    """What `amqsidecar pipeline recovery` is asked for.
+    """The options of `amqsidecar pipeline recovery`.
 
     Attributes:
         events: a table that `ingest` has made, or a journal.
@@ -46,7 +46,7 @@ class RecoveryOptions:
         until_ms: the end of the observation; None = the latest event of each stream ends its own.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         confidence: of all bounds, between 0 and 1.
-        min_messages: groups with fewer are in the tables and not in the plots.
+        min_messages: groups with fewer messages are in the tables but have no plots.
     """
 
     events: str

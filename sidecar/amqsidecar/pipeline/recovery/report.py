@@ -38,7 +38,19 @@ def write_report(
     by_message: DataFrame,
     times: DataFrame,
 ) -> None:
-    """Write the report of these tables; groups with fewer than `min_messages` have no plots."""
+    """Write the report of the job.
+
+    Args:
+        path: see `Report.write`.
+        facts: what was read, and the options.
+        min_messages: groups with fewer messages have no plots.
+        streams: `RECOVERY_STREAMS`.
+        summary: `RECOVERY_SUMMARY`.
+        attempts: `RECOVERY_BY_ATTEMPT`.
+        curve: `RECOVERY_CURVE`.
+        by_message: `RECOVERY_BY_MESSAGE`.
+        times: `TIME_TO_RECOVERY`.
+    """
     report = Report("Recovery", facts)
     report.text(_READING)
     groups = _largest(summary, min_messages)

@@ -1,6 +1,6 @@
-"""How much has happened by when, where not all was observed to the end: Kaplan-Meier and kin.
+"""Estimates of survival analysis with censoring: Kaplan-Meier and Aalen-Johansen.
 
-Works on counts per distinct time, so its cost does not depend on how many messages there are.
+They work on counts per distinct time, so the cost does not depend on the number of messages.
 """
 
 from collections.abc import Sequence
@@ -11,32 +11,34 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 _TINY: Final = 1e-12
-"""Shares that are nearer to 0 or 1 are: sums of floating numbers are no more exact."""
+"""Shares this near to 0 or 1 count as 0 or 1: sums of floating-point numbers are not exact."""
 
 FLOWS: Final = ("entered", "happened", "competed", "left")
 """Counts at one time: came under observation; it happened; what makes it impossible happened;
-no longer observed. Who leaves at a time is at risk at that time, and who enters is, too."""
+no longer observed. At its time of entry and of leaving a message is at risk."""
 
 
 def cumulative_incidence(
     flows: DataFrame, keys: Sequence[str], time: str, confidence: float
 ) -> DataFrame:
-    """Return, at each time of each group, the share to whom it has happened, with bounds.
+    """Return the cumulative incidence at each time of each group, with confidence bounds.
 
-    The estimate is Aalen and Johansen's; where nothing competes it is one minus Kaplan and Meier's.
-    The variance is the delta method's, without competition Greenwood's. Bounds are those of
-    log(-log(1 - share)), pointwise; where the share is 0 or 1, which have no variance, the exact
-    binomial bound: 0 of the number still at risk, or all of the number to whom it happened.
+    The estimator is Aalen-Johansen; without competing events it is one minus Kaplan-Meier. The
+    variance is that of the delta method, without competing events Greenwood's. Bounds are
+    pointwise, on the scale of log(-log(1 - share)). Where the share is 0 or 1 it has no variance,
+    and the bound is the exact binomial one: of 0 in the number still at risk, or of all that it
+    happened to.
 
     Args:
-        flows: `keys`, `time` and the columns `FLOWS`; one row per group and time. Keys may be null.
-        keys: the columns of groups.
-        time: the column of times.
+        flows: `keys`, `time` and the columns `FLOWS` (bigint); one row per group and time. Keys may
+            be null.
+        keys: names of the columns of groups.
+        time: name of the column of times.
         confidence: of the two-sided bounds, such as 0.95.
 
     Returns:
-        Keys, time, `at_risk`, `happened`, `competed`, `left`, `share`, `low`, `high`, and
-        `remaining`, to whom neither has happened.
+        Keys, time, `at_risk`, `happened`, `competed`, `left` (bigint), `share`, `low`, `high`, and
+        `remaining` (double), the share without either event.
     """
     order = Window.partitionBy(*keys).orderBy(time)
     upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -55,7 +57,7 @@ def cumulative_incidence(
         flows.withColumns({"gone": gone, "at_risk": total(f.col("entered")) - gone_before})
         .withColumn("remaining", f.product(kept).over(upto))
         .withColumn("prior", f.coalesce(f.lag("remaining").over(order), f.lit(1.0)))
-        # Why: where all are gone the steps add up to 1 but for the last bits.
+        # Why: in floating point the steps may not sum to exactly 1.
         .withColumn("share", f.least(total(step), f.lit(1.0)))
     )
     # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
@@ -105,16 +107,18 @@ def _bounds(confidence: float) -> tuple[Column, Column]:
 def reached_at(
     curve: DataFrame, keys: Sequence[str], time: str, shares: Sequence[float]
 ) -> DataFrame:
-    """Return when each share was reached: first estimate, first upper bound, first lower bound.
+    """Return when the incidence reaches each share, with confidence bounds of that time.
 
     Args:
         curve: `cumulative_incidence`.
-        keys: the columns of groups.
-        time: the column of times.
+        keys: names of the columns of groups.
+        time: name of the column of times.
         shares: the quantiles.
 
     Returns:
-        Keys, `quantile`, `after`, `earliest`, `latest`; null = not reached in what was observed.
+        Keys, `quantile` (double), and of the type of `time`: `after`, when the estimate reaches it,
+        `earliest`, when the upper bound does, `latest`, when the lower bound does; null = never
+        in the time observed.
     """
 
     def first(of: str) -> Column:

@@ -25,7 +25,11 @@ _ENDED: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
 
 
 def incidences(counts: DataFrame, confidence: float) -> DataFrame:
-    """Return the estimates that three of the tables are made of, from one pass over the counts.
+    """Return the estimates behind three of the tables, from one pass over the counts.
+
+    Args:
+        counts: `RECOVERY_COUNTS`.
+        confidence: of the bounds, between 0 and 1.
 
     Returns:
         The columns of `survival.cumulative_incidence` by `of`, `RESENDS` and `time`. `of` is
@@ -36,7 +40,7 @@ def incidences(counts: DataFrame, confidence: float) -> DataFrame:
 
 
 def recovery_curve(estimates: DataFrame) -> DataFrame:
-    """Return `RECOVERY_CURVE`: after each re-send, how many have not returned by when."""
+    """Return `RECOVERY_CURVE` of the estimates of `incidences`."""
     return (
         estimates.where(f.col("of") == "resend")
         .select(
@@ -54,10 +58,14 @@ def recovery_curve(estimates: DataFrame) -> DataFrame:
 
 
 def recovery_by_attempt(counts: DataFrame, curve: DataFrame) -> DataFrame:
-    """Return `RECOVERY_BY_ATTEMPT`: the curve of each group at the horizon, and what it is made of.
+    """Return `RECOVERY_BY_ATTEMPT`: the curve of each group at the horizon, and its counts.
 
-    Where nobody was observed up to the horizon and some may still return, the share is not known,
-    and its bounds are 0 and the upper bound at the last time that is.
+    If no message was observed up to the horizon and some may still return, the share is unknown.
+    Its bounds are then 0 and the upper bound at the last observed time.
+
+    Args:
+        counts: `RECOVERY_COUNTS`.
+        curve: `RECOVERY_CURVE`.
     """
     tallies = (
         counts.where(f.col("kind") == "resend")
@@ -89,7 +97,7 @@ def recovery_by_attempt(counts: DataFrame, curve: DataFrame) -> DataFrame:
 
 
 def recovery_by_message(estimates: DataFrame) -> DataFrame:
-    """Return `RECOVERY_BY_MESSAGE`: the incidence of recovery over the stages of lives."""
+    """Return `RECOVERY_BY_MESSAGE` of the estimates of `incidences`."""
     at_end = f.struct("share", "low", "high", "remaining")
     return (
         estimates.where(f.col("of") == "life")
@@ -116,7 +124,7 @@ def recovery_by_message(estimates: DataFrame) -> DataFrame:
 
 
 def time_to_recovery(estimates: DataFrame) -> DataFrame:
-    """Return `TIME_TO_RECOVERY`: when the incidence of recovery reaches `QUANTILES`."""
+    """Return `TIME_TO_RECOVERY` of the estimates of `incidences`, at `QUANTILES`."""
     curve = estimates.where(f.col("of") == "message")
     return (
         reached_at(curve, GROUP, "time", QUANTILES)
@@ -126,7 +134,7 @@ def time_to_recovery(estimates: DataFrame) -> DataFrame:
 
 
 def recovery_summary(counts: DataFrame) -> DataFrame:
-    """Return `RECOVERY_SUMMARY`: what became of the messages, without estimates."""
+    """Return `RECOVERY_SUMMARY` of `RECOVERY_COUNTS`: numbers of messages, without estimates."""
     return (
         counts.where(f.col("kind") == "message")
         .groupBy(*GROUP)

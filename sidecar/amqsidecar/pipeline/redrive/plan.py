@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 10_000
 
 
 class RedrivePlan:
-    """A plan on disk or in an object store; see `Plan`."""
+    """A plan (`REDRIVE_PLAN`) on disk or in an object store; see `Plan`."""
 
     def __init__(self, path: str) -> None:
         """Look into it.
@@ -41,7 +41,7 @@ class RedrivePlan:
             raise self._wrong(f"can't be read: {error}") from error
 
     def messages(self, first_number: int) -> Iterator[PlannedMessage]:
-        """Yield the rows from a number on, by number.
+        """Yield the rows from this number on, in the order of their numbers.
 
         Raises:
             ConfigError: a row is missing, or a file is damaged.

@@ -1,8 +1,8 @@
-"""Plans bulk redelivery: which dead messages go where, in what order, and when.
+"""Plans bulk redelivery: the messages, their destinations, their order and their times.
 
-A plan is numbered through over all destinations in the order of its offsets. Neither a destination
-nor the whole is ever in one task: rows are partitioned by range, and the places of a partition's
-rows follow from how many rows lie in the partitions before it.
+The numbers of a plan run over all destinations in the order of offsets. No task holds all rows, nor
+all rows of a destination: rows are partitioned by range, and the number of a row is its place in
+its partition plus the rows of the partitions before it.
 """
 
 from collections.abc import Sequence
@@ -46,20 +46,20 @@ _SUMMARY: Final = "redrive_summary"
 
 
 class RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan shall hold; each default stands in the command's help.
+    """The options of `amqsidecar pipeline redrive`; the command's help has the defaults.
 
     Attributes:
         events: the history.
         output_folder: where tables and report go.
-        plan_id: names the plan for ever; letters and digits.
+        plan_id: the permanent name of the plan; letters and digits.
         destinations: origins such as `queue://orders`; empty = all.
         cause_groups: of the last death; empty = all.
         since_ms: only messages that died first at or after this time; None = all.
         until_ms: events at or after this time don't count; None = all do.
         min_redeliveries, max_redeliveries: before the last death; None = no limit.
-        now_ms: what was to stay in its final queue until before this is expired.
-        with_cancelled: also what a person gave up on.
-        one_per_message_id: of messages with the same id only the one that died first.
+        now_ms: messages whose time in their final queue is over by then are expired.
+        with_cancelled: include messages that a person cancelled.
+        one_per_message_id: of messages with the same id plan only the one that died first.
         per_second: messages per second to each destination.
         ramp_s: seconds over which the pace grows from nothing to `per_second`.
     """
@@ -115,10 +115,20 @@ def run_redrive(spark: SparkSession, options: RedriveOptions) -> None:
 
 
 def build_lives(events: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return one row per message: its last event, its deaths, and what the last one told.
+    """Return one row per message, with its last event, its last death and its first one.
 
     The last event is the one with the latest time; within a stream, of those with the same time,
     the one that was written last.
+
+    Args:
+        events: the history, as `EVENTS`.
+        until_ms: events at or after this time don't count; None = all do.
+
+    Returns:
+        `redelivery_id` (string), `last` (struct of `type`, `at`, `stream`, `sidecar` and
+        `destination`), `death` (struct of `origin`, `source`, `cause_group`, `message_id`,
+        `redelivery_count` and `at`), `first_death_at` and `cancelled_at` (timestamp), and
+        `exhausted` (struct of `at` and `expiration_ms`); null = there was no such event.
     """
     if until_ms is not None:
         events = events.where(f.col("at") < f.timestamp_millis(f.lit(until_ms)))
@@ -142,7 +152,18 @@ def build_lives(events: DataFrame, until_ms: int | None) -> DataFrame:
 
 
 def decide(lives: DataFrame, options: RedriveOptions) -> DataFrame:
-    """Return each message with why it is left out, `reason`; null = it is planned."""
+    """Return each message with the decision about it.
+
+    Args:
+        lives: see `build_lives`.
+        options: what is to be planned.
+
+    Returns:
+        One row per message. `reason` (string): why it is left out; null = it is planned. The other
+        columns are inputs of `build_plan`: `redelivery_id`, `place`, `source`, `stream`, `sidecar`,
+        `destination`, `cause_group`, `message_id` (string), `redelivery_count` (int),
+        `first_death_at` and `last_death_at` (timestamp).
+    """
     cant = _why_not(options.now_ms, with_cancelled=options.with_cancelled)
     reasoned = lives.withColumn("reason", f.coalesce(cant, _why_filtered(options)))
     if options.one_per_message_id:
@@ -218,9 +239,13 @@ def _why_filtered(options: RedriveOptions) -> Column:
 
 
 def build_plan(decided: DataFrame, options: RedriveOptions) -> DataFrame:
-    """Return the plan, in the order of its numbers over partitions and within each.
+    """Return `REDRIVE_PLAN`, sorted by number over partitions and within each.
 
-    Of each destination the one that died first comes first; destinations go side by side.
+    Messages of one destination go in the order of their first deaths; destinations go side by side.
+
+    Args:
+        decided: see `decide`.
+        options: the name of the plan, and its pace.
     """
     selected = decided.where(f.col("reason").isNull())
     ranked = _ranked(selected, ("first_death_at", "redelivery_id"))
@@ -234,15 +259,15 @@ def build_plan(decided: DataFrame, options: RedriveOptions) -> DataFrame:
 
 
 def offset_ms(rank: Column, per_second: float, ramp_s: float) -> Column:
-    """Return when the message of this place in its destination is due, from the start.
+    """Return when a message is due, in milliseconds after the start of the plan.
 
-    While the pace grows, `per_second * t * t / (2 * ramp_s)` messages are due by a time t, so half
-    of what the full pace would send; after that it goes on in a straight line.
+    During the ramp `per_second * t * t / (2 * ramp_s)` messages are due by time t, which is half of
+    what the full pace would send by its end; after the ramp the pace is constant.
 
     Args:
-        rank: 0-based.
+        rank: place of the message in its destination, 0-based.
         per_second: messages per second.
-        ramp_s: how long the pace grows; 0 = it is full from the start.
+        ramp_s: length of the ramp; 0 = full pace from the start.
     """
     straight_ms = rank * 1000 / per_second + ramp_s * 500
     growing_ms = f.sqrt(rank * 2_000_000 * ramp_s / per_second)
@@ -300,11 +325,16 @@ def _placed(rows: DataFrame, order: Sequence[str]) -> DataFrame:
     )
 
 
-# What is told of it
+# The report
 
 
 def build_summary(plan: DataFrame, decided: DataFrame) -> DataFrame:
-    """Return how many messages of each destination are planned, or left out, and why."""
+    """Return `REDRIVE_SUMMARY`: planned messages by destination, and those left out by reason.
+
+    Args:
+        plan: `REDRIVE_PLAN`.
+        decided: see `decide`.
+    """
     planned = plan.groupBy("destination").agg(
         f.lit(PLANNED).alias("outcome"),
         f.count("*").alias("messages"),

@@ -31,11 +31,11 @@ def write_report(
     """Write the report of a plan.
 
     Args:
-        path: where.
-        facts: what was planned, with which options.
-        left_out: why a message is not planned, by its outcome.
-        plan: as `REDRIVE_PLAN`.
-        summary: as `REDRIVE_SUMMARY`.
+        path: see `Report.write`.
+        facts: what was planned, and the options.
+        left_out: by outcome, why a message is not planned.
+        plan: `REDRIVE_PLAN`.
+        summary: `REDRIVE_SUMMARY`.
     """
     planned = summary.where(f.col("outcome") == PLANNED)
     totals = planned.agg(

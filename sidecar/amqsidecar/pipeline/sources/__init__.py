@@ -1,1 +1,1 @@
-"""What the jobs read: journals and dead-letter queues."""
+"""The sources of the jobs: journals and dead-letter queues."""

@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
 
 
 class SidecarSource(DataSource):
-    """What `spark.read.format("amqsidecar")` and `spark.readStream` make."""
+    """The data source behind `spark.read.format("amqsidecar")` and `spark.readStream`."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,7 +50,7 @@ class SidecarSource(DataSource):
         return EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads once."""
+        """Return the reader of a batch."""
         self._check_schema(schema)
         if not self._is_of_a_broker:
             return JournalReader(_journal_options(self.options))
@@ -62,7 +62,7 @@ class SidecarSource(DataSource):
         return DeadLetterReader(_dead_letter_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what reads on and on; of a dead-letter queue one that refuses to."""
+        """Return the reader of a stream; for a dead-letter queue one that refuses."""
         self._check_schema(schema)
         if self._is_of_a_broker:
             return _NoStream()
@@ -79,7 +79,7 @@ class SidecarSource(DataSource):
 
 
 class _NoStream(DataSourceStreamReader):
-    """A dead-letter queue: what lies there comes and goes, and no broker tells an offset.
+    """A dead-letter queue can't be streamed: messages come and go, and brokers have no offsets.
 
     Why no error before it is made: Spark would put one of its own behind it.
     """

@@ -1,7 +1,7 @@
-"""What lies in dead-letter queues now, as a source of Spark; runs in Spark's Python processes.
+"""The present content of dead-letter queues as a source of Spark; runs in its Python processes.
 
-It looks as `amqsidecar run --observe` does: nothing is taken, made, or kept from anyone. Bodies are
-not read by Spark. A look that shows less than there is is an error, not a shorter table.
+It browses as `amqsidecar run --observe` does: it takes and makes nothing, and locks no message.
+Spark gets no bodies. An incomplete browse is an error, not a shorter table.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.config.schema import Config
 from amqsidecar.engine.intake import named_queues
-from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.judging.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.model.cause import cause_group
 from amqsidecar.plugin_loader import load_plugins
@@ -37,13 +37,13 @@ SparkRow = tuple[Any, ...]
 
 
 class DeadLetterOptions(NamedTuple):
-    """What the user of the source decides.
+    """The options of the source.
 
     Attributes:
         queues: dead-letter queues; on Classic with wildcards.
         sets: options of the sidecar as `dotted.key=value`.
-        config_file: of a sidecar, for what is not set here; None = none.
-        max_messages: of each queue, from its head; None = all, up to `MAX_MESSAGES`.
+        config_file: a sidecar's configuration, for options that are not in `sets`; None = none.
+        max_messages: maximum per queue, from its head; None = all, up to `MAX_MESSAGES`.
     """
 
     queues: tuple[str, ...]
@@ -53,22 +53,22 @@ class DeadLetterOptions(NamedTuple):
 
 
 class DeadLetterReader(DataSourceReader):
-    """One look into each queue, by one task each."""
+    """Browses each queue once, in a task of its own."""
 
     def __init__(self, options: DeadLetterOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the queues; the options are checked, no broker is asked."""
+        """Return the queues; checks the options, without a connection to the broker."""
         _config(self._options)
         return [InputPartition(name) for name in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[SparkRow]:
-        """Yield what lies in a queue, in order.
+        """Yield the messages of a queue in order, as `DEAD_LETTERS`.
 
         Raises:
             LinkLost: the broker can't be reached.
-            BrokerRefused: it refuses us, or the look shows less than there is.
+            BrokerRefused: no permission, or the browse is incomplete.
         """
         config = _config(self._options)
         source = config.policy.source
@@ -96,7 +96,7 @@ def _config(options: DeadLetterOptions) -> Config:
             ]
         ) from None
     if not config.broker.url:
-        what = "is not set: say where the broker listens, such as amqp://user@host:5672"
+        what = "is not set: say where the broker listens, such as artemis://user@host:61616"
         raise ConfigError([Problem("option url", what)])
     return config
 

@@ -31,19 +31,18 @@ log = structlog.get_logger("amqsidecar.pipeline")
 def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> DataFrame:
     """Return the events of a table or a journal, each once, with the columns of `EVENTS`.
 
-    All are nullable to Spark, as with each file that it reads.
-
-    Missing segments are logged with their numbers.
+    All columns are nullable, as always when Spark reads files. Missing segments are logged with
+    their numbers.
 
     Args:
         spark: the session.
         path: a table that `ingest`, or Spark, has written, or the folder of a journal. A path
             without a scheme is one of this machine.
-        strict: whether a segment that lacks between two others is an error.
+        strict: whether a missing segment between two others is an error.
 
     Raises:
         ConfigError: it is neither, or a file is torn, foreign or of an unknown version; the
-            message names the file. Or segments lack, and `strict`.
+            message names the file. Or `strict` is set and segments are missing.
     """
     system, root, url = folder_of(path)
     if any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS")):
@@ -58,7 +57,7 @@ def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> Data
     slices = []
     for stream, files in sorted(streams.items()):
         found, gaps = cover(files, 1, max(file.last for file in files))
-        _tell_gaps(path, stream, gaps, strict=strict)
+        _report_gaps(path, stream, gaps, strict=strict)
         slices += found
     _check([one.file for one in slices])
     return _read_slices(spark, slices)
@@ -75,7 +74,7 @@ def _read_table(spark: SparkSession, url: str) -> DataFrame:
     return table.select(*EVENTS.names)
 
 
-def _tell_gaps(path: str, stream: str, gaps: Sequence[Gap], *, strict: bool) -> None:
+def _report_gaps(path: str, stream: str, gaps: Sequence[Gap], *, strict: bool) -> None:
     """Log missing segments; retention removes the beginning of a stream."""
     inner = [gap for gap in gaps if gap.first > 1]
     if inner and strict:

@@ -1,6 +1,6 @@
 """Files where Spark writes its tables, on this machine or in an object store.
 
-Not by fsspec: where Spark writes tables its own file systems and their credentials are set.
+Why not fsspec: Spark has its own file systems, with the credentials for its tables.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,11 @@ from pyspark.sql import SparkSession
 
 
 def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
-    """Write a file, whole or not at all; what was there is replaced."""
+    """Write a file atomically; replaces an existing one.
+
+    Raises:
+        py4j.protocol.Py4JJavaError: the file system refuses it.
+    """
     hadoop, configuration = _hadoop(session)
     files = hadoop.Path(path).getFileSystem(configuration)
     target = files.makeQualified(hadoop.Path(path))
@@ -29,7 +33,11 @@ def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
 
 
 def remove_by_hadoop(session: SparkSession, paths: Iterable[str]) -> None:
-    """Remove files, and folders with all in them, one after the other; not there is fine."""
+    """Remove files, and folders with their content, in this order; missing ones are ignored.
+
+    Raises:
+        py4j.protocol.Py4JJavaError: the file system refuses it.
+    """
     hadoop, configuration = _hadoop(session)
     for path in paths:
         target = hadoop.Path(path)

@@ -40,17 +40,17 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """What the operator decides.
+    """The options of `amqsidecar pipeline ingest`.
 
     Attributes:
         journals: folders or URLs; a stream that several of them hold is read once.
         table: folder or URL of the table.
-        checkpoint: folder or URL of what was read; belongs to the table for ever.
-        continuous: whether it goes on until it is stopped; else it ends when all is read.
-        interval_s: continuous only: from one look for new segments to the next.
-        max_segments: of each stream, in one micro-batch.
-        skip_lost: whether it goes on without segments that were removed before they were read.
-        keep_days: how long what was written stays in the table; None = for ever.
+        checkpoint: folder or URL of the checkpoint; it belongs to this table only.
+        continuous: whether it runs until it is stopped; otherwise it ends when all is read.
+        interval_s: time between two searches for new segments, if `continuous`.
+        max_segments: maximum segments of each stream in one micro-batch.
+        skip_lost: whether it skips segments that were removed before they were read.
+        keep_days: how long events stay in the table; None = for ever.
     """
 
     journals: tuple[str, ...]
@@ -64,20 +64,20 @@ class IngestOptions:
 
 
 def with_day(events: DataFrame) -> DataFrame:
-    """Return the events with the day, in UTC, that the table is divided by."""
+    """Return events (`EVENTS`) with the UTC day that partitions the table: `EVENTS_BY_DAY`."""
     # Why not to_date: it goes by the session's time zone, which a user may set.
     day = f.expr("date_from_unix_date(CAST(unix_seconds(at) DIV 86400 AS INT))")
     return events.withColumn("day", day).select(*EVENTS_BY_DAY.names)
 
 
 def run_ingest(spark: SparkSession, options: IngestOptions) -> None:
-    """Add to the table what the journals have and it has not; return when that is done.
+    """Append new events of the journals to the table (`EVENTS_BY_DAY`), each once.
 
-    SIGTERM and SIGINT end it soon. However it ends, the next run goes on where it was.
+    SIGTERM and SIGINT end it soon. However it ends, the next run continues from the checkpoint.
 
     Raises:
-        ConfigError: a journal can't be read or lacks segments, or table and checkpoint are not of
-            each other.
+        ConfigError: a journal can't be read or lacks segments, or the checkpoint is of another
+            table.
     """
     list_streams(options.journals)
     _pair(options.table, options.checkpoint)

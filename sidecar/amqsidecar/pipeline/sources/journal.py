@@ -1,4 +1,4 @@
-"""Journals as a source of Spark, batch and streaming; what runs in Spark's Python processes.
+"""Journals as a source of Spark, batch and streaming; runs in its Python processes.
 
 An offset is the first and the last segment that was read of each stream. So it stays right when a
 compaction changes which file holds a segment, and a restarted query reads the same segments again.
@@ -42,7 +42,7 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 
 class Reached(TypedDict):
-    """How far a stream was read: all segments from `first` to `last`."""
+    """The segments of a stream that were read: all from `first` to `last`."""
 
     first: int
     last: int
@@ -53,12 +53,12 @@ Offset = dict[str, Reached]
 
 
 class JournalSourceOptions(NamedTuple):
-    """What the user of the source decides.
+    """The options of the source.
 
     Attributes:
         paths: of journals; a stream that several of them hold is read once.
-        fails_on_data_loss: whether a missing segment ends a read; else it is logged.
-        max_segments: of each stream, in one micro-batch; None = all that there are.
+        fails_on_data_loss: whether a missing segment ends a read; otherwise it is logged.
+        max_segments: maximum segments of each stream in one micro-batch; None = all.
     """
 
     paths: tuple[str, ...]
@@ -67,7 +67,7 @@ class JournalSourceOptions(NamedTuple):
 
 
 class SlicesPartition(InputPartition):
-    """What one task reads."""
+    """The slices that one task reads."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         super().__init__(None)
@@ -75,13 +75,13 @@ class SlicesPartition(InputPartition):
 
 
 class _Journals:
-    """What both readers share."""
+    """The common part of both readers."""
 
     def __init__(self, options: JournalSourceOptions) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the events of a partition, in order."""
+        """Yield the events of a partition in order, with the columns of `EVENTS`."""
         assert isinstance(partition, SlicesPartition)  # noqa: S101 - ours are
         for one in partition.slices:
             yield from self._read_slice(one, _TRIES)
@@ -127,7 +127,7 @@ class _Journals:
 
 
 class JournalReader(_Journals, DataSourceReader):
-    """All that journals hold at the time of planning."""
+    """Reads all segments that journals hold when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return parts of about equal size."""
@@ -142,30 +142,30 @@ class JournalReader(_Journals, DataSourceReader):
 
 
 class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is added to journals, segment by segment."""
+    """Reads segments as they are added to journals."""
 
     def __init__(self, options: JournalSourceOptions) -> None:
         super().__init__(options)
         self._target: Mapping[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Nothing is read yet, of any stream."""
+        """Return the offset at which no stream was read."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what the options say."""
+        """Return the limit of the options."""
         limit = self._options.max_segments
         return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what is there now."""
+        """Read only segments that exist now."""
         streams = list_streams(self._options.paths)
         self._target = {
             stream: max(file.last for file in files) for stream, files in streams.items()
         }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return how far the next micro-batch goes.
+        """Return the end of the next micro-batch.
 
         Raises:
             ConfigError: the next segment of a stream is gone.
@@ -198,7 +198,7 @@ class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvai
         return gaps[0].first - 1
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return parts of about equal size of what a micro-batch reads."""
+        """Return parts of a micro-batch, of about equal size."""
         streams = list_streams(self._options.paths)
         slices: list[Slice] = []
         for stream, reached in sorted(end.items()):

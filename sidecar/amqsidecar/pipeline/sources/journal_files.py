@@ -1,7 +1,7 @@
-"""The files of journals: which there are, which of them hold which segments, and whether they may.
+"""The files of journals, their segments, and checks of their content.
 
-Several files can hold one segment: a compaction that was interrupted leaves both the old ones and
-the new one, and a journal may have been copied. What they hold is the same, so any one will do.
+Several files can hold one segment: an interrupted compaction leaves the old files beside the new
+one, and a journal may have been copied. Their content is the same, so any of them will do.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from amqsidecar.journal import COLUMNS, segment_file, stream_of, version_problem
 
 
 class JournalFile(NamedTuple):
-    """One file by what its name says.
+    """One file, as its name describes it.
 
     Attributes:
         url: as Spark and fsspec take it.
@@ -35,7 +35,7 @@ class JournalFile(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What is read of one file: the segments from `first` to `last`."""
+    """The segments of one file that are read, from `first` to `last`."""
 
     file: JournalFile
     first: int
@@ -43,12 +43,12 @@ class Slice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all that the file holds."""
+        """Whether it has all segments of the file."""
         return (self.first, self.last) == (self.file.first, self.file.last)
 
 
 class Gap(NamedTuple):
-    """Segments that no file holds, from `first` to `last`."""
+    """Missing segments, from `first` to `last`."""
 
     first: int
     last: int
@@ -79,7 +79,7 @@ def folder_of(path: str) -> tuple[Any, str, str]:
     A path without a scheme is one of this machine, whatever Spark's default file system is.
 
     Raises:
-        ConfigError: there is no such kind of URL, or what reads it is not installed.
+        ConfigError: the kind of URL is unknown, or its library is not installed.
     """
     try:
         system, inner = fsspec.core.url_to_fs(path)
@@ -138,9 +138,9 @@ def _journal_file(entry: dict[str, Any], stream: str, folder_url: str) -> Journa
 
 
 def cover(files: Sequence[JournalFile], first: int, last: int) -> tuple[list[Slice], list[Gap]]:
-    """Return what to read so that each segment from `first` to `last` is read once, and what lacks.
+    """Return slices that hold each segment from `first` to `last` once, and the missing segments.
 
-    Of several files that hold the next segment the one that reaches furthest is taken.
+    If several files hold the next segment, the one with the highest last segment is taken.
     """
     slices: list[Slice] = []
     gaps: list[Gap] = []
@@ -163,11 +163,11 @@ def cover(files: Sequence[JournalFile], first: int, last: int) -> tuple[list[Sli
 
 @contextmanager
 def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
-    """Open a file whose end says that it is the segment that its name says.
+    """Open a file after a check that its footer and its name agree.
 
     Raises:
-        ConfigError: it is torn, foreign, of an unknown version, or not what its name says; torn
-            also where that shows only inside of the block.
+        ConfigError: it is torn, foreign, of an unknown version, or its name is wrong; damage may
+            show only while the block reads.
         FileNotFoundError: it is gone.
     """
     with fsspec.open(file.url, "rb") as handle:
@@ -191,7 +191,7 @@ def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
 
 
 def row_groups_of(footer: parquet.FileMetaData, first: int, last: int) -> list[int]:
-    """Return the row groups that can hold events of these segments."""
+    """Return the numbers of the row groups that can hold events of these segments."""
     bounds = list(_bounds(footer, "segment"))
     if len(bounds) < footer.num_row_groups:
         return list(range(footer.num_row_groups))

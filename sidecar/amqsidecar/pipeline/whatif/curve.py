@@ -1,12 +1,12 @@
-"""How long destinations stay out of order: the distribution of the time until a re-send succeeds.
+"""The distribution of the time until a re-send succeeds.
 
-A message is taken to become recoverable at one moment, counted from its first death, and to stay
-so; poison never does. History knows that moment only to lie after the last re-send that failed and
-not after the one that succeeded. From such intervals the distribution is estimated by the
-self-consistency algorithm of Turnbull (the maximum-likelihood estimate without a model), on a grid
-of times that grow by 5 %. Where history can't tell between two neighbouring re-sends, the start of
-the algorithm decides: even in the logarithm of time. What lies after the last time that any message
-was tried counts as never.
+The model: a message becomes recoverable at one moment after its first death and stays so; a poison
+message never does. The moment lies after the last re-send that failed, and not after the one that
+succeeded. From these intervals the distribution is estimated by Turnbull's self-consistency
+algorithm (the nonparametric maximum-likelihood estimate), on a grid of times that grow by 5 %.
+Between two neighbouring re-sends the data do not determine the distribution, and the start value of
+the algorithm decides: uniform in the logarithm of time. Times after the last re-send of any message
+count as never.
 """
 
 import math
@@ -43,12 +43,12 @@ def cell_of(at_ms: Numbers) -> Cells:
 
 
 def fit_curve(failed: Cells, recovered: Cells, counts: Numbers) -> Numbers:
-    """Return the share of messages that are recoverable by the end of each cell.
+    """Return the curve: the share of messages that are recoverable by the end of each cell.
 
     Args:
         failed: cells of the last failed re-sends; -1 = there was none.
         recovered: cells of the re-sends that succeeded; `NEVER` = none did.
-        counts: how many messages each pair stands for.
+        counts: number of messages of each pair.
     """
     first = failed + 1
     last = np.maximum(recovered, first)
@@ -71,17 +71,22 @@ def fit_curve(failed: Cells, recovered: Cells, counts: Numbers) -> Numbers:
 
 
 def share_by(curve: Numbers, at_ms: Numbers) -> Numbers:
-    """Return the share that is recoverable by some times, between cells even in their logarithm."""
+    """Return the share that is recoverable by each time.
+
+    Args:
+        curve: see `fit_curve`; interpolated in the logarithm of time.
+        at_ms: times since the first death, in milliseconds.
+    """
     shares = np.interp(np.log(np.maximum(at_ms, 1.0)), _KNOTS, np.concatenate([[0.0], curve]))
     return np.where(at_ms < 0, 0.0, shares)
 
 
 def not_yet(curve: Numbers, at_ms: Numbers, failed_ms: Numbers, recovered_ms: Numbers) -> Numbers:
-    """Return how likely a message is not recoverable yet, given what history knows of it.
+    """Return the probability that a message is not recoverable yet, given its history.
 
     Args:
-        curve: of messages of its kind.
-        at_ms: times since its first death.
+        curve: of messages of its kind; see `fit_curve`.
+        at_ms: times since its first death, in milliseconds.
         failed_ms: its last failed re-send; -1 = there was none.
         recovered_ms: the re-send that succeeded; infinity = none did.
     """

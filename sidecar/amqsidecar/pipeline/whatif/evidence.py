@@ -1,4 +1,4 @@
-"""What the messages of history say together: when they recover, and how late things are."""
+"""Estimates over the messages of history: curves of recovery, and usual delays."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -45,11 +45,11 @@ CURVES: Final = StructType(
 
 
 def fit_curves(messages: DataFrame, least_messages: int) -> DataFrame:
-    """Return the curve of each destination and cause group, as `CURVES`.
+    """Return `CURVES`: the curve of each destination and cause group.
 
     Args:
-        messages: those that count, as `MESSAGES`.
-        least_messages: smaller groups of a destination share one curve.
+        messages: `MESSAGES`, without those that are left out.
+        least_messages: groups with fewer messages share one curve per destination.
     """
 
     def fit(frame: pd.DataFrame) -> pd.DataFrame:
@@ -93,17 +93,21 @@ def _count_intervals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def mix_curves(curves: pd.DataFrame) -> Numbers:
-    """Return the curve of a destination as a whole: its groups' curves, by their messages."""
+    """Return the curve of a destination: the mean of its groups' curves, weighted by messages.
+
+    Args:
+        curves: rows of `CURVES` of one destination.
+    """
     curves = curves.sort_values("cause_group")
     mixed: Numbers = np.average(np.stack(list(curves["curve"])), axis=0, weights=curves["messages"])
     return mixed
 
 
 def usual_waits(messages: DataFrame) -> dict[str, Usual]:
-    """Return by destination how late first re-sends usually are, and how soon they come back.
+    """Return the usual lateness and time to return of first re-sends, by destination.
 
     Args:
-        messages: those that count, as `MESSAGES`.
+        messages: `MESSAGES`, without those that are left out.
     """
     medians = messages.groupBy("destination").agg(
         *(

@@ -1,4 +1,4 @@
-"""What history knows of each message: when it was tried again, and whether that helped."""
+"""The re-sends of each message in the history, and their outcomes."""
 
 from typing import Final
 
@@ -51,10 +51,10 @@ _KEPT: Final = ("parked", "held")
 
 
 def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> DataFrame:
-    """Return what is known of each message, as `MESSAGES`.
+    """Return `MESSAGES`, one row per message.
 
-    A message's n-th death and the n-th re-send after it carry counts that belong together, so it
-    makes no difference in which order or how often events are read, or by whose clock.
+    Counts match a message's n-th death with the n-th re-send after it. So the order in which events
+    are read, repeated events and differing clocks make no difference.
 
     Args:
         events: the history, as `EVENTS`.

@@ -1,4 +1,4 @@
-"""What policies say about the messages of history, by the sidecar's own policy functions."""
+"""The decisions of policies on the messages of history, by the sidecar's own policy functions."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ class DelayPlan:
 
     Attributes:
         delays_ms: of each re-send, from the death before it.
-        goes_on: whether the policy would re-send more often than was asked about.
+        goes_on: whether the policy has more re-sends than these.
     """
 
     delays_ms: tuple[int, ...]
@@ -84,17 +84,17 @@ def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> l
 def plan_of(
     decider: Decider, destination: str, *, persistent: bool, expired: bool, most_attempts: int
 ) -> DelayPlan:
-    """Return when a policy re-sends messages of one kind that die again and again.
+    """Return the delays of a policy for messages of one kind that die after each re-send.
 
-    Chance has no part: collision avoidance varies a delay evenly to both sides, so the delay
-    without it is the expected one.
+    Collision avoidance is left out: it varies a delay evenly to both sides, so the delay without it
+    is the expected one.
 
     Args:
         decider: the policy.
         destination: where the messages die.
         persistent: whether they were sent as persistent.
         expired: whether they died because their time to live ran out.
-        most_attempts: how many re-sends are asked about.
+        most_attempts: maximum number of re-sends that are returned.
     """
     place = parse_destination(destination)
     delays: list[int] = []
@@ -110,7 +110,7 @@ def plan_of(
 
 
 def unmatched_entries(rules: Rules, destinations: Iterable[str]) -> list[str]:
-    """Return the entries of a policy that act on no destination of history, with their places."""
+    """Return the entries of a policy that match none of these destinations, with their places."""
     places = [parse_destination(destination) for destination in destinations]
     if isinstance(rules, ArtemisRules):
         settings = compile_address_settings(rules)
@@ -137,7 +137,7 @@ def unmatched_entries(rules: Rules, destinations: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """One choice of the four numbers that a search turns, in Classic's words.
+    """One value of each of the four numbers that a search varies, in Classic's terms.
 
     Attributes:
         initial_redelivery_delay_ms: delay before the first re-send.
@@ -153,10 +153,10 @@ class Setting:
 
 
 def with_settings(rules: Rules, settings: Mapping[str, Setting]) -> Rules:
-    """Return the rules with an entry of its own for each of some destinations; all else stays.
+    """Return the rules with an additional entry for each of these destinations.
 
     Args:
-        rules: what it is built on.
+        rules: the rules to extend; they stay as they are.
         settings: by destination, such as `queue://A`.
     """
     places = {parse_destination(one): setting for one, setting in settings.items()}

@@ -1,10 +1,10 @@
-"""Plays policies on the messages of history: what each re-send would have come to.
+"""Replays policies on the messages of history, and estimates the outcome of each re-send.
 
-When a re-send would have gone follows from the policy's delays, from how late the sidecar was and
-from how long a message took to die again: of the same re-send in history where there was one, else
-as usual for its destination. What would have come of it is sure where history tried later in vain,
-or earlier with success. In between three answers are kept: the worst (the message becomes
-recoverable as late as history allows), the best (as early), and the likely one (`whatif_curve`).
+The time of a re-send is the sum of the policy's delays, the sidecar's lateness and the times to the
+next death. The last two are those of the same re-send in history, or else usual values of the
+destination. The outcome is certain where a later re-send failed in history, or an earlier one
+succeeded. Otherwise there are three answers: the worst (the message becomes recoverable as late as
+history allows), the best (as early), and the likely one (`curve.py`).
 """
 
 from collections import defaultdict
@@ -58,7 +58,7 @@ _Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Usual:
-    """What stands in for what a message's own history doesn't say: medians of its destination."""
+    """Medians of a destination, used where a message's own history has no value."""
 
     late_ms: float
     back_ms: float
@@ -66,14 +66,14 @@ class Usual:
 
 @dataclass(frozen=True)
 class Known:
-    """What history knows of some messages of one kind; times since each one's first death.
+    """The history of some messages of one kind; times are since each one's first death.
 
     Attributes:
         arrived_ms: first deaths, since the epoch.
         observed_ms: ends of the observation.
         sent_ms: re-sends, one row per message; infinity = none.
-        late_ms: how much later than the rules said each went.
-        back_ms: from each to the next death.
+        late_ms: lateness of each re-send.
+        back_ms: from each re-send to the next death.
         failed_ms: last re-sends that failed; -1 = none.
         recovered_ms: re-sends that succeeded; infinity = none.
         curve: see `whatif_curve`.
@@ -91,12 +91,12 @@ class Known:
 
 @dataclass(frozen=True)
 class ResendOutcomes:
-    """What re-sends come to: one row per message, one column per re-send; worst, likely, best.
+    """Estimated outcomes: one row per message, one column per re-send; worst, likely, best.
 
     Attributes:
-        sent: how likely each is made.
-        recovered: how likely it is the one that succeeds.
-        is_cut_off: which messages the policy would go on with.
+        sent: probability that each re-send is made.
+        recovered: probability that it is the one that succeeds.
+        is_cut_off: by message, whether the policy has more re-sends than were replayed.
     """
 
     at_ms: Numbers
@@ -106,7 +106,7 @@ class ResendOutcomes:
 
 
 def resend_times(plan: DelayPlan, known: Known) -> Numbers:
-    """Return when a plan would re-send each message as long as it dies; since its first death."""
+    """Return the times of a plan's re-sends of messages that keep dying, since the first death."""
     count = len(plan.delays_ms)
     late = _columns(known.late_ms, count)
     back = np.hstack([np.zeros((len(late), 1)), _columns(known.back_ms, count)])[:, :count]
@@ -115,13 +115,13 @@ def resend_times(plan: DelayPlan, known: Known) -> Numbers:
 
 
 def _columns(usual_at_end: Numbers, count: int) -> Numbers:
-    """Return so many columns; the last one, which is nobody's own, stands for all that lack."""
+    """Return `count` columns; the last one, the usual one, fills in for those that are missing."""
     own, usual = usual_at_end[:, :-1][:, :count], usual_at_end[:, -1:]
     return np.hstack([own, np.repeat(usual, count - own.shape[1], axis=1)])
 
 
 def outcome_of(at_ms: Numbers, known: Known, *, goes_on: bool) -> ResendOutcomes:
-    """Return what re-sends at these times come to; none is made after the observation."""
+    """Return the outcomes of re-sends at these times; none is made after the observation."""
     failed, recovered = known.failed_ms[:, None], known.recovered_ms[:, None]
     is_made = at_ms <= known.observed_ms[:, None]
     before = np.hstack([np.full((len(at_ms), 1), -1.0), at_ms])
@@ -177,10 +177,10 @@ class _Sums:
 
 @dataclass(frozen=True)
 class Replay:
-    """Plays policies on batches of messages; what it needs to know travels with it.
+    """Replays policies on batches of messages; Spark ships it to the tasks with its data.
 
     Attributes:
-        plans: by kind of message, each policy's plan; `HISTORY` is played beside them.
+        plans: by kind of message, each policy's plan; `HISTORY` is replayed beside them.
         curves: by destination and cause group; (destination, None) = of its other groups.
         usual: by destination.
         bucket_ms: width of a bucket of load.
@@ -261,11 +261,11 @@ def _matrix(column: Any, missing: float) -> Numbers:
 
 
 def replay(messages: DataFrame, play: Replay) -> DataFrame:
-    """Return what each policy comes to, as `PLAYED`, once per policy, destination, measure, `at`.
+    """Return `PLAYED`, one row per policy, destination, measure and `at`.
 
     Args:
-        messages: those that count, as `MESSAGES`.
-        play: what is played.
+        messages: `MESSAGES`, without those that are left out.
+        play: the policies, and what they need.
     """
     return (
         messages.mapInArrow(play, PLAYED)

@@ -56,13 +56,13 @@ def write_report(
     """Write the report of these tables.
 
     Args:
-        path: where.
-        facts: what was read, with which options.
-        unmatched: policies and entries of theirs that act on nothing in history.
-        policies: as `WHATIF_BY_POLICY`.
-        destinations: as `WHATIF_BY_DESTINATION`.
-        load: as `WHATIF_LOAD`.
-        proposals: as `WHATIF_PROPOSALS`; None = nothing was searched.
+        path: see `Report.write`.
+        facts: what was read, and the options.
+        unmatched: pairs of a policy and an entry of it that matches no destination of history.
+        policies: `WHATIF_BY_POLICY`.
+        destinations: `WHATIF_BY_DESTINATION`.
+        load: `WHATIF_LOAD`.
+        proposals: `WHATIF_PROPOSALS`; None = there was no search.
     """
     report = Report("What other policies would have done", facts)
     report.text(_READING)

@@ -1,8 +1,8 @@
-"""Looks for better settings: a fixed grid, the Pareto front on it, and one choice by a rule.
+"""Searches better settings: a fixed grid, the Pareto front on it, and one choice by a rule.
 
-The grid is tried on what history tells about a destination as a whole (`whatif_curve`), not message
-by message, so its size doesn't depend on the history's. What is chosen is then played like any
-other policy.
+The grid is tried on the history's totals for each destination (`whatif_curve`), not message by
+message, so the cost doesn't depend on the size of the history. The chosen policy is then replayed
+like any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Rule:
-    """How one setting is chosen.
+    """The rule that chooses one setting.
 
     Attributes:
-        share_tolerance: how much less than the best share of recovered messages it may recover.
+        share_tolerance: how much its share of recovered messages may be below the best share.
         slowdown: how many times as long recovery may take on average as if each message was re-sent
-            at the moment when it can succeed.
+            at the moment when it becomes recoverable.
     """
 
     share_tolerance: float
@@ -61,13 +61,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scores:
-    """What each setting of a grid comes to, per message that dies.
+    """The estimated results of each setting of a grid, per message that dies.
 
     Attributes:
-        share: recovered.
-        deliveries: re-sends.
+        share: share of messages that recover.
+        deliveries: number of re-sends.
         mean_ms: average time to recovery of those that recover.
-        p90_ms: time by which nine tenths of those are back.
+        p90_ms: time by which nine tenths of those have recovered.
     """
 
     share: Numbers
@@ -77,7 +77,7 @@ class Scores:
 
 
 def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
-    """Return the grid, written for the broker that the rules are for; equal delays only once."""
+    """Return the grid for the broker of the rules; settings with equal delays are in it once."""
     found: dict[tuple[int, ...], Setting] = {}
     for initial, multiplier, longest in product(INITIAL_DELAYS_MS, MULTIPLIERS, LONGEST_DELAYS_MS):
         if longest < initial:
@@ -101,7 +101,7 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
 
 
 def score(grid: Grid, curve: Numbers, usual: Usual) -> Scores:
-    """Return what the settings come to where messages become recoverable by a curve."""
+    """Return the results of the settings at a destination with this curve and usual delays."""
     between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
     between[0] = usual.late_ms
     at_ms = np.cumsum(grid.delays_ms + between, axis=1)
@@ -120,9 +120,9 @@ def score(grid: Grid, curve: Numbers, usual: Usual) -> Scores:
 
 
 def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
-    """Return which settings no other one equals or beats in share, deliveries and time at once.
+    """Return a mask of the settings that no other one dominates in share, deliveries and time.
 
-    Of equal ones the first counts; one that recovers nothing is not on the front.
+    Of equal settings the first is on the front; one that recovers nothing is not.
     """
     points = np.column_stack([-scores.share, scores.deliveries, scores.mean_ms])
     order = np.lexsort(points.T[::-1])
@@ -138,15 +138,16 @@ def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
 
 
 def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
-    """Return the row of the setting with the least deliveries that recovers enough, soon enough.
+    """Return the row of the setting with the fewest deliveries that recovers enough, soon enough.
 
-    Enough: the best share less the tolerance. Soon enough: on average at most `slowdown` times as
-    late as messages become recoverable; where no setting is, the soonest. Of equals the sooner.
+    Enough is the best share less the tolerance. Soon enough is a mean time to recovery of at most
+    `slowdown` times the mean time at which messages become recoverable; if no setting has that, the
+    fastest one is chosen. Of settings with equal deliveries the faster one is.
 
     Args:
         scores: of all settings.
-        recoverable_ms: when messages become recoverable, on average.
-        rule: what is enough, and soon.
+        recoverable_ms: mean time at which messages become recoverable.
+        rule: the tolerance and the slowdown.
     """
     is_enough = scores.share >= scores.share.max() - rule.share_tolerance
     is_soon = is_enough & (scores.mean_ms <= rule.slowdown * recoverable_ms)
@@ -157,7 +158,7 @@ def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
 
 
 def mean_recoverable_ms(curve: Numbers) -> float:
-    """Return when messages become recoverable on average, without those that never do."""
+    """Return the mean time at which messages become recoverable, without those that never do."""
     masses = np.diff(curve, prepend=0.0)
     middles = (EDGES_MS + np.concatenate([[0.0], EDGES_MS[:-1]])) / 2
     return float((masses * middles).sum() / masses.sum())

@@ -37,21 +37,17 @@ _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p
 
 
 def by_policy(played: DataFrame) -> DataFrame:
-    """Return what each policy comes to, as `WHATIF_BY_POLICY`.
-
-    Args:
-        played: as `PLAYED`.
-    """
+    """Return `WHATIF_BY_POLICY` of `PLAYED`: the results of each policy."""
     return _summarised(played, WHATIF_BY_POLICY, "policy")
 
 
 def by_destination(played: DataFrame) -> DataFrame:
-    """Return what each policy comes to by destination, as `WHATIF_BY_DESTINATION`."""
+    """Return `WHATIF_BY_DESTINATION` of `PLAYED`: the results of each policy by destination."""
     return _summarised(played, WHATIF_BY_DESTINATION, "policy", "destination")
 
 
 def load_over_time(played: DataFrame) -> DataFrame:
-    """Return what each policy sends over time, as `WHATIF_LOAD`."""
+    """Return `WHATIF_LOAD` of `PLAYED`: the re-sends of each policy over time."""
     return played.where(f.col("measure") == RESENDS).select(
         "policy",
         "destination",
@@ -65,14 +61,15 @@ def load_over_time(played: DataFrame) -> DataFrame:
 def propose(
     curves: DataFrame, grid: Grid, usual: Mapping[str, Usual], rule: Rule, least_messages: int
 ) -> DataFrame:
-    """Return the Pareto front of each destination, as `WHATIF_PROPOSALS`.
+    """Return `WHATIF_PROPOSALS`: the Pareto front of each destination.
 
     Args:
-        curves: as `CURVES`.
+        curves: `CURVES`.
         grid: the settings that are tried.
-        usual: by destination.
-        rule: how one is chosen.
-        least_messages: destinations with fewer get none, nor do those where nothing recovered.
+        usual: usual delays, by destination.
+        rule: chooses one setting of each front.
+        least_messages: destinations with fewer messages get no proposal, nor do those where nothing
+            recovered.
     """
 
     def search(frame: pd.DataFrame) -> pd.DataFrame:

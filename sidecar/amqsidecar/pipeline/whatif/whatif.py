@@ -1,4 +1,4 @@
-"""What other policies would have come to on the messages of history, and which settings to try."""
+"""The job `whatif`: replays other policies on the history, and proposes settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -41,20 +41,20 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class WhatifOptions:
-    """What the job is told.
+    """The options of the job.
 
     Attributes:
         events: the history.
         output_folder: where tables, proposal and report go.
         policies: `FILE` or `NAME=FILE`; the proposal is built on the first.
-        since_ms: messages that died first before it don't count; None = all do.
+        since_ms: only messages that first died at or after this; None = all.
         until_ms: the end of the observation; None = the latest event.
         horizon_ms: time without another death after which a re-send counts as successful.
         bucket_ms: width of a bucket of load.
-        most_attempts: how many re-sends of one message are played.
-        least_messages: of a destination that gets a proposal, and of a cause group that gets a
-            curve of its own.
-        search: how the proposal is chosen; None = there is none.
+        most_attempts: maximum re-sends of one message that are replayed.
+        least_messages: minimum messages of a destination for a proposal, and of a cause group for
+            a curve of its own.
+        search: the rule that chooses the proposal; None = no proposal.
     """
 
     events: str
@@ -70,7 +70,7 @@ class WhatifOptions:
 
 
 def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
-    """Play policies on the history; write tables, the proposal if asked for, and the report.
+    """Replay policies on the history; write tables, the proposal if asked for, and the report.
 
     A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
     is simply run again; the report is written last.
@@ -99,7 +99,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
             propose(curves, grid, usual, options.search, options.least_messages),
         )
         candidates += _write_proposal(spark, options, candidates[0], proposals, plugins)
-    unmatched = _tell_unmatched(candidates, usual)
+    unmatched = _log_unmatched(candidates, usual)
     play = Replay(
         plans=_plans(counted, candidates, options.most_attempts),
         curves={
@@ -170,7 +170,7 @@ def _write_proposal(
     return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
 
 
-def _tell_unmatched(
+def _log_unmatched(
     candidates: Sequence[Candidate], destinations: Iterable[str]
 ) -> list[tuple[str, str]]:
     """Return the entries that act on nothing in history, by policy, and tell them in the log."""

@@ -14,7 +14,7 @@ _FOLDS_BEYOND_LATIN_1 = frozenset((0xFF, 0xB5, 0x49, 0x69, 0x53, 0x73, 0x4B, 0x6
 
 
 def literal_set(reader: PatternReader, code_point: int, position: int) -> CharSet:
-    """Return what one literal character outside a class accepts under the flags in force."""
+    """Return the characters that a literal outside a class matches under the flags in force."""
     if not reader.has(Flag.IGNORE_CASE):
         return CharSet.chars((code_point,))
     if not reader.has(Flag.UNICODE_CASE):

@@ -144,7 +144,7 @@ def category(*names: str) -> CharSet:
 
 @cache
 def letter_or_digit() -> CharSet:
-    """Return what Character.isLetterOrDigit accepts."""
+    """Return the characters that Character.isLetterOrDigit accepts."""
     return category("L", "Nd")
 
 
@@ -326,12 +326,12 @@ def _mapping(name: str) -> dict[int, int]:
 
 
 def to_upper(code_point: int) -> int:
-    """Return what Character.toUpperCase(int) returns."""
+    """Return the result of Character.toUpperCase(int)."""
     return _mapping("upper").get(code_point, code_point)
 
 
 def to_lower(code_point: int) -> int:
-    """Return what Character.toLowerCase(int) returns."""
+    """Return the result of Character.toLowerCase(int)."""
     return _mapping("lower").get(code_point, code_point)
 
 

@@ -1,4 +1,4 @@
-"""What a parsed pattern may not contain, and how much work matching it can be at worst."""
+"""Unsupported parts of parsed patterns, and the worst-case cost of matching."""
 
 from dataclasses import dataclass, replace
 from math import inf, log
@@ -136,7 +136,7 @@ def _expanded(node: Node) -> int:
 
 
 def in_code_units(body: Node) -> Node | None:
-    """Return what a look-behind means when Java walks back by UTF-16 units, None when unclear.
+    """Return a look-behind as Java reads it, by UTF-16 units; None when unclear.
 
     Quirk (Java 17): a look-behind steps by code points only when a character beyond U+FFFF stands
     in the pattern after it; otherwise it may start in the middle of a surrogate pair.
@@ -184,7 +184,7 @@ def _is_blind(chars: CharSet) -> bool:
 
 
 def ways(node: Node, length: int) -> float:  # noqa: PLR0911 - one for each kind
-    """Return an upper bound for the ways in which a node can try a text of so many characters."""
+    """Return an upper bound for the ways in which a node can try a text of this length."""
     match node:
         case LineBreak():
             return 2

@@ -81,7 +81,7 @@ class PatternReader:
         return flag in self.flags
 
     def look(self, ahead: int = 0) -> str:
-        """Return what stands at the cursor, or so many characters after it."""
+        """Return the character at the cursor, or `ahead` characters after it."""
         index = self.index + ahead
         if index >= len(self._chars):
             return END

@@ -1,4 +1,4 @@
-"""The tree of a parsed java.util.regex pattern, and what can be said of it without a text."""
+"""The tree of a parsed java.util.regex pattern, and its properties that depend on no text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

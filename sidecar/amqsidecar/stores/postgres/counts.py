@@ -1,4 +1,4 @@
-"""What a transaction of the PostgreSQL store adds to the counts of failures and of grouped rows."""
+"""Additions of a transaction of the PostgreSQL store to counts of failures and grouped rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from amqsidecar.stores.postgres.events import event_key
 from amqsidecar.stores.postgres.rows import group_name, grouped_name, tally_name
 
 ROOM = {"groups_max": GROUPS_MAX, "more": MORE}
-"""What the queries that add counts take besides; each instance remembers so many groups."""
+"""More parameters of the queries that add counts; the maximum of groups that an instance caches."""
 
 
 class CountChanges:

@@ -110,7 +110,7 @@ class PostgresDatabase:
         """Connect.
 
         Raises:
-            StoreUnavailable: there is no server, or it does not let us in.
+            StoreUnavailable: there is no server, or it refuses the login.
         """
         parameters: dict[str, Any] = {
             "connect_timeout": CONNECT_TIMEOUT_S,
@@ -165,8 +165,8 @@ class PostgresDatabase:
 
         Raises:
             StoreFull: the server's medium has no space left; `give_way` was called.
-            StoreUnavailable: it can't be written. Where the connection is lost in the commit nobody
-                knows whether it was written, whole or not at all: it shows when it is opened again.
+            StoreUnavailable: it can't be written. If the connection is lost during the commit, the
+                transaction may have been committed; this is known once the store is opened again.
         """
         with self.mapped():
             if self._connected().closed:

@@ -12,7 +12,7 @@ _KEY_CHARACTERS = 200  # An index takes no long text; events tell their whole re
 
 
 def event_key(redelivery_id: str) -> str:
-    """Return what stands for a redelivery id in the index of events."""
+    """Return the key of a redelivery id in the index of events."""
     return pg_text(redelivery_id)[:_KEY_CHARACTERS]
 
 

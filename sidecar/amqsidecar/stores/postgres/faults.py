@@ -1,4 +1,4 @@
-"""What the faults of PostgreSQL and of the way to it mean, in words that say what to do."""
+"""Translates faults of PostgreSQL and of its connection into errors that say what to do."""
 
 import psycopg
 
@@ -29,7 +29,7 @@ _HINTS_BY_STATE = {
     "40001": "others changed the same; it will be done again",
 }
 
-# Why by words: libpq tells no SQLSTATE of a connection that did not come about.
+# Why by words: libpq gives no SQLSTATE for a connection that failed.
 _HINTS_BY_WORDS = {
     "password authentication failed": _HINTS_BY_STATE["28P01"],
     "no password supplied": "a password is needed; see store.password_file, PGPASSWORD or the "
@@ -56,11 +56,11 @@ _BUGS = (
     psycopg.NotSupportedError,
     psycopg.ProgrammingError,
 )
-"""Without a hint these can only come from a mistake of ours."""
+"""Without a hint these can only come from a defect of amqsidecar."""
 
 
 def as_store_fault(error: psycopg.Error, place: str, what: str) -> Exception:
-    """Return what a fault of psycopg is to the callers of a store.
+    """Return the error of the store contract for a fault of psycopg.
 
     Args:
         error: the fault; its words hold no password.

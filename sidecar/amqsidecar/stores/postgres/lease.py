@@ -1,4 +1,4 @@
-"""Which instance a process is: a lease on one row, by the server's clock."""
+"""The lease of an instance: on one row, by the server's clock."""
 
 import secrets
 
@@ -32,12 +32,12 @@ class Lease:
         """Become the holder of the wanted instance, or of any that is free, else of a new one.
 
         Raises:
-            StoreUnavailable: the wanted one is somebody else's; the message says whose.
+            StoreUnavailable: another process holds the wanted instance; the message names it.
             SchemaMismatch: newer programs took away what this one needs.
         """
         database = self._database
         values = {
-            # Why a new one: what an old connection of ours still has on the way must not count.
+            # Why a new one: statements in flight on an old connection must not count.
             "holder": secrets.token_hex(8),
             "last": self.holder,
             "last_name": self.name,
@@ -101,7 +101,7 @@ class Lease:
         self._renewed_s = self._clock.monotonic_s()
 
     def lost(self) -> StoreUnavailable:
-        """Return what to raise where the instance is no longer ours; `acquire` takes another."""
+        """Return the error for a lost instance; `acquire` takes another."""
         if self.holder is None:
             return self._refusal(self.name)
         self.holder = None

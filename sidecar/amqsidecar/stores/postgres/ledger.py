@@ -1,9 +1,9 @@
-"""What the PostgreSQL store tells people: counts, pages of rows, and events as they come.
+"""Reads of the PostgreSQL store for people: counts, pages of rows, and new events.
 
 Several processes write events and commit out of order, and those of a cycle become visible when it
-is finished. So a position is not a number: it is a moment, which says of every transaction whether
-it was visible, and names the blocks that were hidden then. What lies between two moments is the
-same whenever it is asked for, but for what was forgotten meanwhile.
+is finished. So a position is not a number but a snapshot: it records which transactions were
+visible, and the blocks that were hidden then. The events between two snapshots are always the same,
+except for those that were forgotten meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +22,7 @@ from amqsidecar.model.failure import (
 from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
+from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
@@ -29,6 +30,7 @@ from amqsidecar.stores.packing import (
     gate_tallies,
     pack_struct,
     read_note,
+    read_service_mark,
     storable,
     unpack_events,
 )
@@ -210,7 +212,7 @@ class PostgresLooking:
         latest = dict[tuple[str, int], Observation]()
         for seen in sorted(observations, key=lambda seen: seen.at_ms):
             latest[grouped_name(seen.destination), seen.at_ms // _MINUTE_MS] = seen
-        # Why sorted: so two who add at once don't wait crosswise.
+        # Why sorted: two writers at once must not deadlock.
         kept = sorted(latest.items())
         self._database.query(
             "add_observations",
@@ -221,7 +223,7 @@ class PostgresLooking:
         )
 
     def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return what was seen of a destination in [from, until), the oldest first."""
+        """Return the observations of a destination in [from, until), the oldest first."""
         return [
             msgspec.json.decode(body, type=Observation)
             for (body,) in self._database.query(
@@ -233,6 +235,13 @@ class PostgresLooking:
                 until_minute=until_ms // _MINUTE_MS,
             )
         ]
+
+    def recent_observations(self, since_ms: int) -> list[Observation]:
+        """Return the observations of all destinations since a time, the oldest first."""
+        found = self._database.query(
+            "recent_observations", since_ms=since_ms, since_minute=since_ms // _MINUTE_MS
+        )
+        return [msgspec.json.decode(body, type=Observation) for (body,) in found]
 
     def add_note(self, note: GroupNote) -> None:
         """Keep a note; of each group the latest `LATEST_KEPT`. Durable.
@@ -259,6 +268,26 @@ class PostgresLooking:
     def latest_notes(self, limit: int) -> list[GroupNote]:
         """Return the latest note of each group, the latest first, at most `limit`."""
         return [read_note(row) for row in self._database.query("latest_notes", limit=limit)]
+
+    def add_service_mark(self, mark: ServiceMark) -> None:
+        """Keep what a service did; of each instance the latest `MARKS_KEPT`. Durable."""
+        self._database.query(
+            "add_service_mark",
+            at_ms=mark.at_ms,
+            instance=pg_text(mark.instance),
+            kind=mark.kind.value,
+            rules_digest=mark.rules_digest,
+            kept=MARKS_KEPT,
+        )
+
+    def service_marks(self, limit: int) -> list[ServiceMark]:
+        """Return the marks of services, the latest first, at most `limit`."""
+        found = self._database.query("read_service_marks", limit=limit)
+        return [read_service_mark(row) for row in found]
+
+    def latest_starts(self) -> list[ServiceMark]:
+        """Return the latest start of each instance, the latest first."""
+        return [read_service_mark(row) for row in self._database.query("latest_starts")]
 
 
 def _encode(position: _Position) -> str:

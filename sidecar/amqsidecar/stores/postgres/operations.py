@@ -1,8 +1,8 @@
-"""What people do to many messages in the PostgreSQL store: operations, their messages, edits.
+"""Operations, their messages, and edits in the PostgreSQL store.
 
-Whoever writes here is nobody (instance 0) and has its row locked first, so that one step, edit or
-sighting comes after the other, whichever processes do them. Rows that a cycle has locked are not
-waited for with that lock in hand: the transaction ends, and another one tries again.
+All writes here belong to no instance (instance 0) and lock its row first, so that steps, edits and
+updates of all processes are serialised. A transaction with that lock does not wait for rows that
+a cycle has locked: it ends, and another one tries again.
 """
 
 import time
@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from amqsidecar.ledger import MemberVerdict, Original, Select, Sighting
+from amqsidecar.ledger import MemberUpdate, MemberVerdict, Original, Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import MERGED_BACK_MS
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.overtaken import overtaken_rows
-from amqsidecar.model.row_changes import Act, Change
+from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.stores.member_updates import seen
+from amqsidecar.stores.member_updates import updated
 from amqsidecar.stores.packing import pack_struct
 from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
 from amqsidecar.stores.postgres.events import event_key, read_since
@@ -91,7 +91,7 @@ class PostgresOperations:
     def step_operation(
         self,
         number: int,
-        act: Act,
+        change: RowChange,
         select: Select | None,
         limit: int,
         progress: Callable[[Operation], Operation],
@@ -106,9 +106,9 @@ class PostgresOperations:
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            act: what becomes of a row; None = it is left as it is.
+            change: what becomes of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
-            limit: change at most so many rows.
+            limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
                 counts set; what it returns is kept. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
@@ -121,7 +121,7 @@ class PostgresOperations:
                 if before.state is not OperationState.RUNNING:
                     return before
                 step = _Step(self._database, transaction, before, is_followed)
-                after = step.take(act, select, min(limit, STEP_ROWS))
+                after = step.take(change, select, min(limit, STEP_ROWS))
                 if after != before or not step.is_held_up or attempt == ATTEMPTS:
                     return self._write(progress(after))
             time.sleep(PAUSE_S)
@@ -200,29 +200,29 @@ class PostgresOperations:
         found = self._database.query("read_followed")
         return found[0][0] if found else None
 
-    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
         """Note what was seen of members, and up to where events were read; durable together.
 
-        Ids of no open member are left out. Only what lies after the member's change counts.
+        Ids without an open member are left out. Only updates after the member's change count.
         """
         database = self._database
         with self._written_as_nobody():
-            if sightings:
-                self._apply(sightings)
+            if updates:
+                self._apply(updates)
             database.queue("write_followed", position=position)
 
-    def _apply(self, sightings: Sequence[Sighting]) -> None:
+    def _apply(self, updates: Sequence[MemberUpdate]) -> None:
         database = self._database
-        told = defaultdict[str, list[Sighting]](list)
-        for sighting in sightings:
-            told[event_key(sighting.redelivery_id)].append(sighting)
+        by_member = defaultdict[str, list[MemberUpdate]](list)
+        for update in updates:
+            by_member[event_key(update.redelivery_id)].append(update)
         changed: list[tuple[int, Member]] = []
         resent, came_back = Counter[int](), Counter[int]()
-        for number, *fields in database.query("open_members", redelivery_ids=list(told)):
+        for number, *fields in database.query("open_members", redelivery_ids=list(by_member)):
             before = member = _member(fields)
-            for sighting in told[member.redelivery_id]:
+            for update in by_member[member.redelivery_id]:
                 if member.outcome in (None, OutcomeKind.RESENT):
-                    member = seen(member, sighting) or member
+                    member = updated(member, update) or member
             if member is not before:
                 resent[number] += before.resent_at_ms is None
                 came_back[number] += member.outcome is OutcomeKind.CAME_BACK
@@ -230,7 +230,7 @@ class PostgresOperations:
         if not changed:
             return
         database.queue(
-            "write_sightings",
+            "write_member_updates",
             operations=[number for number, _ in changed],
             redelivery_ids=[member.redelivery_id for _, member in changed],
             resent=[member.resent_at_ms for _, member in changed],
@@ -294,7 +294,7 @@ class PostgresOperations:
         return False
 
     def originals(self, redelivery_id: str) -> list[Original]:
-        """Return what a message was before edits, the oldest first."""
+        """Return the versions of a message before its edits, the oldest first."""
         return [
             Original(
                 redelivery_id=redelivery_id,
@@ -332,6 +332,7 @@ class PostgresOperations:
                     "forget_operations",
                     "forget_originals",
                     "forget_notes",
+                    "forget_service_marks",
                 )
             )
             before_minute = before_ms // _MINUTE_MS
@@ -366,7 +367,7 @@ class _Step:
         self._is_followed = is_followed
         self.is_held_up = False
 
-    def take(self, act: Act, select: Select | None, limit: int) -> Operation:
+    def take(self, change: RowChange, select: Select | None, limit: int) -> Operation:
         """Change the next rows; returns the operation after them."""
         operation = self._operation
         row_filter = operation.selection.rows
@@ -396,7 +397,7 @@ class _Step:
         changes = [
             (view, made)
             for view in views
-            if view.id not in left and (made := act(view)) is not None
+            if view.id not in left and (made := change(view)) is not None
         ]
         doubled = 0
         if changes:

@@ -2,9 +2,9 @@
 
 Several instances write blocks of events at once, so a block may become visible after others with
 higher numbers. Therefore a segment is no range: it is planned by marking finished blocks that have
-no mark yet, and who is in the middle of a cycle holds nobody else up. What was caused by an event
-is never in an earlier segment than that event: its block has a higher number, and was written when
-the other was finished.
+no mark yet, and an instance in the middle of a cycle delays no other. An effect is never in an
+earlier segment than its cause: its block has a higher number, and was written when the block of the
+cause was finished.
 
 Locks: planning and retention take the lock on the journal; retention has its instance by then, and
 planning takes none.
@@ -116,7 +116,7 @@ class PostgresOutbox:
         ]
 
     def outbox_lag(self) -> OutboxLag:
-        """Return what is not written yet; costs no scan of the history."""
+        """Return the events that are not written yet; costs no scan of the history."""
         ((events, packing, body),) = self._database.query("read_lag")
         at_ms = None if body is None else oldest_at_ms(unpack_events(packing, body))
         return OutboxLag(events=events, oldest_at_ms=at_ms)

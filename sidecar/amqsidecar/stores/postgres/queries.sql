@@ -200,7 +200,7 @@ WHERE number = (
 RETURNING name;
 
 -- name: holder_of
--- Who is this instance.
+-- The session that holds this instance.
 SELECT backend_pid, a.client_addr::text, a.application_name,
     round(extract(epoch FROM clock_timestamp() - renewed_at))::integer
 FROM instance LEFT JOIN pg_stat_activity AS a ON a.pid = backend_pid
@@ -378,6 +378,12 @@ SELECT {view_columns}, false FROM redelivery
 WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
 ORDER BY recall, id LIMIT %(limit)s;
 
+-- name: sorted_returned
+-- Rows of one kind by due time, then number.
+SELECT {view_columns}, false FROM redelivery
+WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
+ORDER BY due_at_ms, id LIMIT %(limit)s;
+
 -- name: count_recalled
 -- How many rows of one kind lie in their final queues, by queue.
 SELECT final_queue, count(*) FROM redelivery
@@ -539,7 +545,7 @@ INSERT INTO discarded (operation, discarded_at_ms, {row_columns})
 SELECT %(operation)s, %(at_ms)s, {row_columns} FROM gone;
 
 -- name: trim_discarded
--- The oldest of what was discarded, beyond so many bytes.
+-- Removes the oldest discarded messages above the maximum number of bytes.
 WITH gone AS (
     DELETE FROM discarded WHERE id IN (
         SELECT id FROM (
@@ -1155,7 +1161,7 @@ FROM operation_member
 WHERE redelivery_id = ANY (%(redelivery_ids)s::text[])
     AND (outcome IS NULL OR outcome = 're-sent');
 
--- name: write_sightings
+-- name: write_member_updates
 -- What was seen of members.
 UPDATE operation_member AS m SET resent_at_ms = s.resent_at_ms, outcome = s.outcome,
 evidence = s.evidence
@@ -1214,6 +1220,11 @@ WHERE destination = %(destination)s AND minute >= %(from_minute)s AND minute <= 
     AND at_ms >= %(from_ms)s AND at_ms < %(until_ms)s
 ORDER BY minute;
 
+-- name: recent_observations
+-- What was seen of all destinations lately, the oldest first.
+SELECT body FROM queue_observation
+WHERE minute >= %(since_minute)s AND at_ms >= %(since_ms)s ORDER BY at_ms;
+
 -- name: add_note
 -- A note on a group; those before the latest ones go.
 WITH added AS (
@@ -1241,6 +1252,36 @@ SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms
 FROM group_note
 WHERE id IN (SELECT max(id) FROM group_note GROUP BY destination, cause_group)
 ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: add_service_mark
+-- What a service did; those before the latest ones of its instance go.
+WITH added AS (
+    INSERT INTO service_mark (at_ms, instance, kind, rules_digest)
+    VALUES (%(at_ms)s, %(instance)s, %(kind)s, %(rules_digest)s)
+)
+DELETE FROM service_mark WHERE id IN (
+    SELECT id FROM service_mark WHERE instance = %(instance)s ORDER BY id DESC OFFSET %(kept)s - 1
+);
+
+-- name: read_service_marks
+-- What services did, the latest first.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: latest_starts
+-- The latest start of each instance, the latest first.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark
+WHERE id IN (SELECT max(id) FROM service_mark WHERE kind = 'start' GROUP BY instance)
+ORDER BY id DESC;
+
+-- name: forget_service_marks
+-- What services did before a time, but for the latest mark of each instance that is known.
+DELETE FROM service_mark WHERE id IN (
+    SELECT id FROM service_mark AS m WHERE at_ms < %(before_ms)s AND (
+        EXISTS (SELECT 1 FROM service_mark AS l WHERE l.instance = m.instance AND l.id > m.id)
+        OR NOT EXISTS (SELECT 1 FROM instance WHERE name = m.instance)
+    )
+    ORDER BY id LIMIT %(limit)s
+);
 
 -- name: forget_counts
 -- Counts from before a time.

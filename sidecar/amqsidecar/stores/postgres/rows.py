@@ -41,17 +41,17 @@ def pg_text_or_none(text: str | None) -> str | None:
 
 
 def tally_name(destination: str) -> str:
-    """Return what stands for a destination in the tallies."""
+    """Return the key of a destination in the tallies."""
     return pg_text(destination)[:TALLIED_CHARACTERS]
 
 
 def grouped_name(destination: str) -> str:
-    """Return what stands for a destination beside a cause group."""
+    """Return the key of a destination beside a cause group."""
     return pg_text(destination)[:GROUPED_CHARACTERS]
 
 
 def group_name(cause_group: str) -> str:
-    """Return what stands for a cause group."""
+    """Return the key of a cause group."""
     return pg_text(cause_group)[:INDEXED_CHARACTERS]
 
 

@@ -4,7 +4,7 @@
 go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon as no older program
 is an instance any more. Each file runs in one transaction with the note that it ran.
 
-`NNNN_index_<name>.sql` makes an index that helps and that nobody needs: at once where the schema is
+`NNNN_index_<name>.sql` makes an optional index: at once where the schema is
 new, else beside everybody's work, because it takes its time among millions of rows.
 """
 
@@ -69,7 +69,7 @@ class Schema:
         version, oldest_program = found
         self._check(oldest_program)
         if not read_only and any(oldest_program < number <= version for number, _ in self._post):
-            # Why: nobody needs it now, and who opens the store next tries again.
+            # Why: it is optional, and the next process that opens the store tries again.
             with suppress(StoreUnavailable):
                 self._tidy()
 
@@ -143,7 +143,7 @@ class Schema:
         database = self._database
         with database.transaction():
             database.query("lock", lock=database.advisory_lock("schema"))
-            # Invariant: who becomes an instance reads this row locked, before us or after us.
+            # Invariant: whatever becomes an instance reads this row locked, before or after us.
             version, oldest_program = database.run(
                 "SELECT version, oldest_program FROM schema_version FOR UPDATE"
             )[0]

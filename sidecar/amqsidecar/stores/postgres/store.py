@@ -1,9 +1,9 @@
 """The schedule of several sidecars in one PostgreSQL database.
 
-Each sidecar is one instance, by a lease (`postgres_lease.py`); rows belong to nobody, and whoever
-is free sends what is due (`PostgresTransaction.claim_due`). Transactions are READ COMMITTED and
-short but for those of a cycle; those are waited for only by who takes of the same backlog. Reads
-are single statements, so each sees one moment.
+Each sidecar is one instance, by a lease (`lease.py`); rows belong to no instance, and any free one
+sends due rows (`PostgresTransaction.claim_due`). Transactions are READ COMMITTED and short, except
+for those of a cycle; only cycles that take from the same backlog wait for each other. Reads are
+single statements, so each sees one snapshot.
 """
 
 import time
@@ -15,7 +15,7 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.row_changes import Act
+from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     InstanceView,
     Recall,
@@ -25,7 +25,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import ReportProgress, Room, unwatched
+from amqsidecar.store import LEASE_S, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import of_message, unpack_events
 from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres.events import event_key, forget_events
@@ -51,22 +51,21 @@ from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 
 SCHEMA = "amqsidecar"
-LEASE_S = 30.0
 LOCK_TIMEOUT_MS = 10_000
 STATEMENT_TIMEOUT_S = 60.0
-CHUNK_ROWS = 1_000  # An operator's action locks so many rows at a time.
+CHUNK_ROWS = 1_000  # Maximum rows that an operator's action locks at a time.
 
 _SHORTEST_IDLE_S = 10.0  # A cycle asks the broker in the middle of its transaction.
 _BLOCK_IDS = 16_384  # As the sequence steps.
-_NOBODY = 0  # The instance of those who are none.
+_NOBODY = 0  # Instance number of a process that is no instance.
 
 
 class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
-    """A `SharedStore` and `Ledger` in one schema of one database, and the `Outbox` of a journal.
+    """A `Schedule` in one schema of one database, which several processes share.
 
     Args:
         dsn: a `postgresql:` URL as libpq takes it.
-        clock: tells when the lease is to be renewed.
+        clock: decides when to renew the lease.
         instance_name: which instance to be; None = any that is free, else a new one.
         read_only: never create and never write.
         lease_s: time without a heartbeat after which an instance is free for others.
@@ -75,7 +74,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         busy_timeout_ms: how long a write waits for another process.
         statement_timeout_s: how long a statement may take.
         migrations: those that this program knows.
-        reserve_bytes: size of the reserve in the database (`postgres_reserve.py`); 0 = none.
+        reserve_bytes: size of the reserve in the database (`reserve.py`); 0 = none.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             read_only=read_only,
             lock_timeout_ms=busy_timeout_ms,
             statement_timeout_s=statement_timeout_s,
-            # Why: who hangs in the middle of a transaction must not keep its instance for ever.
+            # Why: a process that hangs in a transaction must not keep its instance for ever.
             idle_timeout_s=max(lease_s, _SHORTEST_IDLE_S),
         )
         self._schema = Schema(self._database, schema, migrations)
@@ -125,9 +124,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             SchemaMismatch: this program is too old for it.
         """
         if self._database.is_open:
-            if self._lease.holder is not None:
-                self._lease.renew()
-            return self._read_state()
+            return self.state()
         self.close()
         self._database.open()
         try:
@@ -142,6 +139,21 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             self._database.close()
             raise
 
+    def state(self) -> StoreState:
+        """Return where things stand now; renews the lease.
+
+        Raises:
+            StoreUnavailable: it can't be read, or another process took the instance over.
+        """
+        if self._lease.holder is not None:
+            self._lease.renew()
+        return self._read_state()
+
+    def reopen(self) -> StoreState:
+        """Close and open again, as the same instance where it is still free; see `open`."""
+        self.close()
+        return self.open()
+
     def close(self) -> None:
         """Close, and let others be this instance at once; safe to call twice."""
         if self._database.is_open:
@@ -153,6 +165,11 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
     def lock_for_service(self) -> None:
         """Make this object the only holder of its instance at `open`, until `close`."""
         self._is_for_service = True
+
+    @property
+    def keeps_exhausted_rows(self) -> bool:
+        """Return True."""
+        return True
 
     def keep(self) -> None:
         """Give a sign of life when it is time; called more often than every third of the lease.
@@ -314,7 +331,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
         """Return the rows of these messages that lie in their final queues, none in flight.
 
-        Inside a transaction nobody else changes them until it ends.
+        Inside a transaction they are locked until it ends.
         """
         names = [pg_text(one) for one in redelivery_ids]
         keys = [name[:INDEXED_CHARACTERS] for name in names]
@@ -327,13 +344,21 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         rows = self._database.query("recalled_rows", recall=number, limit=limit)
         return [view_row(row) for row in rows]
 
+    def returned(self, limit: int) -> list[RowView]:
+        """Return exhausted rows that go back to their final queues, by due time, then number."""
+        number = RECALL_NUMBERS[Recall.RETURN]
+        rows = self._database.query("sorted_returned", recall=number, limit=limit)
+        return [view_row(row) for row in rows]
+
     def count_recalled(self, recall: Recall) -> dict[str, int]:
         """Return how many rows of this kind lie in each final queue."""
         return dict(self._database.query("count_recalled", recall=RECALL_NUMBERS[recall]))
 
     # What people do.
 
-    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
+    def change(
+        self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched
+    ) -> int:
         """Change rows for a person's action, chunk by chunk; returns how many.
 
         Those that a cycle is just looking at are tried again.
@@ -347,12 +372,12 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             after_id = 0
             while rows := filtered(self._database, part, CHUNK_ROWS, after_id, until_id):
                 after_id = rows[-1].id
-                changed = self._act_on([row.id for row in rows], part, act)
+                changed = self._change_some([row.id for row in rows], part, change)
                 progress(len(rows), changed)
                 total += changed
         return total
 
-    def _act_on(self, ids: list[int], row_filter: RowFilter, act: Act) -> int:
+    def _change_some(self, ids: list[int], row_filter: RowFilter, change: RowChange) -> int:
         conditions = conditions_of(row_filter)
         total = 0
         for attempt in range(ATTEMPTS):
@@ -360,7 +385,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
                 time.sleep(PAUSE_S)
             with self._written_as_nobody() as transaction:
                 free = lock_free(self._database, ids, conditions)
-                changes = [(view, made) for view in free.views if (made := act(view))]
+                changes = [(view, made) for view in free.views if (made := change(view))]
                 if changes:
                     transaction.change(changes)
             total += len(changes)

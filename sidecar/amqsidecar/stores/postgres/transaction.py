@@ -1,13 +1,13 @@
-"""What a transaction of the PostgreSQL store can write.
+"""The writes of a transaction of the PostgreSQL store.
 
 Rules: rows don't know cycles. The unfinished cycle of an instance is one record that names the
 rows it took and sends, its events and its differences; so a cycle is finished, undone or settled by
 a few statements that the server fills in itself.
 
 No two transactions can wait for each other: each locks its own instance first, and what it counts
-stands under that instance. Rows at rest are locked only by who claims or changes them, without
-waiting; nobody keeps a lock on a row of another's cycle. A lock on the holds comes last, or first
-of all in a cycle that took of a backlog.
+stands under that instance. Rows at rest are locked only to claim or change them, without waiting;
+no transaction holds a lock on a row of another one's cycle. A lock on the holds comes last, or
+first of all in a cycle that took from a backlog.
 """
 
 import secrets
@@ -55,7 +55,7 @@ class _Unfinished(NamedTuple):
 
 
 class _Locked(NamedTuple):
-    """What tallies know of a row that we have locked.
+    """The part of a locked row that is in the tallies.
 
     Attributes:
         queue: where it goes, if it is final.
@@ -84,8 +84,8 @@ class PostgresTransaction:
 
         Args:
             database: in a transaction.
-            instance: number of the instance; 0 = nobody.
-            holder: who is the instance.
+            instance: number of the instance; 0 = none.
+            holder: holder of the lease on the instance.
             keeps_discarded: there is room for what may be put back.
 
         Raises:
@@ -218,7 +218,7 @@ class PostgresTransaction:
             )
             for row in rows[:count]
         ]
-        # Why: a row that was changed while we waited for nobody comes in its old place.
+        # Why: a row that changed meanwhile comes in its old place.
         claimed.sort(key=lambda row: (row.due_at_ms, row.id))
         return claimed
 
@@ -431,7 +431,7 @@ class PostgresTransaction:
         self._queue("set_token_created")
 
     def renew_uid(self) -> str:
-        """Take and return another uid: the broker knows of a later state of this store."""
+        """Take and return another uid: the broker's token is of a later state of this store."""
         uid = secrets.token_hex(4)
         self._queue("set_uid", uid=uid)
         self._queue("forget_other_transactions")
@@ -446,14 +446,14 @@ class PostgresTransaction:
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog.
 
-        What unfinished cycles took is not counted any more, and nobody else takes until the
-        transaction ends: what is taken here goes on from what the others took.
+        Messages that unfinished cycles took are already subtracted. Other instances wait until the
+        transaction ends, so each continues from the numbers of the one before.
         """
         self._lock_holds()
         return dict(self._database.query("read_open_holds"))
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
         self._lock_holds()
         self._queue("set_hold", source=pg_text(source), remaining=remaining)
 
@@ -500,13 +500,13 @@ class PostgresTransaction:
 
 
 def within(most: int, sizes: Iterable[int]) -> int:
-    """Return how many of the first ones have at most so many bytes together; at least one."""
+    """Return how many of the first ones fit into a number of bytes; at least one."""
     sums = list(accumulate(sizes))
     return max(1, bisect_right(sums, most))
 
 
 def _tally_values(tally: Mapping[tuple[str, int], int], prefix: str = "") -> dict[str, object]:
-    """Return differences as the queries take them; in one order, so that nobody waits crosswise."""
+    """Return differences as the queries take them; in one order, to avoid deadlocks."""
     deltas = sorted((*key, count) for key, count in tally.items() if count)
     return {
         f"{prefix}destinations": [delta[0] for delta in deltas],

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
-from amqsidecar.model.row_changes import Act, Change
+from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
@@ -29,7 +29,7 @@ _EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
 
 
 class Changed(NamedTuple):
-    """What an operator's action did.
+    """The result of an operator's action.
 
     Attributes:
         matched: how many of the rows count already.
@@ -138,18 +138,20 @@ def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> l
     return deltas
 
 
-def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
+def change_rows(
+    database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], change: RowChange
+) -> Changed:
     """Apply an operator's action to listed rows; in-flight rows are left.
 
     Args:
         database: in a transaction.
         rows: rows of a `list_` query.
-        act: what becomes of a row; None = it is left as it is.
+        change: what becomes of a row; None = it is left as it is.
     """
     taken, sent = read_in_flight(database)
     counting = [row for row in rows if row[0] not in taken]
     views = [view_row(database, row) for row in counting if row[0] not in sent]
-    changes = [(view, made) for view in views if (made := act(view)) is not None]
+    changes = [(view, made) for view in views if (made := change(view)) is not None]
     kept = [(view, made) for view, made in changes if not made.is_removed]
     texts = {made.destination for _, made in kept} | {view.destination for view, _ in kept}
     texts |= {one.final_queue for pair in kept for one in pair if one.final_queue}

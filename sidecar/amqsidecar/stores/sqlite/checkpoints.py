@@ -11,12 +11,12 @@ EVERY_S: Final = 0.25
 
 
 class Checkpoints:
-    """Moves what was committed from the log into the file, beside whoever writes.
+    """Moves committed pages from the log into the file, beside writers.
 
     The commit that fills the log would otherwise do it: a hundredth of all messages at a steady
     rate waited for that. Writers keep a limit of their own, many times higher, beyond which they do
     what is left: so the log stays bounded where this thread can't keep up or fails, and a fault of
-    the disk is met, and told, by a commit.
+    the disk is met, and reported, by a commit.
 
     Args:
         path: the file, which exists.
@@ -60,11 +60,15 @@ class Checkpoints:
                     return
                 self._has_committed.clear()
                 try:
-                    # Why passive: it waits for nobody, and nobody waits for it.
-                    how = "TRUNCATE" if self._is_short() else "PASSIVE"
-                    connection.execute(f"PRAGMA wal_checkpoint({how})")
+                    # Why passive: it never blocks, and blocks no other connection.
+                    is_short = self._is_short()
+                    how = "TRUNCATE" if is_short else "PASSIVE"
+                    found = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+                    # Why again: a reader was in the way, and without space no commit follows.
+                    if is_short and found[0]:
+                        self._has_committed.set()
                 except sqlite3.Error:
-                    # Why no word: the commit that meets the same fault tells it.
+                    # Why no report: a commit that meets the same fault reports it.
                     self._has_committed.set()
                 self._stop.wait(self._every_s)
         finally:

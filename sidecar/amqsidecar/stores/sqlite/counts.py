@@ -34,7 +34,7 @@ def add_failures(database: SqliteDatabase, failures: Failures) -> None:
 
     Args:
         database: in a transaction.
-        failures: what events told.
+        failures: as counted from events.
     """
     groups = failures.groups | {
         (key[2], ""): _no_deaths(key) for key in sorted(failures.counts) if not key[3]
@@ -61,7 +61,7 @@ def record_events(database: SqliteDatabase, events: Sequence[AnyEvent]) -> None:
 
 
 def _no_deaths(key: CountFields) -> FailureGroup:
-    """Return what counts of events that have no cause refer to."""
+    """Return a group without deaths, for counts of events without a cause."""
     bucket_ms, _, destination, _, _ = key
     return FailureGroup(
         destination=destination,

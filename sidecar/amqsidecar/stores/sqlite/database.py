@@ -15,15 +15,27 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
-APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 1
+APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
+SCHEMA_VERSION = 2
 QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
 
-_MIGRATIONS: Mapping[int, Sequence[str]] = {}
-"""Statements that make the next version of a file of this one; older files are refused.
+_FIRST_VERSION = 1
+"""The schema that `schema.sql` makes; a new file then runs the migrations, as an old one does."""
 
-A new file is made by `schema.sql` alone.
-"""
+_MIGRATIONS: Mapping[int, Sequence[str]] = {
+    # What the service did; the latest marks are kept.
+    # Why IF NOT EXISTS: development versions wrote files of version 1 that have the table.
+    1: (
+        """CREATE TABLE IF NOT EXISTS service_mark (
+            id INTEGER PRIMARY KEY,
+            at_ms INTEGER NOT NULL,
+            instance TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            rules_digest TEXT NOT NULL
+        ) STRICT""",
+    ),
+}
+"""Statements that make the next version of a file of this one; other versions are refused."""
 
 _PAGE_BYTES = (
     8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
@@ -48,7 +60,7 @@ _HINTS = {
     sqlite3.SQLITE_TOOBIG: "a message is larger than SQLite's limit of 1 GB",
 }
 
-# Invariant: these can only come from a mistake of ours, never from the file or the disk.
+# Invariant: these can only come from a defect of amqsidecar, never from the file or the disk.
 _BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.IntegrityError)
 
 
@@ -175,7 +187,7 @@ class SqliteDatabase:
         self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
     def leave_checkpoints_to_others(self) -> None:
-        """Do a checkpoint only where the log has grown as long as nobody who does them lets it."""
+        """Do a checkpoint only when the log is longer than the checkpoint thread allows."""
         self._checkpoint_at(_LEFT_TO_OTHERS_BYTES)
 
     def _checkpoint_at(self, log_bytes: int) -> None:
@@ -213,7 +225,7 @@ class SqliteDatabase:
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)
                 self.run(f"PRAGMA application_id = {APPLICATION_ID}")
-                self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._run_migrations(_FIRST_VERSION)
             self.run("COMMIT")
         except BaseException:
             self._roll_back()
@@ -236,11 +248,13 @@ class SqliteDatabase:
         """
         with self.transaction(), self.mapped("be brought up to date"):
             # Invariant: of two processes that come at once, the second finds it done.
-            version = self._schema_version() or SCHEMA_VERSION
-            for older in range(version, SCHEMA_VERSION):
-                for statement in _MIGRATIONS[older]:
-                    self.run(statement)
-            self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._run_migrations(self._schema_version() or SCHEMA_VERSION)
+
+    def _run_migrations(self, version: int) -> None:
+        for older in range(version, SCHEMA_VERSION):
+            for statement in _MIGRATIONS[older]:
+                self.run(statement)
+        self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     # Transactions.
 
@@ -286,7 +300,7 @@ class SqliteDatabase:
 
     @contextmanager
     def mapped(self, what: str) -> Iterator[None]:
-        """Let no fault of the file cross the contract; never commit a transaction that had one.
+        """Translate faults of the file to store errors; never commit a transaction that had one.
 
         Args:
             what: what could not be done, as in `the store ... could not be read`.
@@ -328,7 +342,7 @@ class SqliteDatabase:
         return self._connected().execute(sql)
 
     def give_back(self, pages: int) -> None:
-        """Give so many free pages back to the disk, in a transaction of its own."""
+        """Give free pages back to the disk, in a transaction of its own."""
         # Why a script: it steps to the end, where `execute` stops after the first page.
         self._connected().executescript(f"PRAGMA incremental_vacuum({pages})")
 
@@ -369,11 +383,11 @@ class SqliteDatabase:
         return numbers
 
     def use_words(self, more: Mapping[int, int]) -> None:
-        """Count places that have a text, by its number: so many more, or fewer."""
+        """Add differences to the number of places that have a text, by the number of the text."""
         self.query_each("use_word", [(count, number) for number, count in more.items()])
 
     def forget_words(self, limit: int) -> None:
-        """Remove at most so many texts that no row has."""
+        """Remove texts that no row has, up to a limit."""
         self.query("forget_words", (limit,))
         self._forget_words()
 

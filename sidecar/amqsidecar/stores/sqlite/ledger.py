@@ -7,13 +7,13 @@ from itertools import chain
 import msgspec
 
 from amqsidecar.ledger import (
+    MemberUpdate,
     MemberVerdict,
     Original,
     RowKey,
     RowOrder,
     RowPage,
     Select,
-    Sighting,
     Tail,
 )
 from amqsidecar.model.event import AnyEvent
@@ -27,8 +27,9 @@ from amqsidecar.model.failure import (
 from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.row_changes import Act
+from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
+from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
@@ -36,6 +37,7 @@ from amqsidecar.stores.packing import (
     pack_message,
     pack_struct,
     read_note,
+    read_service_mark,
     storable,
     unpack_message,
 )
@@ -55,11 +57,11 @@ from amqsidecar.stores.sqlite.operations import (
     forget_operations,
     left_to_others,
     next_rows,
-    note_sightings,
     open_numbers,
     read_members,
     read_operation,
     read_operations,
+    update_members,
     write_operation,
     write_verdicts,
 )
@@ -223,7 +225,7 @@ class SqliteLedger:
     def step_operation(
         self,
         number: int,
-        act: Act,
+        change: RowChange,
         select: Select | None,
         limit: int,
         progress: Callable[[Operation], Operation],
@@ -233,9 +235,9 @@ class SqliteLedger:
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            act: what becomes of a row; None = it is left as it is.
+            change: what becomes of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
-            limit: change at most so many rows.
+            limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
                 counts set; what it returns is kept. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
@@ -251,7 +253,7 @@ class SqliteLedger:
             portion = next_rows(database, operation, select, limit)
             left = left_to_others(database, operation, portion)
             free = [row for row in portion.rows if row[0] not in left]
-            matched, changes = change_rows(database, free, act)
+            matched, changes = change_rows(database, free, change)
             record_events(database, [made.event for _, made in changes])
             doubled = add_members(database, number, changes) if is_followed else 0
             after = msgspec.structs.replace(
@@ -321,14 +323,14 @@ class SqliteLedger:
             row = self._database.query("read_followed").fetchone()
             return None if row is None else str(row[0])
 
-    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
         """Note what was seen of members, and up to where events were read; durable together.
 
-        Ids of no open member are left out. Only what lies after the member's change counts. Adds to
+        Ids without an open member are left out, and updates before the member's change. Adds to
         `resent` and `came_back` of the operations.
         """
         with self._database.transaction(), self._database.mapped("be written"):
-            note_sightings(self._database, sightings)
+            update_members(self._database, updates)
             self._database.query("set_followed", (position,))
 
     def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
@@ -379,7 +381,7 @@ class SqliteLedger:
             return True
 
     def originals(self, redelivery_id: str) -> list[Original]:
-        """Return what a message was before edits, the oldest first."""
+        """Return the versions of a message before its edits, the oldest first."""
         key = storable(redelivery_id)
         with self._database.mapped("be read"):
             return [
@@ -415,10 +417,16 @@ class SqliteLedger:
             )
 
     def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return what was seen of a destination in [from, until), the oldest first."""
+        """Return the observations of a destination in [from, until), the oldest first."""
         values = {"destination": storable(destination), "from_ms": from_ms, "until_ms": until_ms}
         with self._database.mapped("be read"):
             found = self._database.query("read_observations", values)
+            return [_decode_observation(body) for (body,) in found]
+
+    def recent_observations(self, since_ms: int) -> list[Observation]:
+        """Return the observations of all destinations since a time, the oldest first."""
+        with self._database.mapped("be read"):
+            found = self._database.query("recent_observations", (since_ms,))
             return [_decode_observation(body) for (body,) in found]
 
     # Notes.
@@ -443,6 +451,26 @@ class SqliteLedger:
         with self._database.mapped("be read"):
             return [read_note(row) for row in self._database.query("latest_notes", (limit,))]
 
+    # Services.
+
+    def add_service_mark(self, mark: ServiceMark) -> None:
+        """Keep what the service did; the latest `MARKS_KEPT`. Durable."""
+        with self._database.transaction(), self._database.mapped("be written"):
+            values = mark.at_ms, storable(mark.instance), mark.kind.value, mark.rules_digest
+            self._database.query("add_service_mark", values)
+            self._database.query("drop_service_marks", (MARKS_KEPT,))
+
+    def service_marks(self, limit: int) -> list[ServiceMark]:
+        """Return the marks of the service, the latest first, at most `limit`."""
+        with self._database.mapped("be read"):
+            found = self._database.query("read_service_marks", (limit,))
+            return [read_service_mark(row) for row in found]
+
+    def latest_starts(self) -> list[ServiceMark]:
+        """Return the latest start; none before the first one."""
+        with self._database.mapped("be read"):
+            return [read_service_mark(row) for row in self._database.query("latest_starts")]
+
     # Retention.
 
     def forget_ledger(
@@ -451,13 +479,19 @@ class SqliteLedger:
         """Remove what is older than a time, and merge older counts; returns how much.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each; and such notes whose group is gone.
+        that lie before are removed, at most `limit` of each; and such notes whose group is gone,
+        and service marks, but for the latest.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
             removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)
             removed += forget_operations(database, before_ms, limit)
-            for query in ("forget_originals", "forget_observations", "forget_notes"):
+            for query in (
+                "forget_originals",
+                "forget_observations",
+                "forget_notes",
+                "forget_service_marks",
+            ):
                 removed += len(database.query(query, (before_ms, limit)).fetchall())
         return removed
 

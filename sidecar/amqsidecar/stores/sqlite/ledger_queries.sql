@@ -52,19 +52,19 @@ SELECT {view_columns} {by_ids} {in_range} AND {row_conditions}
 ORDER BY id DESC LIMIT :limit;
 
 -- name: lowest_all
--- The last of so many rows, the newest first, no index helps the filter.
+-- The last row of a window, the newest first; no index helps the filter.
 SELECT id {all} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
 
 -- name: lowest_kept
--- The last of so many rows, the newest first, held or parked ones.
+-- The last row of a window, the newest first, of held or parked rows.
 SELECT id {kept} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
 
 -- name: lowest_by_destination
--- The last of so many rows, the newest first, of one destination.
+-- The last row of a window, the newest first, of one destination.
 SELECT id {by_destination} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
 
 -- name: lowest_by_group
--- The last of so many rows, the newest first, of one destination and group.
+-- The last row of a window, the newest first, of one destination and group.
 SELECT id {by_group} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
 
 -- name: due_waiting
@@ -76,12 +76,12 @@ SELECT {view_columns} {waiting_by_due} {due_page};
 SELECT {view_columns} {kept_by_due} {due_page};
 
 -- name: latest_waiting
--- The last of so many waiting rows in order of due times.
+-- The last row of a window of waiting rows, by due time.
 SELECT due_at_ms, id {waiting_by_due} {due_after}
 ORDER BY due_at_ms, id LIMIT 1 OFFSET :window;
 
 -- name: latest_kept
--- The last of so many held or parked rows in order of due times.
+-- The last row of a window of held or parked rows, by due time.
 SELECT due_at_ms, id {kept_by_due} {due_after}
 ORDER BY due_at_ms, id LIMIT 1 OFFSET :window;
 
@@ -334,6 +334,11 @@ WHERE destination = :destination AND minute >= :from_ms / 60000 AND minute <= :u
     AND at_ms >= :from_ms AND at_ms < :until_ms
 ORDER BY minute;
 
+-- name: recent_observations
+-- What was seen of all destinations lately, the oldest first.
+SELECT body FROM queue_observation INDEXED BY queue_observation_by_age
+WHERE at_ms >= ? ORDER BY at_ms;
+
 -- name: forget_observations
 -- What was seen too long ago.
 DELETE FROM queue_observation WHERE (destination, minute) IN (
@@ -375,6 +380,32 @@ DELETE FROM group_note WHERE id IN (
         WHERE f.destination = n.destination AND f.cause_group = n.cause_group
     )
     ORDER BY at_ms LIMIT ?
+) RETURNING 1;
+
+-- name: add_service_mark
+-- What the service did.
+INSERT INTO service_mark (at_ms, instance, kind, rules_digest) VALUES (?, ?, ?, ?);
+
+-- name: drop_service_marks
+-- What it did before the latest marks.
+DELETE FROM service_mark WHERE id IN (
+    SELECT id FROM service_mark ORDER BY id DESC LIMIT -1 OFFSET ?
+);
+
+-- name: read_service_marks
+-- What the service did, the latest first.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT ?;
+
+-- name: latest_starts
+-- When it last started.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark
+WHERE kind = 'start' ORDER BY id DESC LIMIT 1;
+
+-- name: forget_service_marks
+-- What it did too long ago, but for the latest mark.
+DELETE FROM service_mark WHERE id IN (
+    SELECT id FROM service_mark
+    WHERE at_ms < ? AND id < (SELECT max(id) FROM service_mark) ORDER BY id LIMIT ?
 ) RETURNING 1;
 
 -- name: last_block

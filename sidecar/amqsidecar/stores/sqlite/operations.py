@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from amqsidecar.ledger import MemberVerdict, Select, Sighting
+from amqsidecar.ledger import MemberUpdate, MemberVerdict, Select
 from amqsidecar.model.operation import Member, Operation, OutcomeKind, is_working
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import RowView
-from amqsidecar.stores.member_updates import seen
+from amqsidecar.stores.member_updates import updated
 from amqsidecar.stores.packing import pack_struct, storable, unpack_message
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_since
@@ -81,7 +81,7 @@ class Portion(NamedTuple):
 def next_rows(
     database: SqliteDatabase, operation: Operation, select: Select | None, limit: int
 ) -> Portion:
-    """Return at most so many of the rows that an operation has not looked at, and is about."""
+    """Return the next rows that an operation is about and has not looked at, up to a limit."""
     row_filter, until_id = operation.selection.rows, operation.until_id
     if operation.after_id >= until_id:
         return Portion([], until_id)
@@ -197,18 +197,18 @@ def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | N
     return {outcome: count for outcome, count in counts.items() if count}
 
 
-def note_sightings(database: SqliteDatabase, sightings: Sequence[Sighting]) -> None:
+def update_members(database: SqliteDatabase, updates: Sequence[MemberUpdate]) -> None:
     """Note what was seen of open members, and count it in their operations."""
     resent, came_back = Counter[int](), Counter[int]()
-    for sighting in sightings:
-        for number, member in _open_members(database, sighting.redelivery_id):
-            noted = seen(member, sighting)
+    for update in updates:
+        for number, member in _open_members(database, update.redelivery_id):
+            noted = updated(member, update)
             if noted is not None:
                 outcome, evidence = _OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
                 values = (noted.resent_at_ms, outcome, evidence, number, noted.redelivery_id)
                 database.query("set_member", values)
                 resent[number] += member.resent_at_ms is None
-                came_back[number] += sighting.has_returned
+                came_back[number] += update.has_returned
     for number in resent:
         operation = read_operation(database, number)
         if operation is not None:

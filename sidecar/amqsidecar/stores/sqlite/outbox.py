@@ -117,7 +117,7 @@ class SqliteOutbox:
             ]
 
     def outbox_lag(self) -> OutboxLag:
-        """Return what is not written yet; costs no scan of the history."""
+        """Return the events that are not written yet; costs no scan of the history."""
         database = self._database
         with database.snapshot():
             values = {

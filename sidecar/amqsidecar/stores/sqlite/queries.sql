@@ -155,7 +155,7 @@ ORDER BY r.due_at_ms, r.id
 LIMIT ?;
 
 -- name: group_places
--- Where rows stand in their groups: how many before them, up to a number, and who is the first.
+-- Places of rows in their groups: the number before them, up to a maximum, and the first row.
 SELECT r.id, (
     SELECT count(*) FROM (
         SELECT 1 FROM redelivery AS b INDEXED BY redelivery_in_order
@@ -250,6 +250,11 @@ WHERE redelivery_id IN (SELECT value FROM json_each(:redelivery_ids))
 -- Rows of one kind by number, by what becomes of them with their final queue.
 SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
 WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY id LIMIT ?;
+
+-- name: sorted_returned
+-- Rows of one kind by due time, then number.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
+WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY due_at_ms, id LIMIT ?;
 
 -- name: count_recalled
 -- How many rows of one kind lie in their final queues, by queue.
@@ -426,19 +431,19 @@ SELECT count(*) {by_redelivery_id} {visible} AND {row_conditions};
 SELECT count(*) {by_ids} {visible} AND {row_conditions};
 
 -- name: window_all
--- The last of so many rows by number, no index helps the filter.
+-- The last row of a window by number; no index helps the filter.
 SELECT id {all} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: window_kept
--- The last of so many rows by number, held or parked ones.
+-- The last row of a window by number, of held or parked rows.
 SELECT id {kept} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: window_by_destination
--- The last of so many rows by number, of one destination.
+-- The last row of a window by number, of one destination.
 SELECT id {by_destination} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: window_by_group
--- The last of so many rows by number, of one destination and group.
+-- The last row of a window by number, of one destination and group.
 SELECT id {by_group} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: read_message

@@ -30,7 +30,7 @@ _SERVED = {
     "by_destination": ("destination",),
     "by_group": ("destination", "cause_group"),
 }
-"""What the index of a source tells of a row; other sources are small."""
+"""The columns of a row in the index of a source; other sources are small."""
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
         taken: runs of ids; `sent` likewise.
         renamed: numbers of rows that it took, and of those whose places they take.
         final: of what is sent, runs of what goes to a final dead-letter queue.
-        taken_tally: differences; what is sent is told by its rows.
+        taken_tally: differences by rows taken; the rows sent give the others.
         event_block: number of its events; None = it has none.
         failures: what it adds to their counts.
     """
@@ -207,7 +207,7 @@ def filtered(
 def chunks_of_ids(
     database: SqliteDatabase, row_filter: RowFilter, size: int
 ) -> Iterator[tuple[int, ...]]:
-    """Return the numbers of the rows that a filter hits now, at most so many at a time, or none.
+    """Return the numbers of the rows that a filter hits now, in chunks of bounded size, or none.
 
     Looking for them needs no write lock, and takes many steps where few of many are hit.
     """

@@ -19,8 +19,9 @@ import msgspec
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.row_changes import Act
+from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
+    InstanceView,
     Recall,
     RowFilter,
     RowView,
@@ -83,7 +84,7 @@ def path_of_url(url: str) -> Path:
 
 
 class SqliteStore(SqliteOutbox, SqliteLedger):
-    """A `Store` in one file, its `Ledger`, and the `Outbox` of a journal.
+    """A `Schedule` in one file.
 
     Args:
         path: the file; its folder must exist.
@@ -152,6 +153,15 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             )
         return state
 
+    def state(self) -> StoreState:
+        """Return where things stand now."""
+        return self._read_state()
+
+    def reopen(self) -> StoreState:
+        """Close and open again; see `open`."""
+        self.close()
+        return self.open()
+
     def close(self) -> None:
         """Close, and give the service lock up; safe to call twice."""
         self._close_database()
@@ -175,6 +185,22 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         self._reserve.give_way()
         self._lock.take()
         self._is_for_service = True
+
+    def keep(self) -> None:
+        """Do nothing: the kernel knows whether the holder of the service lock lives."""
+
+    def abandoned(self) -> list[str]:
+        """Return none: the file is of one instance."""
+        return []
+
+    def instances(self) -> list[InstanceView]:
+        """Return none: the file is not shared."""
+        return []
+
+    @property
+    def keeps_exhausted_rows(self) -> bool:
+        """Return True."""
+        return True
 
     def _migrate(self) -> None:
         if self._database.is_up_to_date:
@@ -317,12 +343,19 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by what becomes of them, by number, none in flight."""
+        return self._recalled("recalled_rows", recall, limit)
+
+    def returned(self, limit: int) -> list[RowView]:
+        """Return exhausted rows that go back to their final queues, by due time, then number."""
+        return self._recalled("sorted_returned", Recall.RETURN, limit)
+
+    def _recalled(self, query: str, recall: Recall, limit: int) -> list[RowView]:
         database = self._database
         with database.snapshot():
             taken, sent = read_in_flight(database)
             hidden = taken | sent
             values = (RECALL_NUMBERS[recall], limit + len(hidden))
-            rows = database.query("recalled_rows", values).fetchall()
+            rows = database.query(query, values).fetchall()
             return [view_row(database, row) for row in rows if row[0] not in hidden][:limit]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
@@ -371,7 +404,9 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
 
     # What people do.
 
-    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
+    def change(
+        self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched
+    ) -> int:
         """Change rows for a person's action, chunk by chunk; returns how many.
 
         The write lock is left to others in between.
@@ -390,7 +425,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
                 # Why the whole filter again: they were read outside of this transaction.
                 chunk = msgspec.structs.replace(row_filter, ids=ids)
                 rows = filtered(self._database, chunk, CHUNK_ROWS, 0, LAST_ID)
-                matched, changes = transaction.change_rows(rows, act)
+                matched, changes = transaction.change_rows(rows, change)
             # Why: SQLite's lock is not fair; others get it for as long as we had it, and for longer
             # than they wait before they ask again.
             pause_s = max(0.03, min(1.0, self._clock.monotonic_s() - began_s))

@@ -9,7 +9,7 @@ from typing import Any
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failures_of
-from amqsidecar.model.row_changes import Act
+from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     GROUP_PLACES_MAX,
     DueRow,
@@ -274,9 +274,9 @@ class SqliteTransaction:
             gone = delete_rows(database, runs_of(set(ids) - final))
             count_rows(database, gone + exhaust_rows(database, runs_of(final)))
 
-    def change_rows(self, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
+    def change_rows(self, rows: Sequence[tuple[Any, ...]], change: RowChange) -> Changed:
         """Apply an operator's action to listed rows with their events; see `sqlite_changes`."""
-        changed = change_rows(self._database, rows, act)
+        changed = change_rows(self._database, rows, change)
         record_events(self._database, [made.event for _, made in changed.changes])
         return changed
 
@@ -293,7 +293,7 @@ class SqliteTransaction:
             self._database.query("set_token_created")
 
     def renew_uid(self) -> str:
-        """Take and return another uid: the broker knows of a later state of this store."""
+        """Take and return another uid: the broker's token is of a later state of this store."""
         uid = secrets.token_hex(4)
         with self._database.mapped("be written"):
             self._database.query("set_uid", (uid,))
@@ -320,7 +320,7 @@ class SqliteTransaction:
             }
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
         with self._database.mapped("be written"):
             self._database.query("set_hold", (source, remaining))
 
@@ -360,7 +360,7 @@ class SqliteTransaction:
 
 
 def _place(row: TakenRow) -> tuple[str | None, bool]:
-    """Return what tallies tell of a row besides, where it is exhausted."""
+    """Return the additional tally of an exhausted row."""
     if row.state is not RowState.EXHAUSTED:
         return None, False
     return row.decided_queue, row.is_final

@@ -22,7 +22,10 @@
     const found = (chosen ?? document).querySelector(`[data-key="${key}"]`);
     if (found === null) return false;
     if (found.matches("a") || found.closest("form[data-chosen]")) found.click();
-    else found.focus();
+    else {
+      found.closest("details")?.setAttribute("open", "");
+      found.focus();
+    }
     return true;
   };
 

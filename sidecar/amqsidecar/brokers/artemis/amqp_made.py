@@ -1,0 +1,60 @@
+"""Dead letters that AMQP clients have made: the broker would convert them for a Core client."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from amqsidecar.broker import LeftBehind
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.model.destination import Destination
+
+MADE_BY_AMQP: Final = '"m.x-opt-ORIG-ADDRESS" IS NOT NULL'
+"""Selector of dead letters that AMQP clients have made: only these have annotations.
+
+Why not `__AMQ_CID IS NULL`: the Core API without JMS, STOMP and MQTT don't set that property.
+"""
+
+MADE_BY_OTHERS: Final = '"m.x-opt-ORIG-ADDRESS" IS NULL'
+"""Selector of everything else, also of messages without an origin."""
+
+REASON: Final = "made_by_amqp"
+
+
+def why_left_by_core() -> str:
+    """Return what mends it where Core alone was chosen."""
+    return (
+        "use artemis:// in broker.url; a queue with a fully qualified name needs a sidecar of its "
+        "own with amqp://"
+    )
+
+
+def left_amqp_made(
+    management: ArtemisQuestions, queues: Sequence[Destination], why: str
+) -> tuple[LeftBehind, ...]:
+    """Return how many of these each queue holds; () = none, or the broker can't be asked.
+
+    Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only.
+
+    Args:
+        management: asks the broker.
+        queues: to look into.
+        why: they are not read over AMQP.
+
+    Raises:
+        LinkLost: the connection is gone.
+    """
+    if management.missing is not None:
+        return ()
+    answers = management.ask_all(
+        [
+            ManagementQuestion(
+                f"queue.{one.name.rpartition('::')[2]}", "countMessages", (MADE_BY_AMQP,)
+            )
+            for one in queues
+        ]
+    )
+    meaning = f"AMQP clients have made them, and the broker would convert them for Core: {why}"
+    return tuple(
+        LeftBehind(one, REASON, int(answer.value), meaning, at_least=True)
+        for one, answer in zip(queues, answers, strict=True)
+        if answer.is_ok and answer.value
+    )

@@ -1,0 +1,119 @@
+"""Takes chosen messages out of queues of Artemis and leaves the others there."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.errors import BrokerRefused, QueueRefused
+from amqsidecar.model.destination import Destination
+
+
+class ChoosingIntake(Protocol):
+    """What reads the dead-letter queues of a session."""
+
+    def detach(self) -> None:
+        """Read nothing any more; what was not received goes back."""
+        ...
+
+    def leave(self, deliveries: Sequence[Delivery], /) -> None:
+        """Give deliveries back when their consumer is closed."""
+        ...
+
+
+class ChosenMessages:
+    """Takes chosen messages out of queues; see `broker.TakesChosen`."""
+
+    def __init__(
+        self,
+        management: ArtemisQuestions,
+        intake: ChoosingIntake,
+        attach: Callable[[Sequence[IntakeQueue], int], None],
+    ) -> None:
+        """Prepare; nothing is chosen yet.
+
+        Args:
+            management: of the broker.
+            intake: of the session.
+            attach: of the session.
+        """
+        self._management = management
+        self._intake = intake
+        self._attach = attach
+        self._awaited: set[str] | None = None
+
+    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        """Read from now on only messages of these redelivery ids; in place of `attach`."""
+        chosen = _choices(queues)
+        self._awaited = {one for ids in queues.values() for one in ids}
+        self._intake.detach()
+        self._attach(chosen, sum(map(len, queues.values())))
+
+    def sort_out(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Return the deliveries that were chosen, and leave the others; without a choice, all.
+
+        Why there are others: a message may have a duplicate, and one that was taken may return to
+        its queue.
+        """
+        if self._awaited is None:
+            return deliveries
+        wanted, others = [], []
+        for delivery in deliveries:
+            redelivery_id = delivery.provenance.redelivery_id
+            if redelivery_id in self._awaited:
+                self._awaited.discard(redelivery_id)
+                wanted.append(delivery)
+            else:
+                others.append(delivery)
+        self._intake.leave(others)
+        return wanted
+
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        """Return whether a queue holds a message of these ids that is not handed out.
+
+        Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only; a
+        browse by page looks at all.
+
+        Raises:
+            BrokerRefused: this user may not ask.
+            LinkLost: the connection is gone.
+        """
+        management = self._management
+        if management.missing is not None:
+            raise BrokerRefused(f"what {queue} holds can't be asked: {management.missing}")
+        resource = f"queue.{queue.name}"
+        _, answer = management.ask_all(
+            [
+                # Why: the broker requeues what is given back in another thread.
+                ManagementQuestion(resource, "flushExecutor"),
+                ManagementQuestion(resource, "browse", (1, 1, _selector(redelivery_ids))),
+            ]
+        )
+        return answer.is_ok and any(answer.value.values())
+
+
+def selected(queue: IntakeQueue) -> IntakeQueue:
+    """Return a queue with the selector that its redelivery ids need."""
+    if not queue.redelivery_ids:
+        return queue
+    return msgspec.structs.replace(queue, selector=_selector(queue.redelivery_ids))
+
+
+def _choices(queues: Mapping[Destination, Collection[str]]) -> list[IntakeQueue]:
+    """Return what to read so that only messages of these ids come.
+
+    Raises:
+        QueueRefused: a name is fully qualified; the broker takes no selector with it.
+    """
+    for queue in queues:
+        if "::" in queue.name:
+            what = "is a fully qualified name, with which the broker takes no selector"
+            raise QueueRefused(queue.name, f"{queue} can't be read by ids: it {what}")
+    return [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
+
+
+def _selector(redelivery_ids: Collection[str]) -> str:
+    quoted = ", ".join("'" + one.replace("'", "''") + "'" for one in redelivery_ids)
+    return f"{PROPERTY_REDELIVERY_ID} IN ({quoted})"

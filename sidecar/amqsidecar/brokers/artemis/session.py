@@ -1,0 +1,149 @@
+"""The part of an Artemis session that asks the management, over any wire."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from amqsidecar.broker import Features, ForeignToken, IntakeQueue
+from amqsidecar.brokers.artemis.counters import queue_counters
+from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes
+from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
+from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
+from amqsidecar.brokers.artemis.waiting_places import WaitingPlaces
+from amqsidecar.clock import Clock
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
+
+M = TypeVar("M", bound=ArtemisQuestions)
+
+
+class ManagedSettings(Protocol):
+    """Settings of a link that every session needs."""
+
+    @property
+    def clock(self) -> Clock:
+        """Where the time comes from."""
+        ...
+
+    @property
+    def instance(self) -> str:
+        """Name of this sidecar."""
+        ...
+
+    @property
+    def final_suffix(self) -> str:
+        """What final dead-letter queues end with; they are not read."""
+        ...
+
+    @property
+    def allowed_effects(self) -> Collection[ResendEffect]:
+        """What redeliveries may do besides going to their queue."""
+        ...
+
+
+class ManagedSession(Generic[M]):
+    """The part of a `broker.LookSession` that the management answers."""
+
+    def __init__(
+        self,
+        management: M,
+        settings: ManagedSettings,
+        *,
+        run: str,
+        token_queue: str,
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            management: of the broker.
+            settings: of the link.
+            run: of the connection: the broker has not restarted while it lasts.
+            token_queue: of ours, which is no dead-letter queue; "" = there is none.
+        """
+        clock = settings.clock
+        self._management = management
+        self._clock = clock
+        self._instance = settings.instance
+        self._run = run
+        self._live_settings = ArtemisSettingsReader(management)
+        self._waiting_places = WaitingPlaces(management, clock)
+        self._routes = ArtemisRoutes(
+            management, clock, token_queue, settings.final_suffix, settings.allowed_effects
+        )
+
+    def share_routes(self, other: object) -> None:
+        """Use the routes of another session of this kind, to the same broker, from now on."""
+        if not isinstance(other, ManagedSession):
+            raise TypeError(f"{other} asks no management of Artemis")
+        self._routes = other.routes
+
+    @property
+    def routes(self) -> ArtemisRoutes:
+        """What is known about destinations."""
+        return self._routes
+
+    def _target_of(self, destination: Destination) -> str:
+        """Return the name to send to, as known from the last question."""
+        return self._routes.target(destination)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all other instances."""
+        return foreign_tokens(self._management, known)
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
+        return self._routes.problem(destination)
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of those destinations that the broker counts."""
+        return queue_counters(self._management, destinations, self._run)
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has.
+
+        Raises:
+            DiscoveryRefused: this user may not ask.
+        """
+        return self._routes.discover()
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists, where this user may manage it."""
+        if self._management.missing is None:
+            return self._routes.prepare_final(destination)
+        # Why None: the broker creates the queue at the first send, or refuses that send.
+        return None
+
+
+class DelayingSession(ManagedSession[M]):
+    """The same over a wire with which the broker can keep what waits; see `KeepsDelayed`."""
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(settings=self._live_settings, delayed=self)
+
+    def waiting_problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
+        return self._waiting_places.problem(destination)
+
+    def schedule(self) -> ArtemisSchedule:
+        """Return what waits in the broker, for the time of this connection."""
+        return ArtemisSchedule(self._management, self._instance)
+
+
+class ReadingSession(ManagedSession[M]):
+    """The same of a session that reads dead-letter queues; see `broker.IntakeSession`."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery there does, and what mends it; None = nothing."""
+        return self._routes.resend_problem(destination)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds."""
+        self._routes.ask_ahead(destinations)
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue was made while this link was open, so that all in it is new."""
+        return self._routes.watch.is_newborn(destination.name.rpartition("::")[2])

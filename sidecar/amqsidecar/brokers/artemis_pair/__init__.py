@@ -1,0 +1,1 @@
+"""One Artemis over two wires at once: each message goes over the one that keeps it whole."""

@@ -1,0 +1,150 @@
+"""Reading the dead-letter queues of one Artemis over two wires."""
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.artemis_pair.look import PairLook
+from amqsidecar.brokers.artemis_pair.turns import ReaderTurns
+from amqsidecar.brokers.artemis_pair.wire import IntakeWire
+from amqsidecar.clock import Clock
+from amqsidecar.errors import QueueRefused
+from amqsidecar.model.destination import Destination
+
+W = TypeVar("W", bound=IntakeWire)
+
+
+class PairIntake(PairLook, Generic[W]):
+    """A session over two wires; see `broker.IntakeSession`.
+
+    Attributes:
+        wires: the first and the second.
+    """
+
+    def __init__(self, first: W, second: W, clock: Clock) -> None:
+        """Read over two open sessions."""
+        super().__init__(first, second, clock)
+        self.wires = (first, second)
+        self._first = first
+        self._next = 0
+        self._queues: tuple[IntakeQueue, ...] = ()
+        self._prefetch = 0
+        self._turns = ReaderTurns(len(self.wires))
+        self._has_lost_turn = False
+
+    def _serve(self) -> None:
+        self._take_turns()
+
+    def _has_arrived(self) -> bool:
+        return any(wire.has_arrived for wire in self.wires)
+
+    def wire_of(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> W | None:
+        """Return the wire of a transaction; None = it accepts and sends nothing."""
+        encoding = accepts[0].encoding if accepts else sends[0].encoding if sends else ""
+        for wire in self.wires:
+            if encoding in wire.description.encodings:
+                return wire
+        return None
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on; each wire prefetches this many messages.
+
+        Raises:
+            QueueRefused: one can't be read over one of them; the error and its message name it.
+            LinkLost: a connection is gone.
+        """
+        self._queues, self._prefetch = tuple(queues), prefetch
+        # Why without those: AMQP can't read by a fully qualified name (`trials.py`).
+        shared = [one.destination for one in queues if "::" not in one.destination.name]
+        self._turns.attach(shared, self._pair_clock.monotonic_s())
+        self._attach()
+
+    def _attach(self, without: frozenset[Destination] = frozenset()) -> None:
+        refused: dict[str, str] = {}
+        for number, wire in enumerate(self.wires):
+            queues = [
+                one
+                for one in self._queues
+                if one.destination not in without and self._turns.reads(one, number)
+            ]
+            try:
+                wire.attach(queues, self._prefetch)
+            except QueueRefused as error:
+                refused |= {error.queue: str(error), **error.others}
+        if refused:
+            raise QueueRefused.all_of(refused)
+
+    def _take_turns(self) -> None:
+        """Begin and end the turns of a wire at a queue in which messages stay.
+
+        Raises:
+            LinkLost: a connection is gone.
+        """
+        now_s = self._pair_clock.monotonic_s()
+        has_ended = self._turns.end(now_s)
+        known = {one.destination: one for one in self._queues}
+        begun = [
+            (queue, wire)
+            for queue, wire in self._turns.due(now_s)
+            if self._holds_unread(known[queue])
+        ]
+        try:
+            if begun:
+                # Why detach first: only a new consumer is offered what the queue already holds.
+                self._attach(frozenset(queue for queue, _ in begun))
+                for queue, wire in begun:
+                    self._turns.begin(queue, wire, self._pair_clock.monotonic_s())
+            if begun or has_ended:
+                self._attach()
+        except QueueRefused:
+            # Why not raised: the engine attaches again, and then reports what is refused.
+            self._has_lost_turn = True
+
+    def _holds_unread(self, queue: IntakeQueue) -> bool:
+        """Return whether a queue holds more than what the wires hold back.
+
+        A turn would hand that out once more, and interrupt what is arriving in pieces.
+        """
+        held = 0
+        for wire in self.wires:
+            count = wire.held_back(queue.destination)
+            if count is None:
+                return False
+            held += count
+        return self.count(queue, held + 1) > held
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived over one of the wires, which take turns."""
+        self._take_turns()
+        for _ in self.wires:
+            number = self._next % len(self.wires)
+            self._next += 1
+            if deliveries := self.wires[number].receive(limit):
+                now_s = self._pair_clock.monotonic_s()
+                for queue in {one.source for one in deliveries}:
+                    self._turns.arrived(queue, number, now_s)
+                return deliveries
+        return []
+
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it."""
+        # Why a list: each wire must be asked, since asking resets its answer.
+        changed = [wire.queues_changed() for wire in self.wires]
+        has_lost_turn, self._has_lost_turn = self._has_lost_turn, False
+        return any(changed) or has_lost_turn
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return tuple(dict.fromkeys(one for wire in self.wires for one in wire.queues_read()))
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue was made while this link was open, so that all in it is new."""
+        return self._first.is_newborn(destination)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds."""
+        self._first.ask_routes_ahead(destinations)
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery to this destination does, and what mends it."""
+        return self._first.resend_problem(destination)

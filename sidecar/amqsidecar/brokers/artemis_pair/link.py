@@ -1,0 +1,126 @@
+"""The link to Apache Artemis over Core and AMQP at once.
+
+A broker transaction is on one wire, and so is a cycle. The token moves to the wire of the next
+cycle (`take.py`). The queues, routes and settings of the broker are asked over the first wire.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from amqsidecar.brokers.artemis_pair.look import PairLook
+from amqsidecar.brokers.artemis_pair.move import PairMove
+from amqsidecar.brokers.artemis_pair.second_wire import SecondWire
+from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.artemis_pair.wire import (
+    LinkOfWire,
+    LookWire,
+    MoveWire,
+    TakeWire,
+    close_both,
+)
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.errors import BrokerRefused, LinkLost
+
+W = TypeVar("W", bound=LookWire)
+P = TypeVar("P", bound=PairLook)
+
+_log = logging.getLogger(__name__)
+
+
+class ArtemisPairLink:
+    """Opens a connection of each of two links; see `Link` of the broker contract."""
+
+    takes_chosen = True
+
+    def __init__(
+        self,
+        first: LinkOfWire,
+        second: LinkOfWire,
+        *,
+        second_wire: SecondWire,
+        clock: Clock,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        """Prepare a link; nothing is connected yet.
+
+        Args:
+            first: asks the broker about its queues; reads all that the second does not.
+            second: reads what its own clients have made.
+            second_wire: whether the broker speaks it.
+            clock: of the waits.
+            crash_point: called where the token changes wires.
+        """
+        self._first = first
+        self._second = second
+        self._second_wire = second_wire
+        self._clock = clock
+        self._crash_point = crash_point
+
+    def look(self) -> LookWire | PairLook:
+        """Connect and log in, only to look."""
+        return self._joined(
+            self._first.look,
+            self._second.look,
+            lambda first, second: PairLook(first, second, self._clock),
+        )
+
+    def take(self, token_queue: str) -> TakeWire | PairTake:
+        """Connect and log in; either wire can have the token."""
+        return self._joined(
+            lambda: self._first.take(token_queue),
+            lambda: self._second.take(token_queue),
+            lambda first, second: PairTake(first, second, self._clock, self._crash_point),
+        )
+
+    def move(self) -> MoveWire | PairMove:
+        """Connect and log in, without a token."""
+        return self._joined(
+            self._first.move,
+            self._second.move,
+            lambda first, second: PairMove(first, second, self._clock),
+        )
+
+    def _joined(
+        self, open_first: Callable[[], W], open_second: Callable[[], W], join: Callable[[W, W], P]
+    ) -> W | P:
+        """Return a session over both wires, or over the first one where the second does not open.
+
+        Nothing stays open where this fails.
+        """
+        first = open_first()
+        wire = self._second_wire
+        try:
+            if wire.is_known_absent():
+                return first
+            second = self._ask_and_open(open_second)
+        except BaseException:
+            first.close()
+            raise
+        if second is None:
+            # Why reopen: without heartbeats meanwhile the broker may have dropped it.
+            first.close()
+            return open_first()
+        try:
+            return join(first, second)
+        except BaseException:
+            close_both(first, second)
+            raise
+
+    def _ask_and_open(self, open_second: Callable[[], W]) -> W | None:
+        """Return a session over the second wire; None = it does not open, which is noted."""
+        wire = self._second_wire
+        try:
+            second = open_second() if wire.ask() else None
+        except (LinkLost, BrokerRefused) as error:
+            wire.failed(error)
+            second = None
+        if second is None:
+            # Why go on: the first wire has just reached the same port, and reports what it leaves.
+            _log.warning(
+                "Core alone is used, and messages of AMQP clients stay in the dead-letter queues: "
+                "%s",
+                wire.reason,
+            )
+        return second

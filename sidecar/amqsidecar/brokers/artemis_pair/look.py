@@ -1,0 +1,130 @@
+"""Looking at one Artemis over two wires."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from amqsidecar.broker import (
+    BrokerDescription,
+    Delivery,
+    Features,
+    ForeignToken,
+    IntakeQueue,
+    LeftBehind,
+)
+from amqsidecar.brokers.artemis_pair.trials import PairTrials, left_by_both
+from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
+from amqsidecar.clock import Clock
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+from amqsidecar.schedule import BrokerSchedule
+
+_NOT_SHOWN = "not_listed"
+_SERVED_EVERY_S = 0.5
+"""How often a wire that waits beside the other is served at least, for its heartbeats."""
+
+
+class PairLook:
+    """A session over two wires; see `broker.LookSession`."""
+
+    def __init__(self, first: LookWire, second: LookWire, clock: Clock) -> None:
+        """Look over two open sessions.
+
+        Args:
+            first: asks the broker about its queues.
+            second: waits for both.
+            clock: of the waits.
+        """
+        self._look_first = first
+        self._look_second = second
+        self._pair_clock = clock
+        self._is_woken = False
+        told = first.description
+        self.description = BrokerDescription(
+            told.kind, told.version, (*told.encodings, *second.description.encodings)
+        )
+        second.wait_beside(first.descriptor())
+        # Why: only the first is asked about routes, and the second sends by the answers.
+        second.share_routes(first)
+
+    @property
+    def features(self) -> Features:
+        """What both wires can do beyond the contract."""
+        told = self._look_first.features
+        return Features(settings=told.settings, delayed=told.delayed)
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect."""
+        close_both(self._look_first, self._look_second)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or time is over; serves both wires."""
+        clock = self._pair_clock
+        ends_at_s = clock.monotonic_s() + timeout_s
+        while True:
+            self._look_first.wait(0)
+            self._serve()
+            left_s = ends_at_s - clock.monotonic_s()
+            if self._has_arrived() or self._is_woken or left_s <= 0:
+                # Why reset before the last wait: a later wake ends the next call.
+                self._is_woken = False
+                # Why wait(0): it serves the heartbeats of the second wire, too.
+                self._look_second.wait(0)
+                return
+            self._look_second.wait(min(left_s, _SERVED_EVERY_S))
+
+    def _serve(self) -> None:
+        """Do what is due while nothing arrives."""
+
+    def _has_arrived(self) -> bool:
+        """Return whether `receive` would return something."""
+        return False
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._is_woken = True
+        self._look_second.wake()
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has."""
+        return self._look_first.discover()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
+        return self._look_first.count(queue, at_most)
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue: first what the first wire reads."""
+        found = self._look_first.browse(queue, at_most)
+        # Why look at bodies: a list without them already holds the messages of both wires.
+        if len(found) < at_most and all(one.message for one in found):
+            found += self._look_second.browse(queue, at_most - len(found))
+        return found
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what neither wire takes, and why."""
+        return left_by_both(self._look_first.left_behind()) + tuple(
+            one for one in self._look_second.left_behind() if one.reason != _NOT_SHOWN
+        )
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations."""
+        return self._look_first.queue_counters(destinations)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return self._look_first.foreign_tokens(known)
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
+        return self._look_first.route_problem(destination)
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        return self._look_first.prepare_final(destination)
+
+    def trials(self) -> PairTrials:
+        """Return what tries the user's rights."""
+        return PairTrials(self._look_first.trials())
+
+    def schedule(self) -> BrokerSchedule:
+        """Return what waits in the broker, for the time of this connection."""
+        return self._look_first.schedule()

@@ -1,0 +1,135 @@
+"""Taking dead letters of one Artemis over two wires, with one token.
+
+Each transaction is on the wire of what it accepts and sends, and exchanges the token there. Before
+a cycle of the other wire the token changes wires: it is given back, which does not count as a
+failure, and received again. Whoever gets it meanwhile owns the instance, and this session ends.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from amqsidecar.broker import Delivery, Features, Resend
+from amqsidecar.brokers.artemis_pair.intake import PairIntake
+from amqsidecar.brokers.artemis_pair.wire import TakeWire
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CHANGING_WIRES, CrashPoint
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import Destination
+
+_TOKEN_TIMEOUT_S = 15.0
+
+
+class PairTake(PairIntake[TakeWire]):
+    """A session of an instance over two wires; see `broker.TakeSession`."""
+
+    def __init__(
+        self, first: TakeWire, second: TakeWire, clock: Clock, crash_point: CrashPoint
+    ) -> None:
+        """Take over two open sessions; the first one waits for the token."""
+        super().__init__(first, second, clock)
+        self._holder = first
+        self._token: int | None = None
+        self._crash_point = crash_point
+        self._awaited: set[str] | None = None
+        # Why: of two waiting consumers the broker may hand the token to either.
+        second.release_token()
+
+    @property
+    def features(self) -> Features:
+        """What both wires can do beyond the contract."""
+        first, second = (wire.features for wire in self.wires)
+        batches = [one.preferred_batch for one in (first, second) if one.preferred_batch]
+        return Features(
+            preferred_batch=min(batches, default=0),
+            background=self if first.background and second.background else None,
+            choosing=self if first.choosing and second.choosing else None,
+            settings=first.settings,
+            delayed=first.delayed,
+        )
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the number of the token once the broker hands it over; None = not in time."""
+        self._token = self._holder.take_token(timeout_s)
+        return self._token
+
+    def token_exists(self) -> bool | None:
+        """Return whether the token queue holds a token, handed out or not; None = unknown."""
+        return self._holder.token_exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns."""
+        self._holder.create_token(cycle)
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        (self.wire_of((), sends) or self._holder).begin_sends(sends)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        for wire in self.wires:
+            wire.abandon_sends()
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, and exchange the token in one transaction of the wire of these messages.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+        """
+        wire = self.wire_of(accepts, sends) or self._holder
+        if wire is not self._holder:
+            self._change_to(wire)
+        wire.commit_cycle(accepts, sends, token)
+        self._token = token
+
+    def _change_to(self, wire: TakeWire) -> None:
+        """Move the token to another wire.
+
+        If the process dies inside, the token is in its queue or in a hand of ours.
+
+        Raises:
+            LinkLost: another process got it.
+        """
+        self._holder.release_token()
+        self._holder = wire
+        self._crash_point(CHANGING_WIRES)
+        number = wire.take_token(_TOKEN_TIMEOUT_S)
+        if number is None or number != self._token:
+            came = "did not come" if number is None else f"{number} came"
+            raise LinkLost(
+                f"token {self._token} was to change wires, and {came}: another process has it"
+            )
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit."""
+        for wire in self.wires:
+            if (background := wire.features.background) is not None:
+                background.while_committing(begin_next)
+
+    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        """Read from now on only messages of these redelivery ids; in place of `attach`."""
+        self._awaited = {one for ids in queues.values() for one in ids}
+        # Why no turns: where a group keeps messages from a wire, the caller misses them and chooses
+        # them again, which closes all consumers and so frees the group.
+        self._queues = ()
+        self._turns.attach((), self._pair_clock.monotonic_s())
+        for wire in self.wires:
+            if (choosing := wire.features.choosing) is not None:
+                choosing.choose(queues)
+
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        """Return whether a queue holds a message of these ids that is not handed out."""
+        found = [wire.features.choosing for wire in self.wires]
+        return any(one.holds_chosen(queue, redelivery_ids) for one in found if one is not None)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived over one of the wires; of a chosen id only the first."""
+        deliveries = super().receive(limit)
+        if self._awaited is None:
+            return deliveries
+        wanted = []
+        for delivery in deliveries:
+            # Why: a copied id may arrive over both wires. The second one goes back at the end.
+            if delivery.provenance.redelivery_id in self._awaited:
+                self._awaited.discard(str(delivery.provenance.redelivery_id))
+                wanted.append(delivery)
+        return wanted

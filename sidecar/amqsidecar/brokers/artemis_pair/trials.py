@@ -1,0 +1,62 @@
+"""What a doctor tries on an Artemis over two wires: the rights are those of the first one."""
+
+from collections.abc import Sequence
+
+from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.artemis.amqp_made import REASON
+from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures, Trials
+
+
+def left_by_both(items: Sequence[LeftBehind]) -> tuple[LeftBehind, ...]:
+    """Return what the first wire leaves, without what the second one reads.
+
+    Of a queue with a fully qualified name AMQP can't read what its clients have made and nothing
+    else, since it takes no selector with such a name.
+    """
+    return tuple(one for one in items if one.reason != REASON or "::" in one.queue.name)
+
+
+class PairTrials:
+    """Trials over the first of two wires; see `trials.Trials`."""
+
+    def __init__(self, first: Trials) -> None:
+        self._first = first
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can find out beyond the contract."""
+        return self._first.features
+
+    @property
+    def can_remove(self) -> bool:
+        """Whether queues can be removed over this wire by this user."""
+        return self._first.can_remove
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can."""
+        return self._first.read(destination)
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can."""
+        return self._first.write(destination)
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours; return why it may stay."""
+        return self._first.remove(destination)
+
+    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Return the queues that these names stand for now."""
+        return self._first.expand(queues)
+
+    def broker_ms(self) -> int | None:
+        """Return the broker's clock at a moment since the link was opened; None = not told."""
+        return self._first.broker_ms()
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what neither wire would take of a dead-letter queue.
+
+        Raises:
+            BrokerRefused: the broker does not report it; the message names the reason.
+        """
+        return left_by_both(self._first.would_leave(queue))

@@ -1,0 +1,85 @@
+"""What a pair needs of its two wires, besides the contract.
+
+Each wire reads only what its own clients have made, so that no message is read by both.
+"""
+
+from typing import Protocol
+
+from amqsidecar.broker import IntakeSession, LookSession, MoveSession, TakeSession
+from amqsidecar.model.destination import Destination
+from amqsidecar.schedule import ShowsSchedule
+from amqsidecar.trials import ExaminedSession
+
+
+class LookWire(ExaminedSession, ShowsSchedule, Protocol):
+    """A session that looks, and can wait beside another one."""
+
+    def descriptor(self) -> int:
+        """Return the file descriptor of its socket: readable where `wait` has something to do."""
+        ...
+
+    def wait_beside(self, descriptor: int) -> None:
+        """End each `wait` also when this descriptor is readable."""
+        ...
+
+    def share_routes(self, other: object) -> None:
+        """Use what another wire to the same broker knows of its queues and addresses."""
+        ...
+
+
+class IntakeWire(IntakeSession, LookWire, Protocol):
+    """The same of a session that reads dead-letter queues."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+        ...
+
+    def held_back(self, queue: Destination) -> int | None:
+        """Return how many messages of a queue are in hand and never received.
+
+        None = one is still arriving in pieces.
+        """
+        ...
+
+
+class TakeWire(TakeSession, IntakeWire, Protocol):
+    """The same of a session with a token."""
+
+    def release_token(self) -> None:
+        """Give the token back and wait for it no more, until `take_token`.
+
+        When it returns, the token is in its queue; that does not count as a failed delivery.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+
+class MoveWire(MoveSession, IntakeWire, Protocol):
+    """The same of a session without a token."""
+
+
+class LinkOfWire(Protocol):
+    """Opens such sessions; see `broker.Link`."""
+
+    def look(self) -> LookWire:
+        """See `Link.look`."""
+        ...
+
+    def take(self, token_queue: str) -> TakeWire:
+        """See `Link.take`; does not wait for the token before `take_token`."""
+        ...
+
+    def move(self) -> MoveWire:
+        """See `Link.move`."""
+        ...
+
+
+def close_both(first: LookSession, second: LookSession) -> None:
+    """Close two sessions; never raises."""
+    try:
+        second.close()
+    finally:
+        first.close()

@@ -1,0 +1,270 @@
+"""The bytes to and from one broker, for one thread: buffered writes, waits, signs of life."""
+
+import selectors
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from amqsidecar.brokers.connection.broker_socket import (
+    connect,
+    handshake_failure,
+    is_tls_record,
+    speaks_tls,
+)
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.silence import Patience, Silence, reset
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost
+
+ANSWER_TIMEOUT_S: Final = 60.0
+"""Maximum wait for an answer, or until the broker reads."""
+_READ_BYTES: Final = 1 << 18
+_READS_MAX: Final = 64
+_FLUSH_BYTES: Final = 1 << 16
+
+
+class ByteStream:
+    """A connection to a broker that reads while it waits to write.
+
+    Attributes:
+        name: of the broker, for messages.
+        clock: where the time comes from.
+        waker: ends a wait.
+        is_woken: the waker was used; the caller resets it.
+        is_other_readable: see `wait_beside`; the caller resets it.
+        is_greeted: the broker has shown that it speaks our protocol; the owner sets it.
+        last_words: what the broker said last, as the reason when it ends the connection.
+        idle_s: a broker that is silent for 1.5 times as long is taken for dead; 0 = never.
+        silence: how long we wait for an answer, or for the broker to read, before we ask why.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        clock: Clock,
+        waker: Waker,
+        *,
+        take: Callable[[bytes], None],
+        keep_alive: Callable[[float], None],
+        port_hint: str,
+    ) -> None:
+        """Prepare; nothing is connected yet.
+
+        Args:
+            endpoint: of the broker.
+            clock: where the time comes from.
+            waker: ends a wait.
+            take: gets what was read.
+            keep_alive: sends a sign of life when one is due at this monotonic time; is called
+                where `idle_s` is not 0.
+            port_hint: question about the port, for a broker that does not greet.
+        """
+        self.name = endpoint.place
+        self.clock = clock
+        self.waker = waker
+        self.is_woken = False
+        self.is_other_readable = False
+        self.is_greeted = False
+        self.last_words: object = None
+        self.idle_s = 0.0
+        self.silence = Silence(endpoint, clock)
+        self._endpoint = endpoint
+        self._take_bytes = take
+        self._send_sign_of_life = keep_alive
+        self._port_hint = port_hint
+        self._other: int | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_taking = False
+        self._socket: socket.socket | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._read_at_s = self._written_at_s = 0.0
+
+    def connect(self) -> None:
+        """Connect the socket.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: TLS and what was configured don't fit.
+        """
+        self._socket = connect(self._endpoint)
+        self._socket.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._selector.register(self.waker.receiver, selectors.EVENT_READ)
+        self._read_at_s = self._written_at_s = self.clock.monotonic_s()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was connected and not closed since."""
+        return self._socket is not None
+
+    def close(self) -> None:
+        """Close the socket; never raises, safe to call twice."""
+        for closeable in (self._selector, self._socket):
+            if closeable is not None:
+                with suppress(OSError):
+                    closeable.close()
+        self._socket = self._selector = None
+        self._out.clear()
+
+    def reset(self) -> None:
+        """Close the socket so that a broker that reads nothing notices it as soon as it can."""
+        reset(self._socket)
+        self.close()
+
+    def write_soon(self, data: bytes) -> None:
+        """Write bytes soon; `flush` makes sure of it."""
+        self._out.append(data)
+        self._out_bytes += len(data)
+        # Why not while bytes are taken in: a flush reads, and their order would be lost.
+        if self._out_bytes >= _FLUSH_BYTES and not self._is_taking:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all that waits; reads meanwhile, so that neither side waits for the other.
+
+        Raises:
+            LinkLost: the connection is gone, or the broker takes nothing.
+        """
+        if not self._out:
+            return
+        data = memoryview(b"".join(self._out))
+        self._out.clear()
+        self._out_bytes = 0
+        deadline_s = self.clock.monotonic_s() + ANSWER_TIMEOUT_S
+        patience = Patience(self.silence)
+        while data:
+            sent = self._write(data)
+            if sent:
+                data = data[sent:]
+                deadline_s = self._written_at_s + ANSWER_TIMEOUT_S
+                patience.begin()
+            elif self.clock.monotonic_s() > deadline_s:
+                raise LinkLost(f"{self.name} took no byte for {ANSWER_TIMEOUT_S:.0f} s")
+            else:
+                self._wait_for_room(min(1.0, patience.left_s()))
+                self._read()
+
+    def poll(self) -> None:
+        """Take in what has arrived, without blocking; keeps the connection alive.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._read()
+        if not self.idle_s:
+            return
+        now_s = self.clock.monotonic_s()
+        self._send_sign_of_life(now_s)
+        if now_s - self._read_at_s > 1.5 * self.idle_s:
+            raise self.lost("waiting", f"it was silent for {now_s - self._read_at_s:.0f} s")
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until bytes arrived, the waker was used or the time is over.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.flush()
+        if self.idle_s:
+            timeout_s = min(timeout_s, self.idle_s / 4)
+        selector, connected = self._alive()
+        is_readable = isinstance(connected, ssl.SSLSocket) and connected.pending() > 0
+        for key, _ in selector.select(0 if is_readable else max(0.0, timeout_s)):
+            if key.fd == self._other:
+                self.is_other_readable = True
+            elif key.fileobj is self.waker.receiver:
+                self.is_woken = True
+                self.waker.reset()
+        self.poll()
+
+    def descriptor(self) -> int:
+        """Return the file descriptor of the socket.
+
+        Raises:
+            LinkLost: the connection is closed.
+        """
+        return self._alive()[1].fileno()
+
+    def wait_beside(self, descriptor: int) -> None:
+        """End each `wait` also when this descriptor is readable."""
+        self._other = descriptor
+        self._alive()[0].register(descriptor, selectors.EVENT_READ)
+
+    def wait_for(
+        self, is_done: Callable[[], bool], purpose: str, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
+        """Wait until what the broker sends has made something true.
+
+        Raises:
+            LinkLost: it did not in time; `purpose` names what, after "did not".
+        """
+        self.flush()
+        patience = Patience(self.silence)
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not is_done():
+            left_s = deadline_s - self.clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost(f"{self.name} did not {purpose}")
+            self.wait(min(left_s, patience.left_s()))
+
+    def lost(self, doing: str, cause: object) -> LinkLost:
+        """Close the connection; return what to raise."""
+        self.close()
+        return LinkLost(f"lost {self.name} while {doing}: {cause}")
+
+    def _alive(self) -> tuple[selectors.BaseSelector, socket.socket]:
+        if self._socket is None or self._selector is None:
+            raise LinkLost(f"the connection to {self.name} is closed")
+        return self._selector, self._socket
+
+    def _wait_for_room(self, timeout_s: float) -> None:
+        selector, connected = self._alive()
+        selector.modify(connected, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        try:
+            selector.select(timeout_s)
+        finally:
+            selector.modify(connected, selectors.EVENT_READ)
+
+    def _write(self, data: memoryview) -> int:
+        """Return how many bytes the socket took now."""
+        connected = self._alive()[1]
+        try:
+            sent = connected.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except OSError as cause:
+            raise self.lost("writing", cause) from cause
+        self._written_at_s = self.clock.monotonic_s()
+        return sent
+
+    def _read(self) -> None:
+        for _ in range(_READS_MAX):
+            connected = self._alive()[1]
+            try:
+                data = connected.recv(_READ_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except OSError as cause:
+                if not self.is_greeted and isinstance(cause, ssl.SSLError):
+                    self.close()
+                    raise handshake_failure(cause, self.name) from cause
+                raise self.lost("reading", cause) from cause
+            if not self.is_greeted and is_tls_record(data):
+                self.close()
+                raise speaks_tls(self.name)
+            if not data and not self.is_greeted:
+                why = f"it closed the connection without a greeting: {self._port_hint}"
+                raise self.lost("reading", why)
+            if not data:
+                raise self.lost("reading", self.last_words or "it closed the connection")
+            self._read_at_s = self.clock.monotonic_s()
+            self._is_taking = True
+            try:
+                self._take_bytes(data)
+            finally:
+                self._is_taking = False

@@ -1,0 +1,1 @@
+"""The link to Apache Artemis over Core, its own protocol."""

@@ -1,0 +1,365 @@
+"""Reading dead-letter queues of Artemis over Core: consumers, their credits, and what is in hand.
+
+After a rollback the broker hands out again all that was in hand. So what the engine has is awaited
+then, and recognised by the broker's number; whatever else comes is new.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
+from amqsidecar.brokers.artemis.too_large import left_too_large
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.refusal import CoreRefused
+from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreDelivery, CoreSession
+from amqsidecar.brokers.core_artemis.browse import encoded_of
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.formats.artemis_properties import OriginReader
+from amqsidecar.formats.core_artemis_message import ENCODING, read_provenance
+from amqsidecar.model.destination import Destination
+
+# Why little at first: each break of a link counts a failed delivery per message in hand.
+_WINDOW_START_BYTES = 64 * 1024
+# Bound: bytes that the broker may have handed us ahead, over all queues; but for one message each.
+_WINDOWS_BYTES_MAX = 64 * 1024 * 1024
+_WINDOW_BYTES_MIN = 4 * 1024
+_SIZE_AT_FIRST_BYTES = 1024
+_SIZE_CHANGES_BY = 1 / 16
+_AGAIN_TIMEOUT_S = 15.0
+
+
+class CoreHandle:
+    """A message that the engine has.
+
+    Attributes:
+        consumer: that it was handed out to.
+        message_id: the broker's number.
+        credit_bytes: that it holds.
+        is_here: False = after a rollback it has not been handed out again yet.
+    """
+
+    __slots__ = ("consumer", "credit_bytes", "is_here", "message_id")
+
+    def __init__(self, consumer: int, message_id: int, credit_bytes: int) -> None:
+        self.consumer = consumer
+        self.message_id = message_id
+        self.credit_bytes = credit_bytes
+        self.is_here = True
+
+
+class DeadLetterConsumer:
+    """One consumer, and what it was handed.
+
+    Attributes:
+        in_hand: what it was handed and is not acknowledged, in the broker's order.
+        waiting: those of them that were not received yet.
+        awaited: what the engine has, and a rollback has given back.
+        received_count: how many the engine has.
+        too_large: the numbers of those that are in hand and never received: they have no body.
+        is_leaving: nothing more is received from it.
+    """
+
+    def __init__(self, queue: IntakeQueue, number: int, window_bytes: int) -> None:
+        self.queue = queue
+        self.number = number
+        self.window_bytes = window_bytes
+        self.in_hand: dict[int, CoreHandle] = {}
+        self.waiting: deque[tuple[CoreHandle, CoreDelivery]] = deque()
+        self.awaited: dict[int, CoreHandle] = {}
+        self.received_count = 0
+        self.too_large: set[int] = set()
+        self.is_leaving = False
+
+
+class CoreIntake:
+    """The consumers of a session, one per dead-letter queue."""
+
+    def __init__(
+        self, connection: CoreConnection, session: CoreSession, clock: Clock, selector: str
+    ) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            connection: of the session.
+            session: transacted and started.
+            clock: where the time comes from.
+            selector: of what may be read; "" = everything.
+        """
+        self._connection = connection
+        self._session = session
+        self._clock = clock
+        self._selector = selector
+        self._readers: dict[int, DeadLetterConsumer] = {}
+        self._prefetch = 0
+        self._window_bytes = _WINDOW_START_BYTES
+        self._mean_bytes = float(_SIZE_AT_FIRST_BYTES)
+        self._turn = 0
+        self._has_lost = False
+
+    # Which queues
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these.
+
+        Raises:
+            QueueRefused: one can't be read; the message names it.
+            LinkLost: the connection is gone.
+        """
+        self._drop_lost()
+        self._prefetch = prefetch
+        wanted = dict.fromkeys(queues)
+        for reader in self._active():
+            if reader.queue not in wanted:
+                self._retire(reader)
+        known = {reader.queue for reader in self._active()}
+        refused: dict[str, str] = {}
+        share = self._share(len(wanted))
+        for queue in wanted:
+            name = queue.destination.name
+            if queue in known:
+                continue
+            try:
+                number = self._session.create_consumer(
+                    name.rpartition("::")[2], self._selector_of(queue), window_bytes=share
+                )
+            except CoreRefused as words:
+                refused[name] = f"{queue.destination} can't be read: {words}"
+                continue
+            self._readers[number] = DeadLetterConsumer(queue, number, share)
+        self._widen()
+        if refused:
+            raise QueueRefused.all_of(refused)
+
+    def _selector_of(self, queue: IntakeQueue) -> str | None:
+        parts = [one for one in (queue.selector, self._selector) if one]
+        return " AND ".join(f"({one})" for one in parts) if len(parts) > 1 else "".join(parts)
+
+    def detach(self) -> None:
+        """Read nothing any more; what was not received goes back."""
+        for reader in self._active():
+            self._retire(reader)
+
+    def _active(self) -> list[DeadLetterConsumer]:
+        return [one for one in self._readers.values() if not one.is_leaving]
+
+    def _retire(self, reader: DeadLetterConsumer) -> None:
+        """Stop reading; what the engine has of it can still be accepted, all else goes back."""
+        reader.is_leaving = True
+        for _, delivery in reader.waiting:
+            if delivery.large_body is not None:
+                delivery.large_body.close()
+        reader.waiting.clear()
+        self._session.starve(reader.number)
+        self._sweep(reader)
+
+    def _sweep(self, reader: DeadLetterConsumer) -> None:
+        if reader.is_leaving and reader.received_count <= 0:
+            del self._readers[reader.number]
+            self._session.close_consumer(reader.number)
+
+    def _drop_lost(self) -> None:
+        """Forget consumers that the broker has closed, as it does when a queue is deleted."""
+        for number in self._session.ended_consumers:
+            self._has_lost |= self._readers.pop(number, None) is not None
+        self._session.ended_consumers.clear()
+
+    def has_lost_queues(self) -> bool:
+        """Return whether the broker has closed a consumer; forgets it."""
+        self._drop_lost()
+        has_lost, self._has_lost = self._has_lost, False
+        return has_lost
+
+    @property
+    def queues(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(one.queue.destination for one in self._active())
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is in hand and can't be taken."""
+        return tuple(
+            left_too_large(one.queue.destination, len(one.too_large))
+            for one in self._active()
+            if one.too_large
+        )
+
+    def held_back(self, queue: Destination) -> int | None:
+        """Return how many messages of a queue are in hand and never received.
+
+        None = one is still arriving in pieces.
+        """
+        readers = [one for one in self._active() if one.queue.destination == queue]
+        if any(self._session.is_receiving(one.number) for one in readers):
+            return None
+        return sum(len(one.too_large) for one in readers)
+
+    # What arrives
+
+    def arrived(self, delivery: CoreDelivery) -> None:
+        """Accept a message that was handed out."""
+        reader = self._readers.get(delivery.consumer)
+        if reader is None:
+            self._drop(delivery)
+            return
+        message_id = delivery.message.message_id
+        again = reader.awaited.pop(message_id, None)
+        if again is not None:
+            again.credit_bytes, again.is_here = delivery.credit_bytes, True
+            reader.in_hand[message_id] = again
+        elif message_id in reader.in_hand:
+            # Why: a commit has failed, and a rollback follows, after which it comes once more.
+            self._session.give_back(delivery)
+        else:
+            handle = CoreHandle(reader.number, message_id, delivery.credit_bytes)
+            reader.in_hand[message_id] = handle
+            if delivery.too_large_bytes:
+                reader.too_large.add(message_id)
+            elif not reader.is_leaving:
+                reader.waiting.append((handle, delivery))
+                return
+        self._drop(delivery)
+
+    @staticmethod
+    def _drop(delivery: CoreDelivery) -> None:
+        if delivery.large_body is not None:
+            delivery.large_body.close()
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether something waits to be received."""
+        return any(one.waiting for one in self._readers.values()) and self._room() > 0
+
+    def _room(self) -> int:
+        return self._prefetch - sum(one.received_count for one in self._readers.values())
+
+    def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order, queues in turn."""
+        readers = self._active()
+        deliveries: list[Delivery] = []
+        limit = min(limit, self._room())
+        self._turn += 1
+        for at in range(len(readers)):
+            reader = readers[(self._turn + at) % len(readers)]
+            queue, waiting = reader.queue, reader.waiting
+            while waiting and len(deliveries) < limit:
+                handle, delivery = waiting.popleft()
+                message = encoded_of(delivery)
+                self._mean_bytes += (len(message) - self._mean_bytes) * _SIZE_CHANGES_BY
+                provenance = read_provenance(delivery.message, queue, read_origin=read_origin)
+                reader.received_count += 1
+                deliveries.append(
+                    Delivery(handle, queue.destination, message, provenance, ENCODING)
+                )
+        return deliveries
+
+    # What the engine does with it
+
+    def in_hand(
+        self, deliveries: Sequence[Delivery], route: Callable[[], None]
+    ) -> list[CoreHandle]:
+        """Return the handles of deliveries, once all are in hand again after a rollback.
+
+        Raises:
+            LinkLost: one is not in hand any more, because its queue is gone or another took it.
+        """
+        self._drop_lost()
+        handles: list[CoreHandle] = []
+        for delivery in deliveries:
+            handle = delivery.handle
+            if not isinstance(handle, CoreHandle) or handle.consumer not in self._readers:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            handles.append(handle)
+        deadline_s = self._clock.monotonic_s() + _AGAIN_TIMEOUT_S
+        # Why first: the roll-back that was waited for may have read them, and then nothing comes.
+        route()
+        while not all(one.is_here for one in handles):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost("a delivery did not come again after a transaction was undone")
+            self._connection.wait(left_s)
+            route()
+        return handles
+
+    def acknowledgements(self, handles: Iterable[CoreHandle]) -> list[CoreAcknowledgement]:
+        """Return what acknowledges these and nothing else, in few packets."""
+        by_reader: dict[int, list[int]] = {}
+        for handle in handles:
+            by_reader.setdefault(handle.consumer, []).append(handle.message_id)
+        found = []
+        for number, wanted in by_reader.items():
+            names = set(wanted)
+            last = None
+            for message_id in self._readers[number].in_hand:
+                if message_id not in names:
+                    break
+                last = message_id
+                names.discard(message_id)
+            if last is not None:
+                found.append(CoreAcknowledgement(number, last, is_up_to_it=True))
+            found += [
+                CoreAcknowledgement(number, one, is_up_to_it=False)
+                for one in wanted
+                if one in names
+            ]
+        return found
+
+    def settle(self, handles: Sequence[CoreHandle]) -> None:
+        """Forget what a committed transaction has accepted, and make room for more."""
+        for handle in handles:
+            reader = self._readers[handle.consumer]
+            reader.in_hand.pop(handle.message_id, None)
+            reader.received_count -= 1
+            if not reader.is_leaving:
+                self._session.return_credits(reader.number, handle.credit_bytes)
+        if handles:
+            self._window_bytes = min(self._window_bytes * 2, _WINDOWS_BYTES_MAX)
+        for reader in list(self._readers.values()):
+            self._sweep(reader)
+        self._widen()
+
+    def _widen(self) -> None:
+        """Widen the windows of the active consumers once their share has doubled."""
+        active = self._active()
+        share = self._share(len(active))
+        for reader in active:
+            if share >= 2 * reader.window_bytes:
+                self._session.widen(reader.number, share)
+                reader.window_bytes = share
+
+    def _share(self, reader_count: int) -> int:
+        """Return the window of each consumer, in bytes."""
+        wanted = int(self._prefetch * self._mean_bytes * 2)
+        window = min(self._window_bytes, max(wanted, _WINDOW_BYTES_MIN))
+        return max(_WINDOW_BYTES_MIN, window // max(1, reader_count))
+
+    def leave(self, deliveries: Iterable[Delivery]) -> None:
+        """Release deliveries; they go back when their consumer is closed."""
+        for delivery in deliveries:
+            handle = delivery.handle
+            if isinstance(handle, CoreHandle) and handle.consumer in self._readers:
+                self._readers[handle.consumer].received_count -= 1
+
+    def close(self) -> None:
+        """Forget what waits to be received, and close its files."""
+        for reader in self._readers.values():
+            for _, delivery in reader.waiting:
+                self._drop(delivery)
+            reader.waiting.clear()
+
+    def undo(self) -> None:
+        """Expect all that is in hand once more; call before a rollback."""
+        for reader in self._readers.values():
+            for _, delivery in reader.waiting:
+                self._drop(delivery)
+            waiting = {handle.message_id for handle, _ in reader.waiting}
+            reader.waiting.clear()
+            held_bytes = sum(one.credit_bytes for one in reader.in_hand.values())
+            for message_id, handle in reader.in_hand.items():
+                if message_id not in waiting:
+                    handle.is_here = False
+                    reader.awaited[message_id] = handle
+            reader.in_hand.clear()
+            if reader.is_leaving:
+                self._session.feed(reader.number, held_bytes)
+            else:
+                self._session.return_credits(reader.number, held_bytes)

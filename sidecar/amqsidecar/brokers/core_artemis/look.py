@@ -1,0 +1,185 @@
+"""What a link to Artemis over Core can do that was opened only to look."""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from amqsidecar.broker import (
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+)
+from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
+from amqsidecar.brokers.artemis.listing import list_messages
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.artemis.session import DelayingSession
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.refusal import CoreRefused
+from amqsidecar.brokers.core.session import CoreSession
+from amqsidecar.brokers.core_artemis.browse import browse_core
+from amqsidecar.brokers.core_artemis.management import CoreManagement
+from amqsidecar.brokers.core_artemis.trials import CoreTrials
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import LinkLost
+from amqsidecar.formats.core.primitives import CoreProtocolError
+from amqsidecar.formats.core_artemis_message import ENCODING
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.resend_effect import ResendEffect
+
+
+class CoreArtemisSettings(NamedTuple):
+    """What the sessions of a link have in common; see `CoreArtemisLink`."""
+
+    clock: Clock
+    instance: str
+    timeout_s: float
+    final_suffix: str
+    allowed_effects: Collection[ResendEffect]
+    selector: str
+    why_amqp_left: Callable[[], str]
+    rules_digest: str
+    crash_point: CrashPoint
+
+
+class CoreArtemisOpened(NamedTuple):
+    """A connection that is open.
+
+    Attributes:
+        service: its session for questions, whose messages are settled when they are sent.
+        management: asks over it, and is ready.
+    """
+
+    connection: CoreConnection
+    waker: Waker
+    client_id: str
+    service: CoreSession
+    management: CoreManagement
+
+
+class CoreArtemisLook(DelayingSession[CoreManagement]):
+    """A session over one Core connection to one Artemis broker; see `broker.LookSession`."""
+
+    def __init__(
+        self, opened: CoreArtemisOpened, settings: CoreArtemisSettings, token_queue: str = ""
+    ) -> None:
+        """Look over a connection.
+
+        Args:
+            opened: the connection.
+            settings: of the link.
+            token_queue: of ours, which is no dead-letter queue; "" = there is none.
+        """
+        super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
+        self._connection = opened.connection
+        self._waker = opened.waker
+        self._service = opened.service
+        self._sessions = [opened.service]
+        self._timeout_s = settings.timeout_s
+        self._selector = settings.selector
+        self._why_amqp_left = settings.why_amqp_left
+        self._seen_in_part: set[IntakeQueue] = set()
+        told = self._management.ask(ManagementQuestion("broker", attribute="Version"))
+        version = str(told.value) if told.is_ok else ""
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect."""
+        hang_up(self._connection, self._waker, self._sessions)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what browses did not show."""
+        return self._left_amqp_made([one.destination for one in self._seen_in_part])
+
+    def _left_amqp_made(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
+        """Return what AMQP clients have made.
+
+        Raises:
+            LinkLost: the connection is gone, or AMQP can be read by now.
+        """
+        if not self._selector:
+            return ()
+        return left_amqp_made(self._management, queues, self._why_amqp_left())
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until `wake` was called, or the time is over."""
+        self._wait_until(lambda: False, timeout_s)
+
+    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true or `wake` was called; return whether it is true."""
+        connection = self._connection
+        connection.poll()
+        # Why flush here, too: with no time to wait, nothing else writes heartbeats and credit.
+        connection.flush()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        connection.is_other_readable = False
+        while not (found := is_done()) and not (
+            connection.is_woken or connection.is_other_readable
+        ):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            connection.wait(left_s)
+        connection.is_woken = False
+        return found
+
+    def descriptor(self) -> int:
+        """Return the file descriptor of the socket: readable where `wait` has something to do."""
+        return self._connection.descriptor()
+
+    def wait_beside(self, descriptor: int) -> None:
+        """End each `wait` also when this descriptor is readable."""
+        self._connection.wait_beside(descriptor)
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._waker.wake()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
+        answer = self._service.ask_queue(queue.destination.name.rpartition("::")[2])
+        return min(answer.message_count, at_most) if answer.exists else 0
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue: listed without bodies, or browsed in part.
+
+        What an AMQP client has made is not browsed, since the broker would convert it;
+        `left_behind` reports it.
+
+        Raises:
+            BrokerRefused: the user may not browse it.
+            LinkLost: the connection is gone.
+        """
+        routes, management = self._routes, self._management
+        routes.note_intake(queue)
+        listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
+        if listed is not None:
+            self._seen_in_part.discard(queue)
+            return listed
+        self._seen_in_part.add(queue)
+        return browse_core(
+            self._connection,
+            self._service,
+            self._clock,
+            queue,
+            at_most,
+            routes.read_origin,
+            self._timeout_s,
+            self._selector,
+        )
+
+    def trials(self) -> CoreTrials:
+        """Return what tries the user's rights over this connection."""
+        return CoreTrials(self._connection, self._management, self._selector, self._why_amqp_left)
+
+
+def hang_up(connection: CoreConnection, waker: Waker, sessions: Sequence[CoreSession]) -> None:
+    """Close sessions and connection; never raises, safe to call twice."""
+    with suppress(LinkLost, CoreRefused, CoreProtocolError):
+        for session in reversed(sessions):
+            session.close()
+    connection.close()
+    waker.close()

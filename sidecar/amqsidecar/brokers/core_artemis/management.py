@@ -1,0 +1,158 @@
+"""Asks Artemis about itself over Core; the questions are those of the package `artemis`."""
+
+import json
+from collections.abc import Sequence
+from uuid import uuid4
+
+from amqsidecar.brokers.artemis.management import (
+    ADDRESS,
+    ANSWER_S,
+    ArtemisQuestions,
+    ManagementAnswer,
+    ManagementQuestion,
+    no_permission,
+)
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.refusal import CoreRefused
+from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.clock import Clock
+from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import (
+    CoreMessage,
+    CoreProperty,
+    CorePropertyType,
+    new_message,
+    read_core_properties,
+)
+from amqsidecar.formats.core.primitives import (
+    NULLABLE_SIMPLE_STRING,
+    CoreProtocolError,
+    CoreReader,
+)
+
+_WINDOW_BYTES = 1 << 20
+_CORRELATION = "JMSCorrelationID"
+
+
+class CoreManagement(ArtemisQuestions):
+    """Questions and answers over one session, whose messages are settled when they are sent.
+
+    Why settled: an answer in hand that goes back when this process dies is a failed delivery and,
+    with max-delivery-attempts 1, a dead letter.
+    """
+
+    def __init__(
+        self,
+        connection: CoreConnection,
+        session: CoreSession,
+        clock: Clock,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            connection: of the session.
+            session: not transacted, and settled.
+            clock: where the time comes from.
+            answer_s: maximum wait for an answer.
+        """
+        self._connection = connection
+        self._session = session
+        self._clock = clock
+        self._answer_s = answer_s
+        self._replies = str(uuid4())
+        self._consumer = 0
+        self._number = 0
+        self.refusals: tuple[str, ...] = ()
+        """The broker's words why nothing can be asked; valid after `prepare`."""
+
+    def prepare(self) -> None:
+        """Make the queue of the answers, and find out whether we may ask.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        session = self._session
+        try:
+            session.create_queue(
+                self._replies,
+                address=self._replies,
+                routing_type=packets.ANYCAST,
+                temporary=True,
+            )
+            self._consumer = session.create_consumer(self._replies, window_bytes=_WINDOW_BYTES)
+            answer = self.ask(ManagementQuestion("broker", attribute="Version"))
+            refusal = None if answer.is_ok else str(answer.value)
+        except CoreRefused as refused:
+            refusal = str(refused)
+        if refusal is not None:
+            self.refusals = (refusal,)
+            self.missing = no_permission("Core", refusal)
+
+    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        first = self._number
+        self._number += len(questions)
+        found: dict[int, ManagementAnswer] = {}
+        session = self._session
+        asked = {
+            session.ask_send(self._encode(question, first + at)): first + at
+            for at, question in enumerate(questions)
+        }
+        deadline_s = self._clock.monotonic_s() + self._answer_s
+        while True:
+            for sent, refused in session.take_answers(asked).items():
+                if refused is not None:
+                    found[asked[sent]] = ManagementAnswer(str(refused), is_ok=False)
+            for delivery in session.take_from(self._consumer):
+                session.give_back(delivery)
+                _read(delivery, found)
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or all(first + at in found for at in range(len(questions))):
+                break
+            self._connection.wait(left_s)
+        session.abandon_answers(asked)
+        nothing = ManagementAnswer(f"no answer in {self._answer_s:g} s", is_ok=False)
+        return [found.get(first + at, nothing) for at in range(len(questions))]
+
+    def _encode(self, question: ManagementQuestion, number: int) -> CoreMessage:
+        names = {"_AMQ_ResourceName": question.resource}
+        if question.operation:
+            names["_AMQ_OperationName"] = question.operation
+        else:
+            names["_AMQ_Attribute"] = question.attribute
+        names |= {"JMSReplyTo": self._replies, _CORRELATION: f"q{number}"}
+        properties = {
+            name: CoreProperty(CorePropertyType.STRING, value) for name, value in names.items()
+        }
+        return new_message(
+            ADDRESS,
+            properties,
+            timestamp_ms=self._clock.now_ms(),
+            body=NULLABLE_SIMPLE_STRING.write(json.dumps(list(question.arguments))),
+            durable=False,
+        )
+
+
+def _read(delivery: CoreDelivery, found: dict[int, ManagementAnswer]) -> None:
+    """Add the answer in a delivery; ignore a delivery without one."""
+    message, body = delivery.message, delivery.message.body
+    if delivery.large_body is not None:
+        with delivery.large_body as large:
+            body = large.read()
+    try:
+        properties = read_core_properties(message.properties)
+        correlation = properties[_CORRELATION].value
+        succeeded = properties.get("_AMQ_OperationSucceeded")
+        text = NULLABLE_SIMPLE_STRING.read(CoreReader(body)) if body else None
+        values = json.loads(text) if text else [None]
+        if not isinstance(values, list) or not isinstance(correlation, str):
+            return
+        is_ok = succeeded is not None and succeeded.value is True
+        found[int(correlation[1:])] = ManagementAnswer(values[0] if values else None, is_ok)
+    except (CoreProtocolError, KeyError, ValueError, RecursionError):
+        return

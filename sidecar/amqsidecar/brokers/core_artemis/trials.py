@@ -1,0 +1,134 @@
+"""What a doctor tries on an Artemis over Core."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
+from amqsidecar.brokers.core.session import CoreSession
+from amqsidecar.brokers.core_artemis.management import CoreManagement
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import (
+    CoreMessage,
+    CoreProperty,
+    CorePropertyType,
+    new_message,
+)
+from amqsidecar.formats.core_artemis_message import ROUTING_TYPE
+from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures
+
+
+class CoreTrials(ArtemisAnswers):
+    """Trials over one Core connection, each in a session of its own that is never started."""
+
+    def __init__(
+        self,
+        connection: CoreConnection,
+        management: CoreManagement,
+        selector: str,
+        why_amqp_left: Callable[[], str],
+    ) -> None:
+        super().__init__(management)
+        self._connection = connection
+        self._selector = selector
+        self._why_amqp_left = why_amqp_left
+        self._refusals = management.refusals
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can find out beyond the contract."""
+        return TrialFeatures(roles=self, effects=self, disk=self)
+
+    @contextmanager
+    def _session(self) -> Iterator[CoreSession]:
+        session = self._connection.create_session(is_transacted=True)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The broker makes a queue that is missing where it may.
+        """
+        try:
+            with self._session() as session:
+                name = destination.name.rpartition("::")[2]
+                if "::" not in destination.name:
+                    _make(session, destination)
+                session.create_consumer(name, window_bytes=1)
+        except CoreRefused as refused:
+            return str(refused)
+        return None
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        What is sent is undone. The broker makes a queue that is missing where it may.
+        """
+        try:
+            with self._session() as session:
+                if destination.is_queue and "::" not in destination.name:
+                    _make(session, destination)
+                refused = session.answers([session.ask_send(_empty(destination))])[0]
+        except CoreRefused as words:
+            return str(words)
+        return None if refused is None else str(refused)
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        try:
+            with self._session() as session:
+                session.delete_queue(destination.name)
+        except CoreRefused as refused:
+            return None if refused.kind == QUEUE_MISSING else EMPTIED
+        return None
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why nothing can be asked; () = it can."""
+        return self._refusals
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what AMQP clients have made.
+
+        Raises:
+            BrokerRefused: the broker does not report it.
+        """
+        if not self._selector:
+            return ()
+        if self._management.missing is not None:
+            raise BrokerRefused(
+                "only users with the manage permission can see which messages AMQP clients have "
+                "made, which stay"
+            )
+        return left_amqp_made(self._management, [queue.destination], self._why_amqp_left())
+
+
+def _make(session: CoreSession, destination: Destination) -> None:
+    """Make a queue that is missing, where the broker makes such ones.
+
+    Raises:
+        CoreRefused: it can't be made.
+    """
+    answer = session.ask_queue(destination.name)
+    if not answer.exists and answer.auto_create_queues:
+        session.create_queue(
+            destination.name,
+            address=destination.address,
+            routing_type=packets.ANYCAST,
+            auto_created=True,
+        )
+
+
+def _empty(destination: Destination) -> CoreMessage:
+    kind = packets.ANYCAST if destination.is_queue else packets.MULTICAST
+    routing = {ROUTING_TYPE: CoreProperty(CorePropertyType.BYTE, kind)}
+    return new_message(destination.name, routing, timestamp_ms=0)

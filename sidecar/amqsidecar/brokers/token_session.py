@@ -1,0 +1,65 @@
+"""Common part of sessions with a token: passes calls on to their parts."""
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from amqsidecar.broker import Resend
+
+
+class TokenQueue(Protocol):
+    """The token queue of an instance, and the token in its hand."""
+
+    def take(self, timeout_s: float, /) -> int | None:
+        """See `TakeSession.take_token`."""
+        ...
+
+    def exists(self) -> bool | None:
+        """See `TakeSession.token_exists`."""
+        ...
+
+    def create(self, number: int, /) -> None:
+        """See `TakeSession.create_token`."""
+        ...
+
+
+class CycleTransactions(Protocol):
+    """The transactions of a session, of which the next one can be begun ahead."""
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """See `TakeSession.begin_sends`."""
+        ...
+
+    def abandon_sends(self) -> None:
+        """See `TakeSession.abandon_sends`."""
+        ...
+
+
+Q = TypeVar("Q", bound=TokenQueue)
+T = TypeVar("T", bound=CycleTransactions)
+
+
+class TokenSession(Generic[Q, T]):
+    """The part of a `broker.TakeSession` that its token queue and its transactions do."""
+
+    _token: Q
+    _cycle: T
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the number of the token once the broker hands it over; None = not in time."""
+        return self._token.take(timeout_s)
+
+    def token_exists(self) -> bool | None:
+        """Return whether the token queue holds a token, handed out or not; None = unknown."""
+        return self._token.exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns."""
+        self._token.create(cycle)
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self._cycle.begin_sends(sends)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        self._cycle.abandon_sends()

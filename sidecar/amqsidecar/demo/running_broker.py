@@ -1,0 +1,165 @@
+"""A broker that runs already, which the demo leaves as it found it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, Self
+
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.demo.core_applications import CoreApplications
+from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.errors import SidecarError
+from amqsidecar.model.destination import queue
+from amqsidecar.trials import ExaminedLink
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A broker that runs already, and that nobody else uses.
+
+    Attributes:
+        url: where it listens for the sidecar's wire, with the user; without a password.
+        stomp_port: where a Classic listens for STOMP, on the same host.
+        password_file: holds the password; None = no password.
+        password: what is in it; None = no password.
+    """
+
+    url: BrokerUrl
+    stomp_port: int
+    password_file: Path | None
+    password: str | None
+
+    @property
+    def stomp(self) -> StompAddress:
+        """Where it listens for STOMP, with the user."""
+        return StompAddress(self.url.host, self.stomp_port, self.url.user, self.password)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens for the sidecar's wire, with the user."""
+        url = self.url
+        return Endpoint(url.host, url.port, user=url.user, password=self.password)
+
+
+class GuestApplications(Protocol):
+    """Applications of the demo that can take their messages back."""
+
+    def disconnect(self) -> None:
+        """Stop every consumer."""
+
+    def discard(self, queue: str) -> None:
+        """Consume what a demo sent and is still in a queue."""
+
+    def is_empty(self, queue: str) -> bool:
+        """Return whether no message is in a queue."""
+
+
+class Guest:
+    """A context manager that removes from a broker what a demo put there, in whatever way it ends.
+
+    It removes the demo's messages, the token of the demo's sidecar, and the queues that were not
+    there before and are empty. Messages of others stay, and so do their queues.
+
+    Attributes:
+        leftovers: what could not be removed, and why; each is a sentence.
+    """
+
+    def __init__(
+        self,
+        applications: GuestApplications,
+        existing: Callable[[], Collection[str]],
+        remove: Callable[[Sequence[str]], Mapping[str, str]],
+        instance: str,
+        queues: Sequence[str],
+    ) -> None:
+        """Prepare; nothing is connected yet.
+
+        Args:
+            applications: of the demo; their consumers are disconnected before anything is removed.
+            existing: returns names of queues that the broker has.
+            remove: removes queues; returns why some may stay, by name.
+            instance: of the demo's sidecar; nobody else's.
+            queues: all that the demo uses, but for the token's.
+        """
+        self.leftovers: list[str] = []
+        self._applications = applications
+        self._existing = existing
+        self._remove = remove
+        self._token_queue = f"{TOKEN_QUEUE_PREFIX}{instance}"
+        self._queues = queues
+        self._known: Final[set[str]] = set()
+
+    def __enter__(self) -> Self:
+        """Remember which queues there are.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials or permissions.
+        """
+        self._known.update(self._existing())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._applications.disconnect()
+        try:
+            self._clean()
+        except SidecarError as cause:
+            names = ", ".join((*self._queues, self._token_queue))
+            self.leftovers.append(f"The broker may still have messages in {names}: {cause}")
+
+    def _clean(self) -> None:
+        for one in self._queues:
+            self._applications.discard(one)
+        others = [one for one in self._queues if not self._applications.is_empty(one)]
+        kept = self._known.union(others)
+        ours = (*self._queues, self._token_queue)
+        for name, refused in self._remove([one for one in ours if one not in kept]).items():
+            self.leftovers.append(f"The broker still has the queue {name}: {refused}")
+
+
+def _remove(link: ExaminedLink, names: Iterable[str]) -> Mapping[str, str]:
+    """Remove queues; return why some may stay, by name."""
+    look = link.look()
+    try:
+        trials = look.trials()
+        answers = {name: trials.remove(queue(name)) for name in names}
+    finally:
+        look.close()
+    return {name: refused for name, refused in answers.items() if refused is not None}
+
+
+def guest_of_classic(
+    running: RunningBroker, applications: StompApplications, instance: str, queues: Sequence[str]
+) -> Guest:
+    """Return the guest on a Classic; see `Guest`."""
+    link = OpenWireLink(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+
+    def existing() -> Collection[str]:
+        look = link.look()
+        try:
+            return look.queue_names()
+        finally:
+            look.close()
+
+    return Guest(applications, existing, partial(_remove, link), instance, queues)
+
+
+def guest_of_artemis(
+    running: RunningBroker, applications: CoreApplications, instance: str, queues: Sequence[str]
+) -> Guest:
+    """Return the guest on an Artemis; see `Guest`."""
+    link = CoreArtemisLink(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+    return Guest(
+        applications,
+        lambda: applications.existing(queues),
+        # Why only those: Artemis refuses to remove a queue that is missing.
+        lambda names: _remove(link, applications.existing(names)),
+        instance,
+        queues,
+    )

@@ -1,0 +1,1 @@
+"""The verdict on a dead letter: whether it is re-sent, and where it goes. Pure."""

@@ -1,0 +1,49 @@
+"""Where redeliveries may go at all.
+
+An origin is a property that whoever may write to a dead-letter queue chooses, and the sidecar sends
+with rights of its own.
+"""
+
+from collections.abc import Sequence
+
+from amqsidecar.engine.judging.resend_copies import ResendProblem
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.policy.destination_map import DestinationMap
+
+OPTION = "redelivery.allowed_origins"
+
+
+def parse_pattern(text: str) -> Destination:
+    """Return a pattern of origins, such as `orders.>`, `orders.#` or `topic://news.*`.
+
+    Raises:
+        ValueError: it is no pattern.
+    """
+    pattern = parse_destination(text)
+    words = pattern.name.split(".")
+    if words[-1] == "#":
+        words[-1] = ">"
+    if "" in words or any("#" in word or (">" in word and word != ">") for word in words):
+        raise ValueError(f"{text!r} is no pattern: `*` is a word, `>` or `#` at the end any number")
+    return Destination(pattern.kind, ".".join(words))
+
+
+def within(allowed: Sequence[str], problem: ResendProblem) -> ResendProblem:
+    """Return a problem for what no pattern matches, else what `problem` says.
+
+    Args:
+        allowed: patterns, of an Artemis queue those of its address; empty = everything may be sent
+            to.
+        problem: of what is allowed.
+    """
+    if not allowed:
+        return problem
+    patterns = DestinationMap([((parse_pattern(text),), True) for text in allowed])
+
+    def find(destination: Destination) -> str | None:
+        address = Destination(destination.kind, destination.name.split("::", 1)[0])
+        if patterns.find(address) is None:
+            return f"{OPTION} does not allow its origin {destination}"
+        return problem(destination)
+
+    return find

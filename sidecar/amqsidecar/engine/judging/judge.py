@@ -1,0 +1,488 @@
+"""The verdict on a dead letter: the rules' decision and additions of the sidecar.
+
+Pure: the same delivery, time and chance give the same verdict.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol, assert_never
+
+import msgspec
+
+from amqsidecar.broker import Delivery
+from amqsidecar.engine.judging.final_destination import final_destination
+from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
+from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.errors import SidecarError
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.destination import (
+    Destination,
+    DestinationKind,
+    final_queue,
+    parse_destination,
+)
+from amqsidecar.model.event import (
+    AnyEvent,
+    Discarded,
+    Exhausted,
+    Held,
+    Parked,
+    Received,
+    Returned,
+    Scheduled,
+)
+from amqsidecar.model.failure import failure_cause
+from amqsidecar.model.provenance import Provenance, kept_message_id
+from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
+from amqsidecar.plugin import Chance, Decider
+
+ADVISORY_PREFIX = "ActiveMQ.Advisory."
+LATEST_DUE_MS = 253_402_300_799_000
+"""The last second of the year 9999: a delay that would end later ends there."""
+LONG_MAX = 2**63 - 1
+MOST_REDELIVERIES = 2**31 - 1
+"""Maximum of the int property on the message; the count stays there."""
+LONGEST_REDELIVERY_ID = 256
+"""A longer one is not from a sidecar, and would be in each event and each index."""
+LONGEST_NAME = 2_048
+"""Characters of an origin's name: a longer one would stand in each event, row and list."""
+LONGEST_REASON = 2_048
+"""Characters of a reason: it may quote a broker or a sender."""
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of verdicts, from the operator and from the link.
+
+    Attributes:
+        final_suffix: added to the name of a dead-letter queue that the intake reads.
+        keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
+            dead-letter queue.
+        parks_topics: messages of topics are parked, because a re-send would reach every subscriber
+            (Classic); False = they are published again (Artemis sends to one subscription).
+    """
+
+    final_suffix: str
+    parks_topics: bool
+    keeps_exhausted: bool
+
+
+PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
+"""Encoding and message to the application properties that events tell; None = none."""
+
+
+def no_properties(_encoding: str, _message: bytes) -> dict[str, str] | None:
+    """Return None."""
+    return None
+
+
+CauseOf = Callable[[str, bytes], str | None]
+"""Encoding and message to the cause of death that its consumer recorded; None = none."""
+
+
+def no_cause(_encoding: str, _message: bytes) -> str | None:
+    """Return None."""
+    return None
+
+
+GroupOf = Callable[[str, bytes], str | None]
+"""Encoding and message to its message group; None = none."""
+
+
+def no_group(_encoding: str, _message: bytes) -> str | None:
+    """Return None."""
+    return None
+
+
+class Judgement(msgspec.Struct, frozen=True, gc=False):
+    """The verdict on a dead letter.
+
+    Attributes:
+        row: what the schedule keeps; None = it is discarded.
+        events: what happened, in order.
+        replaces: number of the row whose place this one takes when it counts; None = of none.
+    """
+
+    row: TakenRow | None
+    events: tuple[AnyEvent, ...]
+    replaces: int | None = None
+
+
+class Judging(Protocol):
+    """The questions of a cycle about its deliveries; the methods are those of `Judge`."""
+
+    def is_intake(self, destination: Destination, /) -> bool:
+        """Return whether a destination is one that the intake reads."""
+        ...
+
+    def resend_problem(self, destination: Destination, /) -> str | None:
+        """Return why a re-send there would be copied or misrouted; None = it would not."""
+        ...
+
+    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
+        """Learn of deliveries that are judged next."""
+        ...
+
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Judgement:
+        """Return the verdict on a delivery."""
+        ...
+
+
+class Judge:
+    """Asks the rules and turns their decision into a row and events.
+
+    Attributes:
+        is_intake: returns whether a destination is one that the intake reads.
+        resend_problem: tells why a re-send there would be copied or misrouted; None = it would not.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        is_intake: Callable[[Destination], bool],
+        settings: JudgeSettings,
+        chance: Chance,
+        true_origin: TrueOrigin = named_origin,
+        properties_of: PropertiesOf = no_properties,
+        cause_of: CauseOf = no_cause,
+        group_of: GroupOf = no_group,
+        resend_problem: ResendProblem = no_resend_problem,
+    ) -> None:
+        self._decider = decider
+        self.is_intake = is_intake
+        self.resend_problem = resend_problem
+        self._true_origin = true_origin
+        self._settings = settings
+        self._chance = chance
+        self._properties_of = properties_of
+        self._cause_of = cause_of
+        self._group_of = group_of
+
+    def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
+        """Do nothing: each delivery is judged by itself."""
+
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Judgement:
+        """Return the verdict on a delivery.
+
+        Args:
+            delivery: the dead letter.
+            uid: of the store; see `StoreState`.
+            row_id: the number that its row gets.
+            now_ms: the time of intake; delays count from here.
+            is_backlog: it was in the queue before the sidecar came and is held for a person.
+        """
+        provenance = delivery.provenance
+        origin = provenance.origin
+        if origin is not None and len(origin.name) > LONGEST_NAME:
+            provenance = _without_origin(provenance, len(origin.name))
+            origin = None
+        if origin is not None:
+            origin = self._true_origin(origin, delivery.source)
+        redelivery_id = provenance.redelivery_id
+        if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
+            redelivery_id = first_redelivery_id(uid, row_id)
+        received = (Received if provenance.redelivery_count == 0 else Returned)(
+            at_ms=now_ms,
+            id=row_id,
+            redelivery_id=redelivery_id,
+            source=str(delivery.source),
+            origin=None if origin is None else str(origin),
+            # Why this order: who gave it up knows more than the broker.
+            cause=self._cause_of(delivery.encoding, delivery.message) or provenance.cause,
+            expired=provenance.expired,
+            redelivery_count=provenance.redelivery_count,
+            message_id=kept_message_id(provenance.message_id),
+            size_bytes=len(delivery.message),
+            persistent=provenance.persistent,
+            properties=self._properties_of(delivery.encoding, delivery.message),
+        )
+        group = self._group_of(delivery.encoding, delivery.message)
+        draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
+        if origin is not None and (fault := _fault_of_name(origin)) is not None:
+            return draft.park(delivery.source, fault)
+        reason = self._park_reason(provenance, origin)
+        if reason is not None or origin is None:
+            return draft.park(origin or delivery.source, reason or "the message names no origin")
+        try:
+            decision = self._decider.decide(
+                DeadLetter(
+                    destination=_policy_destination(origin),
+                    redelivery_count=provenance.redelivery_count,
+                    persistent=provenance.persistent,
+                    expired=provenance.expired,
+                    is_store_duplicate=provenance.is_store_duplicate,
+                ),
+                self._chance,
+            )
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
+            return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
+        if (fault := _fault_of(decision)) is not None:
+            return draft.park(origin, f"the rules fail on it: {fault}")
+        return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
+
+    def _carry_out(
+        self, decision: Decision | None, origin: Destination, draft: "_Draft", *, is_backlog: bool
+    ) -> Judgement:
+        source = draft.delivery.source
+        match decision:
+            case Redeliver():
+                if (reason := self._no_resend_reason(origin)) is not None:
+                    return draft.park(origin, reason)
+                return draft.redeliver(origin, decision, is_backlog=is_backlog)
+            case DeadLetterTo():
+                final = final_destination(
+                    decision, source, self.is_intake, self._settings.final_suffix
+                )
+                return draft.exhaust(origin, final, decision, is_backlog=is_backlog)
+            case Discard():
+                if is_backlog:
+                    final = final_queue(source, self._settings.final_suffix)
+                    reason = f"backlog; the rules say discard: {decision.rule}"
+                    return draft.hold(origin, final, reason)
+                return draft.discard(origin, decision)
+            case None:
+                return draft.park(origin, "no plugin of the chain decided about it")
+            case _:
+                assert_never(decision)
+
+    def _park_reason(self, provenance: Provenance, origin: Destination | None) -> str | None:
+        if provenance.problem is not None:
+            return provenance.problem
+        if origin is None:
+            return "the message does not show where it came from"
+        if self.is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
+            return (
+                f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
+            )
+        if origin.name.startswith(ADVISORY_PREFIX):
+            return f"its origin {origin} is an advisory topic: advisories are not redelivered"
+        return None
+
+    def _no_resend_reason(self, origin: Destination) -> str | None:
+        """Return why no redelivery may go to an origin; None = it may."""
+        if self._settings.parks_topics and not origin.is_queue:
+            return (
+                "its origin is a topic: a re-send would reach every subscriber; set "
+                "policy.topics to republish if that is what you want"
+            )
+        return self.resend_problem(origin)
+
+
+def _without_origin(provenance: Provenance, length: int) -> Provenance:
+    problem = f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
+    return msgspec.structs.replace(provenance, origin=None, problem=provenance.problem or problem)
+
+
+@lru_cache(maxsize=4096)
+def _fault_of_name(origin: Destination) -> str | None:
+    """Return why nothing may ever be sent to an origin, not even if a person asks for it."""
+    if origin.name.startswith(TOKEN_QUEUE_PREFIX):
+        return f"its origin {origin} holds the token of a sidecar: another one would end its fence"
+    if not origin.name.strip() or parse_destination(str(origin)) != origin:
+        return f"the blanks at an end of its origin's name {origin.name!r} would get lost"
+    return None
+
+
+def _fault_of(decision: object) -> str | None:
+    """Return why the store can't keep an answer of the rules; None = it can.
+
+    A stranger's plugin may answer anything, a delay of 1500.5 milliseconds for one.
+    """
+    match decision:
+        case Redeliver():
+            numbers: tuple[object, ...] = (decision.delay_ms, decision.redelivery_count)
+        case DeadLetterTo():
+            numbers = (decision.expiration_ms,)
+        case Discard() | None:
+            numbers = ()
+        case _:
+            return f"they answer {decision!r}"
+    if any(type(number) is not int for number in numbers):
+        return f"they answer with a number that is not whole: {decision}"
+    return None
+
+
+def _policy_destination(origin: Destination) -> Destination:
+    """Return an origin as policies know it: the address, without `::queue`."""
+    if "::" not in origin.name:
+        return origin
+    return Destination(DestinationKind(origin.kind), origin.address)
+
+
+class _Draft:
+    """The parts of a verdict that don't depend on the decision."""
+
+    __slots__ = ("delivery", "group", "now_ms", "received", "redelivery_id", "row_id", "settings")
+
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        delivery: Delivery,
+        row_id: int,
+        redelivery_id: str,
+        now_ms: int,
+        received: Received,
+        group: str | None,
+    ) -> None:
+        self.group = group
+        self.settings = settings
+        self.delivery = delivery
+        self.row_id = row_id
+        self.redelivery_id = redelivery_id
+        self.now_ms = now_ms
+        self.received = received
+
+    def _row(
+        self,
+        state: RowState,
+        destination: str,
+        rule: str,
+        *,
+        due_at_ms: int,
+        is_final: bool = False,
+        final: Destination | None = None,
+        redelivery_count: int,
+        delay_ms: int = 0,
+        expiration_ms: int = 0,
+    ) -> TakenRow:
+        provenance = self.delivery.provenance
+        return TakenRow(
+            id=self.row_id,
+            state=state,
+            due_at_ms=due_at_ms,
+            destination=destination,
+            is_final=is_final,
+            source=self.received.source,
+            redelivery_id=self.redelivery_id,
+            redelivery_count=redelivery_count,
+            delay_ms=delay_ms,
+            expiration_ms=expiration_ms,
+            rule=rule,
+            cause=self.received.cause,
+            cause_group=failure_cause(self.received.cause, expired=provenance.expired),
+            message_id=self.received.message_id,
+            received_at_ms=self.now_ms,
+            encoding=self.delivery.encoding,
+            message=self.delivery.message,
+            message_group=None if final is not None else self.group,
+            final_queue=None if final is None else str(final),
+        )
+
+    def park(self, destination: Destination, reason: str) -> Judgement:
+        count = self.delivery.provenance.redelivery_count
+        reason = reason[:LONGEST_REASON]
+        row = self._row(
+            RowState.PARKED,
+            str(destination),
+            reason,
+            due_at_ms=self.now_ms,
+            redelivery_count=min(count + 1, MOST_REDELIVERIES),
+        )
+        event = Parked(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=row.destination,
+            reason=reason,
+        )
+        return Judgement(row, (self.received, event))
+
+    def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Judgement:
+        delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
+        count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
+        due_at_ms = min(self.now_ms + delay_ms, LATEST_DUE_MS)
+        row = self._row(
+            RowState.HELD if is_backlog else RowState.WAITING,
+            str(origin),
+            decision.rule,
+            due_at_ms=due_at_ms,
+            redelivery_count=count,
+            delay_ms=delay_ms,
+        )
+        scheduled = Scheduled(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=row.destination,
+            delay_ms=delay_ms,
+            due_at_ms=due_at_ms,
+            redelivery_count=count,
+            rule=decision.rule,
+        )
+        if is_backlog:
+            return Judgement(
+                row, (self.received, scheduled, self._held(row.destination, "backlog"))
+            )
+        return Judgement(row, (self.received, scheduled))
+
+    def exhaust(
+        self, origin: Destination, final: Destination, decision: DeadLetterTo, *, is_backlog: bool
+    ) -> Judgement:
+        # Why: a time to live that ends later than the clock goes is one for ever.
+        expiration_ms = max(0, decision.expiration_ms)
+        if self.now_ms + expiration_ms > LATEST_DUE_MS:
+            expiration_ms = 0
+        is_kept = self.settings.keeps_exhausted and not is_backlog
+        state = RowState.EXHAUSTED if is_kept else RowState.WAITING
+        row = self._row(
+            RowState.HELD if is_backlog else state,
+            str(origin),
+            decision.rule,
+            due_at_ms=self.now_ms,
+            is_final=not is_kept,
+            final=final,
+            redelivery_count=self.delivery.provenance.redelivery_count,
+            expiration_ms=expiration_ms,
+        )
+        exhausted = Exhausted(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=str(final),
+            rule=decision.rule,
+            expiration_ms=expiration_ms,
+            decided_destination=(
+                None if final == decision.destination else str(decision.destination)
+            ),
+        )
+        if is_backlog:
+            return Judgement(row, (self.received, exhausted, self._held(str(final), "backlog")))
+        return Judgement(row, (self.received, exhausted))
+
+    def hold(self, origin: Destination, final: Destination, reason: str) -> Judgement:
+        row = self._row(
+            RowState.HELD,
+            str(origin),
+            reason,
+            due_at_ms=self.now_ms,
+            is_final=True,
+            final=final,
+            redelivery_count=self.delivery.provenance.redelivery_count,
+        )
+        return Judgement(row, (self.received, self._held(str(final), reason)))
+
+    def discard(self, origin: Destination, decision: Discard) -> Judgement:
+        event = Discarded(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=str(origin),
+            rule=decision.rule,
+        )
+        return Judgement(None, (self.received, event))
+
+    def _held(self, destination: str, reason: str) -> Held:
+        return Held(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=destination,
+            reason=reason,
+        )

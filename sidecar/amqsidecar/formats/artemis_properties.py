@@ -1,0 +1,68 @@
+"""Properties of messages on Artemis, written by the broker and by the sidecar, on every wire."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from amqsidecar.model.destination import Destination
+
+PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
+"""Property with the cause that an OpenWire client gives when it gives a message up."""
+
+PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
+"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
+
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
+ANYCAST: Final = 1
+MULTICAST: Final = 0
+
+ORIGIN_PREFIXES: Final = ("_AMQ_ORIG_", "_HQ_ORIG_")
+"""Of the properties that name the origin of a dead letter."""
+
+ACTUAL_EXPIRIES: Final = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
+"""Properties of messages that have expired."""
+
+BROKER_MADE_PROPERTIES: Final = ("_AMQ_OperationSucceeded", "_AMQ_NotifType")
+"""Properties of the answers and notifications of Artemis's management."""
+
+BROKER_MADE: Final = "it is an answer or a notification of the broker, not an application's message"
+
+TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
+ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
+
+
+class Origin(NamedTuple):
+    """The queue that a dead letter left, as the broker wrote it down.
+
+    Attributes:
+        address: without `::queue`.
+        queue: None = the broker found no queue for it (`send-to-dla-on-no-route`).
+        routing_type: `ANYCAST`, `MULTICAST`, or None = the message carried none.
+    """
+
+    address: str
+    queue: str | None
+    routing_type: int | None
+
+
+OriginReader = Callable[[Origin], tuple[Destination | None, str | None]]
+"""Returns the destination of an origin, or a sentence why it is unknown or wrong."""
+
+
+def make_origin(address: object, queue: object, routing_type: object) -> Origin | None:
+    """Return the origin that these values of properties name; None = they name none."""
+    if not isinstance(address, str) or not address:
+        return None
+    # Why the type: True and 1.0 equal a routing type, too.
+    kind = routing_type if type(routing_type) is int else None
+    return Origin(
+        # Quirk (Artemis): a message sent by fully qualified name carries that name as its address.
+        address.split("::", 1)[0],
+        queue if isinstance(queue, str) and queue else None,
+        kind if kind in (ANYCAST, MULTICAST) else None,
+    )
+
+
+def identity_of(message_id: str | None, created_ms: int) -> bytes:
+    """Return the identity of a message: its id, and when it was made; None and 0 = absent."""
+    return f"{message_id}\0{created_ms}".encode(errors="surrogatepass")

@@ -1,0 +1,392 @@
+"""Reads the past of a dead letter from its Core bytes, makes the message of a redelivery; sans-IO.
+
+A kept message is what the wire carried: `int end of body`, body, headers and properties. That
+number is negative for a large message, whose body comes in pieces and is sent in pieces again.
+
+The broker writes `_AMQ_ORIG_*` into every message that it moves to a dead-letter address, unless an
+AMQP client has made it: those are not read over Core, since the broker would convert them.
+"""
+
+from functools import lru_cache
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    IntakeQueue,
+    Resend,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats.artemis_properties import (
+    ACTUAL_EXPIRIES,
+    ANYCAST,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
+    DUPLICATE_ID,
+    MULTICAST,
+    ORIGIN_PREFIXES,
+    PROPERTY_CLIENT_CAUSE,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
+    Origin,
+    OriginReader,
+    identity_of,
+    make_origin,
+)
+from amqsidecar.formats.core.message import (
+    CoreMessage,
+    CoreProperty,
+    CorePropertyType,
+    CoreValue,
+    core_entry,
+    decode_headers,
+    decode_message,
+    encode_headers,
+    encode_message,
+    join_properties,
+    read_core_property,
+    split_properties,
+)
+from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
+from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+ENCODING: Final = "core/1"
+
+ROUTING_TYPE: Final = "_AMQ_ROUTING_TYPE"
+DELIVERY_TIME: Final = "_AMQ_SCHED_DELIVERY"
+
+_ORIGIN_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
+# Bound: longer names and origins are not remembered.
+_NAME_BYTES_MAX: Final = 256
+_ORIGIN_BYTES_MAX: Final = 4 * 1024
+_INT: Final = Struct(">i")
+_LONG: Final = Struct(">q")
+# Source: CoreMessage.BUFFER_HEADER_SPACE; the end of body counts from there.
+_END_OF_EMPTY_BODY: Final = 13
+
+
+class KeptCore(NamedTuple):
+    """A kept message taken apart.
+
+    Attributes:
+        message: with its body.
+        is_large: its body came in pieces, and is sent in pieces.
+    """
+
+    message: CoreMessage
+    is_large: bool
+
+
+def keep(message: CoreMessage) -> bytes:
+    """Return a message as the store keeps it."""
+    return encode_message(message)
+
+
+def keep_large(message: CoreMessage, body: bytes) -> bytes:
+    """Return a large message as the store keeps it."""
+    return _INT.pack(-_END_OF_EMPTY_BODY - len(body)) + body + encode_headers(message)
+
+
+def keep_again(kept: KeptCore) -> bytes:
+    """Return what `take_apart` has taken apart, or an edit of it."""
+    return keep_large(kept.message, kept.message.body) if kept.is_large else keep(kept.message)
+
+
+def take_apart(kept: bytes) -> KeptCore:
+    """Take a kept message apart.
+
+    Raises:
+        UndecodableMessage: it can't be taken apart.
+    """
+    try:
+        end = _INT.unpack_from(kept)[0]
+        if end >= 0:
+            return KeptCore(decode_message(kept), is_large=False)
+        body_end = -end - _END_OF_EMPTY_BODY + _INT.size
+        if not _INT.size <= body_end <= len(kept):
+            raise UndecodableMessage("the body of a large message is cut off")
+        headers = decode_headers(kept, body_end)
+        return KeptCore(headers._replace(body=kept[_INT.size : body_end]), is_large=True)
+    except (error, CoreProtocolError) as cause:
+        raise UndecodableMessage(str(cause)) from None
+
+
+class CoreProperties:
+    """The properties of a message, each decoded on demand; of two with a name the later."""
+
+    def __init__(self, encoded: bytes) -> None:
+        """Split them.
+
+        Raises:
+            UndecodableMessage: they can't be read.
+        """
+        self._encoded = encoded
+        try:
+            self.entries = split_properties(encoded)
+        except CoreProtocolError as cause:
+            raise UndecodableMessage(str(cause)) from None
+        self._by_key = {entry.key: entry for entry in self.entries}
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._by_key
+
+    def has_any(self, keys: frozenset[bytes]) -> bool:
+        """Return whether one of these is there, by its encoded name."""
+        return not keys.isdisjoint(self._by_key)
+
+    def value(self, key: bytes) -> CoreValue:
+        """Return a value by its encoded name; None = there is none, or it is null."""
+        entry = self._by_key.get(key)
+        if entry is None:
+            return None
+        try:
+            return read_core_property(self._encoded, entry.value, entry.end).value
+        except ValueError as cause:
+            raise UndecodableMessage(str(cause)) from None
+
+    def text(self, key: bytes) -> str | None:
+        """Return a text by its encoded name; None = there is none, or it is something else."""
+        value = self.value(key)
+        return value if isinstance(value, str) else None
+
+    def encoded(self, key: bytes) -> bytes | None:
+        """Return type and value as they are encoded; None = there is none."""
+        entry = self._by_key.get(key)
+        return None if entry is None else self._encoded[entry.value - 1 : entry.end]
+
+
+def key_of(name: str) -> bytes:
+    """Return a name as properties have it."""
+    return name.encode("utf-16-le", "surrogatepass")
+
+
+def message_id_of(message: CoreMessage) -> str | None:
+    """Return the JMS message id; None = it has none."""
+    if message.user_id is None:
+        return None
+    # Why not by the class UUID: it takes five times as long.
+    digits = message.user_id.hex()
+    first, second, third = digits[:8], digits[8:12], digits[12:16]
+    return f"ID:{first}-{second}-{third}-{digits[16:20]}-{digits[20:]}"
+
+
+def read_provenance(
+    message: CoreMessage, queue: IntakeQueue, *, read_origin: OriginReader
+) -> Provenance:
+    """Return what a dead letter shows about its past; never raises.
+
+    Args:
+        message: with or without its body.
+        queue: that it was found in.
+        read_origin: turns what the broker wrote into a destination.
+
+    Source: Artemis, Message.referenceOriginalMessage.
+    """
+    try:
+        return _read_provenance(message, queue, read_origin)
+    except UndecodableMessage as undecodable:
+        return Provenance(
+            expired=queue.expires,
+            persistent=message.durable,
+            problem=f"it can't be taken apart: {undecodable}",
+        )
+
+
+def _read_provenance(
+    message: CoreMessage, queue: IntakeQueue, read_origin: OriginReader
+) -> Provenance:
+    properties = CoreProperties(message.properties)
+    origin = _origin(properties)
+    destination: Destination | None = None
+    problem: str | None = "it does not show where it comes from"
+    if properties.has_any(_BROKER_MADE_KEYS):
+        problem = BROKER_MADE
+    elif origin is not None:
+        destination, problem = read_origin(origin)
+    message_id = message_id_of(message)
+    redelivery_id, redelivery_count = None, 0
+    if _KEY_ID in properties:
+        marks = marks_of(
+            properties.text(_KEY_ID), properties.value(_KEY_COUNT), properties.text(_KEY_CHECK)
+        )
+        redelivery_id, redelivery_count, _ = marks
+        # Why: a person has chosen what a selector names, by this very id.
+        if not queue.selector:
+            redelivery_id, redelivery_count = life_of(
+                marks,
+                (destination, queue.destination),
+                identity_of(message_id, message.timestamp_ms),
+                # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
+                # gives a message up by a copy can't know it.
+                is_given_up=_KEY_ORIGIN_NUMBER not in properties,
+            )
+    return Provenance(
+        origin=destination,
+        cause=kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE)),
+        expired=queue.expires or properties.has_any(_ACTUAL_EXPIRY_KEYS),
+        message_id=message_id,
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=message.durable,
+        expires_at_ms=max(0, message.expiration_ms) if queue.is_final else 0,
+        problem=problem,
+    )
+
+
+def _origin(properties: CoreProperties) -> Origin | None:
+    for address_key, queue_key, type_key in _ORIGIN_KEYS:
+        address = properties.encoded(address_key)
+        if address is not None:
+            queue = properties.encoded(queue_key) or b""
+            routing_type = properties.encoded(type_key) or b""
+            if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
+                raise UndecodableMessage("the name of its origin is longer than any")
+            return _remembered_origin(address, queue, routing_type)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+    return make_origin(_plain(address), _plain(queue), _plain(routing_type))
+
+
+def _plain(encoded: bytes) -> CoreValue:
+    """Return a value of its type and bytes; None = there is none."""
+    try:
+        return read_core_property(encoded, 1, len(encoded)).value if encoded else None
+    except ValueError as cause:
+        raise UndecodableMessage(str(cause)) from None
+
+
+def make_resend(resend: Resend, address: str, now_ms: int) -> KeptCore:
+    """Return the message to send: a redelivery without its death, or a final dead letter.
+
+    Body, user id, type, durability, timestamp, priority and every property that is not the broker's
+    or ours are the same bytes as in `resend.message`.
+
+    Args:
+        resend: what to send.
+        address: to send to; of `resend.destination`, or the fully qualified name of one queue.
+        now_ms: the time, for the expiration of a final dead letter.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    message, is_large = take_apart(resend.message)
+    is_expiring = resend.is_final and resend.expiration_ms > 0
+    sent = CoreMessage(
+        body=message.body,
+        message_id=0,
+        address=address,
+        user_id=message.user_id,
+        kind=message.kind,
+        durable=message.durable,
+        expiration_ms=now_ms + resend.expiration_ms if is_expiring else 0,
+        timestamp_ms=message.timestamp_ms,
+        priority=message.priority,
+        properties=_properties(message, resend),
+    )
+    return KeptCore(sent, is_large)
+
+
+def _properties(message: CoreMessage, resend: Resend) -> bytes:
+    encoded = message.properties
+    properties = CoreProperties(encoded)
+    dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
+    if _KEY_DUPLICATE in properties:
+        # Why: what is kept beside one is that of the message from which this one was copied.
+        dropped |= {_DUPLICATE_KEPT}
+    kept: list[bytes] = []
+    for key, start, value, end in properties.entries:
+        fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
+        if fate == _KEEP:
+            kept.append(encoded[start:end])
+        elif fate in dropped:
+            continue
+        elif fate == _DUPLICATE:
+            kept.append(_ENTRY_ORIGINAL_DUPLICATE + encoded[value - 1 : end])
+        else:
+            kept.append(encoded[start:end])
+    message_id = message_id_of(message)
+    identity = identity_of(message_id, message.timestamp_ms)
+    count = resend.redelivery_count
+    redelivery_id = _text(resend.redelivery_id)
+    shown_id = original_id(
+        properties.encoded(_KEY_ORIGINAL_ID),
+        None if message_id is None else _text(message_id),
+        is_return=properties.encoded(_KEY_ID) == redelivery_id,
+    )
+    kept += (
+        _ROUTING_ANYCAST if resend.destination.is_queue else _ROUTING_MULTICAST,
+        _ENTRY_ID + redelivery_id,
+        _ENTRY_COUNT + _INT.pack(count),
+        _ENTRY_DELAY + _LONG.pack(resend.redelivery_delay_ms),
+        _ENTRY_CHECK + _text(check_of(resend.redelivery_id, count, resend.destination, identity)),
+    )
+    if shown_id is not None:
+        kept.append(_ENTRY_ORIGINAL_ID + shown_id)
+    if resend.deliver_at_ms:
+        at = CoreProperty(CorePropertyType.LONG, resend.deliver_at_ms)
+        kept.append(core_entry(DELIVERY_TIME, at))
+    return join_properties(kept)
+
+
+_TEXT_CODE: Final = bytes((CorePropertyType.STRING,))
+
+
+def _text(value: str) -> bytes:
+    return _TEXT_CODE + simple_string(value)
+
+
+_KEY_ID: Final = key_of(PROPERTY_REDELIVERY_ID)
+_KEY_COUNT: Final = key_of(PROPERTY_REDELIVERY_COUNT)
+_KEY_CHECK: Final = key_of(PROPERTY_REDELIVERY_CHECK)
+_KEY_ORIGINAL_ID: Final = key_of(PROPERTY_ORIGINAL_MESSAGE_ID)
+_KEY_CAUSE: Final = key_of(PROPERTY_CAUSE)
+_KEY_CLIENT_CAUSE: Final = key_of(PROPERTY_CLIENT_CAUSE)
+_KEY_DUPLICATE: Final = key_of(DUPLICATE_ID)
+_KEY_ORIGIN_NUMBER: Final = key_of(_ORIGIN_NUMBER)
+_BROKER_MADE_KEYS: Final = frozenset(map(key_of, BROKER_MADE_PROPERTIES))
+_ACTUAL_EXPIRY_KEYS: Final = frozenset(map(key_of, ACTUAL_EXPIRIES))
+_ORIGIN_KEYS: Final = tuple(
+    (key_of(f"{prefix}ADDRESS"), key_of(f"{prefix}QUEUE"), key_of(f"{prefix}ROUTING_TYPE"))
+    for prefix in ORIGIN_PREFIXES
+)
+_ENTRY_ID: Final = simple_string(PROPERTY_REDELIVERY_ID)
+_ENTRY_COUNT: Final = simple_string(PROPERTY_REDELIVERY_COUNT) + bytes((CorePropertyType.INT,))
+_ENTRY_DELAY: Final = simple_string(PROPERTY_REDELIVERY_DELAY) + bytes((CorePropertyType.LONG,))
+_ENTRY_CHECK: Final = simple_string(PROPERTY_REDELIVERY_CHECK)
+_ENTRY_ORIGINAL_ID: Final = simple_string(PROPERTY_ORIGINAL_MESSAGE_ID)
+_ENTRY_ORIGINAL_DUPLICATE: Final = simple_string(PROPERTY_ORIGINAL_DUPLICATE_ID)
+_ROUTING_ANYCAST, _ROUTING_MULTICAST = (
+    core_entry(ROUTING_TYPE, CoreProperty(CorePropertyType.BYTE, one))
+    for one in (ANYCAST, MULTICAST)
+)
+
+_KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT = range(5)
+_DROPPED_OF_FINAL: Final = frozenset((_MARK,))
+_DROPPED: Final = _DROPPED_OF_FINAL | {_DEATH}
+_REWRITTEN: Final = MARKS | {PROPERTY_ORIGINAL_MESSAGE_ID, ROUTING_TYPE, DELIVERY_TIME}
+
+
+@lru_cache(maxsize=4096)
+def _fate(key: bytes) -> int:
+    """Return what happens to a property, by its encoded name."""
+    try:
+        name = decode_simple_text(key)
+    except CoreProtocolError:
+        return _KEEP
+    if name in _REWRITTEN:
+        return _MARK
+    is_death = name.startswith((*ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in ACTUAL_EXPIRIES
+    if is_death or name in (PROPERTY_CAUSE, PROPERTY_CLIENT_CAUSE):
+        return _DEATH
+    if name == DUPLICATE_ID:
+        return _DUPLICATE
+    return _DUPLICATE_KEPT if name == PROPERTY_ORIGINAL_DUPLICATE_ID else _KEEP

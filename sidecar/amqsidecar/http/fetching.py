@@ -1,0 +1,37 @@
+"""Taking a message out of its final dead-letter queue for an edit, while the server goes on."""
+
+import asyncio
+from typing import Final
+
+from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.operations import fetch
+
+WAIT_S: Final = 25.0
+"""How long a request waits for its message: less than common proxies wait for an answer."""
+
+_POLL_S: Final = 0.2
+
+
+async def fetch_message(queries: StoreQueries, row_id: int, actor: str) -> None:
+    """Request a message out of its final queue, and wait until it is in the schedule.
+
+    If the request is abandoned, the message stays in the schedule when it comes.
+
+    Raises:
+        ActionRefused: it is gone, or another action has it.
+        NotHereYet: it did not come in time; it is still requested.
+    """
+    until_s = queries.clock.monotonic_s() + WAIT_S
+    await queries.ask(lambda store, _state, now_ms: fetch.fetch(store, row_id, now_ms, actor))
+    while not await queries.ask(lambda store, _state, _now_ms: fetch.is_here(store, row_id)):
+        if queries.clock.monotonic_s() > until_s:
+            raise await queries.ask(lambda store, _s, _now_ms: fetch.not_here_yet(store, row_id))
+        await asyncio.sleep(_POLL_S)
+
+
+async def put_back(queries: StoreQueries, row_id: int, actor: str) -> None:
+    """Send a message that was fetched back to its final queue."""
+    suffix = queries.tools.final_suffix
+    await queries.ask(
+        lambda store, _state, now_ms: fetch.put_back(store, row_id, now_ms, actor, suffix)
+    )

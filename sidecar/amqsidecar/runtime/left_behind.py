@@ -1,0 +1,36 @@
+"""News of the messages that stay in the dead-letter queues."""
+
+from collections.abc import Callable
+
+import structlog
+
+from amqsidecar.broker import REFUSED, LeftBehind
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class LeftBehindNews:
+    """Reports what is left behind when it changes, over all links of a process."""
+
+    def __init__(self, report: Callable[[tuple[LeftBehind, ...]], None]) -> None:
+        """Make it; `report` is called before the log is written."""
+        self._report = report
+        self._told: tuple[LeftBehind, ...] = ()
+
+    def report(self, items: tuple[LeftBehind, ...]) -> None:
+        """Report these items, unless they are those of the last call."""
+        if items == self._told:
+            return
+        self._told = items
+        self._report(items)
+        for item in items:
+            if item.reason == REFUSED:
+                continue
+            log.warning(
+                "left_behind",
+                queue=str(item.queue),
+                count=item.count,
+                at_least=item.at_least,
+                reason=item.reason,
+                meaning=item.meaning,
+            )

@@ -1,0 +1,1 @@
+"""Executes a plan of bulk redelivery in the cycles of a service."""

@@ -1,0 +1,254 @@
+"""The service with a schedule in a store: cycles, the token, final queues that are read back."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, IntakeSession, Link, TakeSession
+from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.cycle import CycleEngine
+from amqsidecar.engine.cycle_size import CycleLimits
+from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.recall import FinalQueues, RecallJudge
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.recalling import Recalling
+from amqsidecar.runtime.service import ServiceHealth
+from amqsidecar.runtime.token_watch import TokenWatch
+from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
+from amqsidecar.schedule import Schedule
+from amqsidecar.store import Store
+
+TOKEN_WAIT_S = 2.0
+"""How long one attempt to get the token takes."""
+
+HELD_ELSEWHERE = (
+    "another process, or the broker for a dead one, still holds the token of this instance; "
+    "nothing is taken until it is free"
+)
+
+CLASSIC_COUNT_LIMIT = 400
+"""Classic's browsers see no further (maxBrowsePageSize)."""
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class StoredSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a service with a store.
+
+    Attributes:
+        holds_backlog: hold dead letters that were there before the sidecar.
+        backlog_threshold: a queue that holds no more is no backlog.
+        final_suffix, keeps_exhausted: see `JudgeSettings`.
+        accepts_orphans: a new store begins also where tokens of other schedules are left.
+        rules_digest: of the rules that decide, compared with those of other sidecars.
+    """
+
+    holds_backlog: bool
+    backlog_threshold: int
+    final_suffix: str
+    keeps_exhausted: bool
+    accepts_orphans: bool
+    rules_digest: str
+
+
+class StoredMode:
+    """Opens links that work on one schedule; `open` and what it returns belong to one thread."""
+
+    def __init__(
+        self,
+        *,
+        schedule: Schedule,
+        make_link: Callable[[str], Link],
+        make_judge: MakeJudge,
+        parts: EngineParts,
+        gates: Gates,
+        settings: StoredSettings,
+        health: ServiceHealth,
+        left_behind: LeftBehindNews,
+    ) -> None:
+        self.schedule = schedule
+        self.settings = settings
+        self.parts = parts
+        self.health = health
+        self.left_behind = left_behind
+        self.finals = FinalQueues()
+        self.tokens = TokenWatch(
+            accepts_orphans=settings.accepts_orphans, rules_digest=settings.rules_digest
+        )
+        self._make_link = make_link
+        self._make_judge = make_judge
+        self._gates = gates
+        self._blockages = Blockages()
+        self._losses = Losses()
+        self._room_problem = ""
+
+    def open(self) -> OpenedLink:
+        """Open the schedule again and a link for its instance; see `OpenLink`."""
+        state = self.schedule.reopen()
+        self.health.store_ok()
+        session = self._make_link(state.instance).take(TOKEN_QUEUE_PREFIX + state.instance)
+        return _Opened(self, session, state)
+
+    def settler(self, link: TakeSession, store: Store) -> CycleEngine:
+        """Return an engine like ours for a link and a store that another thread has."""
+        names = IntakeNames(link.description.kind)
+        return self.make_engine(link, store, names, self.make_backlog(link), NO_GATES, None)
+
+    def make_backlog(self, link: TakeSession) -> BacklogGate:
+        """Return the gate that holds the backlog of a link's queues."""
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+
+        def count(source: Destination) -> int:
+            if self.finals.covers(source):
+                return 0
+            return link.count(IntakeQueue(source), 1_000_000_000)
+
+        return BacklogGate(
+            count,
+            holds=self.settings.holds_backlog,
+            threshold=self.settings.backlog_threshold,
+            count_limit=CLASSIC_COUNT_LIMIT if is_classic else None,
+            is_newborn=link.is_newborn,
+        )
+
+    def make_own_engine(
+        self,
+        link: TakeSession,
+        names: IntakeNames,
+        backlog: BacklogGate,
+        wake_at: Callable[[int], None],
+    ) -> CycleEngine:
+        """Return the engine of the service's own thread."""
+        return self.make_engine(link, self.schedule, names, backlog, self._gates, wake_at)
+
+    def make_engine(
+        self,
+        link: TakeSession,
+        store: Store,
+        names: IntakeNames,
+        backlog: BacklogGate,
+        gates: Gates,
+        wake_at: Callable[[int], None] | None,
+    ) -> CycleEngine:
+        """Return an engine over a link and a store."""
+        bound, keeps = self.parts.cycle_size(link), self.settings.keeps_exhausted
+        judge = RecallJudge(
+            self._make_judge(link, names),
+            store,
+            self.finals,
+            keeps_exhausted=keeps,
+        )
+        return CycleEngine(
+            link=link,
+            store=store,
+            judge=judge,
+            backlog=backlog,
+            clock=self.parts.clock,
+            limits=CycleLimits(max_taken=bound, max_sent=bound),
+            observe=self.parts.observe,
+            blockages=self._blockages,
+            losses=self._losses,
+            gates=gates,
+            wake_at=wake_at,
+            crash_point=self.parts.crash_point,
+            adopts_tokens=self.settings.accepts_orphans,
+        )
+
+    def report_room(self) -> None:
+        """Report whether the store has room to take dead letters."""
+        problem = self.schedule.room().reason
+        self.health.taking(problem)
+        if bool(problem) == bool(self._room_problem):
+            return
+        self._room_problem = problem
+        if problem:
+            log.warning("taking_stopped", reason=problem)
+        else:
+            log.info("taking_again")
+
+
+class _Opened:
+    """See `OpenedLink`."""
+
+    def __init__(self, mode: StoredMode, link: TakeSession, state: StoreState) -> None:
+        self._mode = mode
+        self._link = link
+        self._state = state
+
+    @property
+    def instance(self) -> str:
+        return self._state.instance
+
+    @property
+    def link(self) -> IntakeSession:
+        return self._link
+
+    def begin(self, is_stopped: Callable[[], bool], wake_at: Callable[[int], None]) -> Work | None:
+        mode, link, state = self._mode, self._link, self._state
+        mode.tokens.check_start(link, mode.schedule, state)
+        names, backlog = IntakeNames(link.description.kind), mode.make_backlog(link)
+        engine = mode.make_own_engine(link, names, backlog, wake_at)
+        is_wait_logged = False
+        while not engine.recover(state, TOKEN_WAIT_S):
+            if is_stopped():
+                return None
+            # Why: an attempt that fails may have settled the last cycle before.
+            state = mode.schedule.state()
+            if not is_wait_logged:
+                mode.health.token_awaited(HELD_ELSEWHERE)
+                log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
+                is_wait_logged = True
+            mode.left_behind.report(link.left_behind())
+        return _StoredWork(mode, link, engine, names, backlog, self._state)
+
+
+class _StoredWork:
+    """See `Work`."""
+
+    def __init__(
+        self,
+        mode: StoredMode,
+        link: TakeSession,
+        engine: CycleEngine,
+        names: IntakeNames,
+        backlog: BacklogGate,
+        state: StoreState,
+    ) -> None:
+        self.engine = engine
+        self.names = names
+        self.cycle_size = mode.parts.cycle_size(link)
+        self._mode = mode
+        self._link = link
+        self._backlog = backlog
+        self._state = state
+        self._recalling = Recalling(
+            mode.schedule,
+            link,
+            mode.finals,
+            mode.parts.clock,
+            final_suffix=mode.settings.final_suffix,
+            keeps_exhausted=mode.settings.keeps_exhausted,
+        )
+
+    def final_queues(self) -> Sequence[IntakeQueue]:
+        return self._recalling.queues()
+
+    def meet(self, queues: Sequence[Destination]) -> None:
+        for queue in queues:
+            self._backlog.meet(queue)
+
+    def look_for_tokens(self) -> None:
+        mode = self._mode
+        mode.health.foreign_tokens(mode.tokens.look(self._link, mode.schedule, self._state))
+
+    def tend(self) -> bool:
+        self._mode.report_room()
+        self._mode.schedule.keep()
+        return self._recalling.tend()

@@ -1,0 +1,104 @@
+"""The contract of a schedule: everything that waits, what became of it, and what people do to it.
+
+A schedule has three parts: `Store` for cycles, `Ledger` for people, `Outbox` for the journal. A
+function that needs one part names that part. Opening returns the schedule (`OpenSchedule`), so no
+schedule can be held that was never opened.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from amqsidecar.journal import Outbox
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.failure import FailureGroup, GroupTally
+from amqsidecar.model.operation import Operation
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
+from amqsidecar.store import ReportProgress, Rows, Store
+
+
+class ScheduleView(Rows, Protocol):
+    """What people read of a schedule in a store, and of one that the broker keeps."""
+
+    @property
+    def keeps_exhausted_rows(self) -> bool:
+        """Whether messages in final dead-letter queues stay as EXHAUSTED rows."""
+        ...
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return where exhausted messages are, the largest number first; scans no rows."""
+        ...
+
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return how many messages gates delay beyond a time, the largest number first."""
+        ...
+
+    def group_tallies(self) -> list[GroupTally]:
+        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        ...
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return groups of which one died since, the latest death first, at most `limit`."""
+        ...
+
+    def messages_called(self, message_id: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, waiting ones first.
+
+        Reads all rows and the whole history: for commands, not for screens.
+        """
+        ...
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation; None = there is none of this number."""
+        ...
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return what was seen of a destination in [from, until), the oldest first."""
+        ...
+
+    def recent_observations(self, since_ms: int) -> list[Observation]:
+        """Return what was seen of all destinations since a time, the oldest first."""
+        ...
+
+
+class Schedule(Store, ScheduleView, Ledger, Outbox, Protocol):
+    """An open schedule in a store; one object belongs to one thread."""
+
+
+OpenSchedule = Callable[[], Schedule]
+"""Opens a schedule, and creates it where it is missing; the caller closes it.
+
+Raises StoreUnavailable if it can't be opened, SchemaMismatch if an unknown version wrote it.
+"""
+
+
+class BrokerSchedule(ScheduleView, Protocol):
+    """A schedule that the broker keeps: what can be read of it, and done to it.
+
+    Done in small steps; interrupted, calling it again does the rest.
+    """
+
+    def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
+        """Make the broker deliver messages now; parked ones are left."""
+        ...
+
+    def cancel(self, row_filter: RowFilter, suffix: str, progress: ReportProgress) -> None:
+        """Move messages to the final dead-letter queue of their address.
+
+        If the process dies inside, some are there and appear at their old time.
+
+        Args:
+            row_filter: which messages.
+            suffix: the final dead-letter queue is that of the address plus this.
+            progress: called after each step.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsSchedule(Protocol):
+    """A session of a link to a broker that itself keeps what waits."""
+
+    def schedule(self) -> BrokerSchedule:
+        """Return what waits in the broker, for the time of this session."""
+        ...

@@ -1,0 +1,221 @@
+"""The rules of the running program, and the judge that asks them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
+from amqsidecar.clock import Clock
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.policy import TopicPolicy
+from amqsidecar.config.sections.redelivery import ExhaustedChoice
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.allowed_origins import within
+from amqsidecar.engine.judging.judge import (
+    GroupOf,
+    Judge,
+    JudgeSettings,
+    PropertiesOf,
+    no_group,
+    no_properties,
+)
+from amqsidecar.engine.judging.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.judging.resend_copies import (
+    ResendProblem,
+    classic_resend_problem,
+    no_resend_problem,
+    resend_warnings,
+)
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.messages.kept_message import chosen_cause
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.plugin import Chance, Decider, Plugin
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
+from amqsidecar.policy.chain import StoredDeadLetters
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy_source.digest import rules_digest
+from amqsidecar.policy_source.load import compile_policy, load_policy
+from amqsidecar.runtime.discovery import Discovery
+from amqsidecar.runtime.housekeeping import RulesChange
+from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
+from amqsidecar.runtime.work import MakeJudge
+
+log = structlog.get_logger("amqsidecar.wiring.app")
+
+
+def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | ArtemisRules | None:
+    """Return the rules that the configuration names; None = none are named.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if config.policy.source is not None:
+        return load_policy(config.policy.source, plugins)
+    if config.policy.rules is not None:
+        return load_policy(config.policy.rules, plugins)
+    return None
+
+
+class RunningRules:
+    """The rules of a running service: given ones, or what suits the broker that answered."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._plugins = load_plugins()
+        self._config = config
+        self._clock = clock
+        self.given = load_rules(config, self._plugins)
+        self.digest = rules_digest(self.given, config.policy.gates)
+        self._decider = None if self.given is None else _compile(self.given, self._plugins)
+        self._discovery = Discovery(self.classic)
+        self._seen = SeenSettings()
+        self._kind: BrokerKind | None = None
+        for warning in () if self.given is None else self.given.warnings:
+            log.warning("policy_warning", meaning=warning)
+        if self.classic is not None:
+            for reason in resend_warnings(self.classic.interceptors, config.redelivery.allow):
+                log.warning("redeliveries_parked", meaning=reason)
+
+    def decider(self, link: LookSession) -> Decider:
+        """Return the decider for the broker of an open link.
+
+        Raises:
+            BrokerRefused: it is not the broker that the options expect, or it tells no settings.
+            ConfigError: the given rules are of another product.
+        """
+        expected = self._config.broker.expected_kind
+        kind = link.description.kind
+        if expected is not None and expected is not kind:
+            raise BrokerRefused(
+                f"the broker is {kind.value}, but broker.kind says {expected.value}"
+            )
+        if kind is BrokerKind.CLASSIC and isinstance(self.given, ArtemisRules):
+            what = (
+                "holds address settings of Artemis, and the broker is Classic: name its "
+                "activemq.xml, or the broker that these settings are of in broker.url"
+            )
+            raise ConfigError([Problem("policy.source", what)])
+        if self._decider is not None:
+            return self._decider
+        if kind is BrokerKind.ARTEMIS:
+            tells = link.features.settings
+            assert tells is not None  # noqa: S101 - every wire to Artemis asks for them
+            # Why: a broker that tells us nothing is refused before the first dead letter.
+            tells.address_settings(["#"])
+            log.info("policy", source="the broker's own address settings, read live")
+            self._kind = kind
+            return LivePolicy(tells, self._clock, self._config.discovery.interval_s, self._seen)
+        log.info("policy", source="none given: the broker's default redelivery policy for all")
+        self._kind = kind
+        return _compile(BROKER_DEFAULTS, self._plugins)
+
+    def acting(self) -> ClassicRules | ArtemisRules | Mapping[str, AddressSettingEntry] | None:
+        """Return the rules that act; None = no broker answered yet. Any thread may call it."""
+        if self.given is None and self._kind is BrokerKind.ARTEMIS:
+            return self._seen.entries
+        return self.given or (None if self._kind is None else BROKER_DEFAULTS)
+
+    def mark(self, kind: ServiceMarkKind, instance: str, at_ms: int) -> ServiceMark:
+        """Return a mark of a service, with the digest of these rules."""
+        return ServiceMark(at_ms=at_ms, instance=instance, kind=kind, rules_digest=self.digest)
+
+    def change_of(self, instance: str) -> RulesChange:
+        """Return the finder of the latest change of the broker's own settings."""
+
+        def change() -> ServiceMark | None:
+            at_ms = self._seen.changed_at_ms
+            return None if at_ms is None else self.mark(ServiceMarkKind.RULES, instance, at_ms)
+
+        return change
+
+    @property
+    def classic(self) -> ClassicRules | None:
+        """The given rules, if they are Classic's."""
+        return self.given if isinstance(self.given, ClassicRules) else None
+
+    def judges(
+        self,
+        chance: Chance,
+        properties_of: PropertiesOf = no_properties,
+        group_of: GroupOf = no_group,
+    ) -> MakeJudge:
+        """Return the factory of judges for open links.
+
+        Args:
+            chance: spreads delays.
+            properties_of: which properties of a message are kept.
+            group_of: finds the group of a message.
+        """
+        options, final_suffix = self._config.redelivery, self._config.redelivery.final_suffix
+        keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
+        parks_topics = self._config.policy.topics is TopicPolicy.PARK
+        cause_of = chosen_cause(self._config.intake.cause_properties)
+        true_origin, resend_problem = self._true_origin(), self._resend_problem()
+
+        def make(link: LookSession, names: IntakeNames) -> Judge:
+            is_classic = link.description.kind is BrokerKind.CLASSIC
+            return Judge(
+                self.decider(link),
+                names.covers,
+                JudgeSettings(
+                    final_suffix=final_suffix,
+                    parks_topics=is_classic and parks_topics,
+                    keeps_exhausted=keeps_exhausted,
+                ),
+                chance,
+                true_origin,
+                properties_of,
+                cause_of,
+                group_of,
+                resend_problem,
+            )
+
+        return make
+
+    def _true_origin(self) -> TrueOrigin:
+        return (
+            named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
+        )
+
+    def _resend_problem(self) -> ResendProblem:
+        """Return the check of where re-sends may go, and of copies if Classic's rules are given."""
+        options = self._config.redelivery
+        problem: ResendProblem = no_resend_problem
+        if self.classic is not None:
+            problem = classic_resend_problem(self.classic.interceptors, options.allow)
+        return within(options.allowed_origins, problem)
+
+    def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
+        """Return the finder of the queue into which Classic put a dead message."""
+        rules = self.classic or BROKER_DEFAULTS
+        decider = DeadLetterDecider(rules.dead_letter)
+
+        def find(delivery: Delivery) -> Destination | None:
+            provenance = delivery.provenance
+            if provenance.origin is None:
+                return None
+            dead_letter = DeadLetter(
+                destination=provenance.origin,
+                redelivery_count=provenance.redelivery_count,
+                persistent=provenance.persistent,
+                expired=provenance.expired,
+            )
+            decision = decider.decide(dead_letter, None)
+            return decision.destination if isinstance(decision, DeadLetterTo) else None
+
+        return find
+
+    def intake(self, link: LookSession) -> Sequence[IntakeQueue]:
+        """Return the dead-letter queues that the rules and the broker name."""
+        return self._discovery.find(link)
+
+
+def _compile(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:
+    decider = compile_policy(rules, plugins)
+    if isinstance(rules, ClassicRules):
+        return StoredDeadLetters(decider, rules.dead_letter)
+    return decider

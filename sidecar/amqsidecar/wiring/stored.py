@@ -1,0 +1,178 @@
+"""Assembles the service with a schedule in a store."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Backlog
+from amqsidecar.config.sections.redelivery import ExhaustedChoice
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.gates import Gates
+from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.judging.judge import no_group
+from amqsidecar.messages.kept_message import group_of
+from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.runtime.discovery import Discovery
+from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.runtime.journaling import Journaling
+from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.service import Service, log_clock_step
+from amqsidecar.runtime.service_marks import keep_start
+from amqsidecar.runtime.steady_clock import NOTICED_MS, SteadyClock
+from amqsidecar.runtime.stored import StoredMode, StoredSettings
+from amqsidecar.runtime.takeover import Takeover
+from amqsidecar.stores.open import open_instance, open_schedule, store_folder
+from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
+from amqsidecar.wiring.operations import operating
+from amqsidecar.wiring.outcomes import watching
+from amqsidecar.wiring.parts import ProcessParts
+from amqsidecar.wiring.properties import journaled_properties
+from amqsidecar.wiring.reported_health import reported_health
+
+
+def run_stored(config: Config, crash_point: CrashPoint) -> None:
+    """Run until SIGTERM or SIGINT; raises as `run_service`."""
+    # Why two clocks: the broker's own time is the wall clock's, a delay is nobody's to change.
+    clock = SteadyClock()
+    parts = ProcessParts(config, clock, SystemClock(), crash_point)
+    gates = load_gates(config)
+    # Why at once: a store that can't be used ends the process and not a loop.
+    schedule = open_schedule(config, clock, for_service=True)
+    try:
+        state = schedule.state()
+        step = clock.start_at_least(state.taken_until_ms)
+        if step.by_ms <= -NOTICED_MS:
+            log_clock_step(step)
+            parts.metrics.clock(step)
+        journaling = _journaling(parts, state.instance)
+        keep_start(
+            schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
+        )
+        schedule.keep_for_journal(bool(config.journal.path))
+        health = reported_health(parts.health, parts.metrics)
+        left_behind = LeftBehindNews(health.left_behind)
+        mode = StoredMode(
+            schedule=schedule,
+            make_link=parts.links.make,
+            make_judge=parts.rules.judges(
+                parts.chance,
+                journaled_properties(config),
+                group_of if need_groups(gates) else no_group,
+            ),
+            parts=parts.engine_parts(),
+            gates=Gates(gates, parts.metrics.gate_waits, log_gate_fault),
+            settings=_settings(config, parts.rules.digest),
+            health=health,
+            left_behind=left_behind,
+        )
+        named = named_queues(config.intake.queues)
+        service = parts.make_service(
+            mode.open, named, parts.rules.intake, clock.look, health, left_behind
+        )
+        beside = _beside(parts, mode, service, state.instance, journaling)
+        parts.run(service, lambda: open_schedule(config, clock), beside)
+    finally:
+        schedule.close()
+        parts.log_events.flush()
+
+
+def _settings(config: Config, rules_digest: str) -> StoredSettings:
+    return StoredSettings(
+        holds_backlog=config.intake.backlog is Backlog.HOLD,
+        backlog_threshold=config.intake.backlog_threshold,
+        final_suffix=config.redelivery.final_suffix,
+        keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
+        accepts_orphans=config.store.accept_orphans,
+        rules_digest=rules_digest,
+    )
+
+
+@contextmanager
+def _beside(
+    parts: ProcessParts,
+    mode: StoredMode,
+    service: Service,
+    instance: str,
+    journaling: AbstractContextManager[None],
+) -> Iterator[None]:
+    """Run what works on the schedule beside the service, each with a schedule of its own."""
+    config, clock = parts.config, parts.clock
+    # Why another: it is called in a thread of its own.
+    find_intake = Discovery(parts.rules.classic, is_silent=True).find
+    housekeeping = Housekeeping(
+        open_schedule=lambda: open_schedule(config, clock),
+        clock=clock,
+        gauges=parts.metrics,
+        keep_ms=config.history.keep_days * 86_400_000,
+        max_events=config.history.max_events,
+        folder=store_folder(config),
+        rules_change=parts.rules.change_of(instance),
+    )
+    with (
+        _takeover(parts, mode),
+        operating(config, clock, service.wake, parts.metrics),
+        journaling,
+        watching(config, clock, parts.links, instance, parts.metrics, find_intake),
+    ):
+        housekeeping.plan(service.service_clock)
+        yield
+
+
+def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[None]:
+    """Settle, while the block runs, what other sidecars on the same schedule have left behind."""
+    config, clock = parts.config, parts.clock
+    if not config.store.is_shared:
+        return nullcontext()
+
+    return Takeover(
+        open_schedule=lambda: open_schedule(config, clock),
+        open_instance=lambda instance: open_instance(config, clock, instance),
+        make_link=parts.links.make,
+        make_engine=mode.settler,
+        every_s=config.store.lease_s / 2,
+        taken_over=parts.metrics.taken_over,
+    ).running()
+
+
+def _is_on_volume_of(journal: str, store: Path | None) -> bool:
+    """Return whether a journal, which need not be there yet, lies on the volume of a store."""
+    from amqsidecar.journals.folder import local_folder  # noqa: PLC0415 - only where it is wanted
+
+    folder = local_folder(journal)
+    if store is None or folder is None:
+        return False
+    folder = folder.absolute()
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    return there.stat().st_dev == store.stat().st_dev
+
+
+def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[None]:
+    """Write the journal while the block runs, where one is wanted.
+
+    Raises:
+        ConfigError: what it needs is not installed.
+    """
+    config, clock, crash_point = parts.config, parts.clock, parts.crash_point
+    options = config.journal
+    if not options.path:
+        return nullcontext()
+    from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - only where it is wanted
+
+    folder = open_folder(options.path, instance, lambda: crash_point("segment_hidden"))
+    from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra, which is there
+
+    return Journaling(
+        open_schedule=lambda: open_schedule(config, clock),
+        writer=JournalWriter(
+            folder, sidecar=options.name or instance, cause_text=options.cause_text
+        ),
+        clock=clock,
+        gauges=parts.metrics,
+        segment_events=options.segment_events,
+        segment_ms=options.segment_s * 1000,
+        keep_ms=options.keep_days * 86_400_000,
+        shares_volume=_is_on_volume_of(options.path, store_folder(config)),
+        crash_point=crash_point,
+    ).running()

@@ -1,0 +1,202 @@
+"""One Artemis over Core and AMQP at once: each message over its own wire, with one token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, Resend, TakeSession
+from amqsidecar.brokers.artemis.amqp_made import REASON
+from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
+from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.engine.crash_points import CHANGING_WIRES
+from amqsidecar.errors import LinkLost
+from support.brokers.core_acceptor import CORE_PORT, CoreAcceptorArtemis
+from support.brokers.real import ArtemisBroker, Broker
+from support.jms.peer import JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis_pair import PairOfCoreHarness, pair_link
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+AMQP = "amqp/1.0"
+
+
+@pytest.fixture
+def harness(artemis: Broker, unique: str) -> Iterator[PairOfCoreHarness]:
+    made = PairOfCoreHarness(artemis, unique)
+    yield made
+    made.close()
+
+
+def gather(link: TakeSession, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+
+    def have_arrived() -> bool:
+        link.wait(0.2)
+        found.extend(link.receive(100))
+        return len(found) >= count
+
+    assert eventually(have_arrived, what="the dead letters arrive")
+    return found
+
+
+def resends(deliveries: list[Delivery]) -> list[Resend]:
+    return [
+        Resend(
+            destination=one.provenance.origin,  # type: ignore[arg-type]
+            message=one.message,
+            is_final=False,
+            redelivery_id=str(one.provenance.message_id),
+            redelivery_count=1,
+            redelivery_delay_ms=0,
+            encoding=one.encoding,
+        )
+        for one in deliveries
+    ]
+
+
+def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
+    artemis: Broker, harness: PairOfCoreHarness
+) -> None:
+    """The token changes wires more often than the broker delivers a message before it gives up."""
+    amqp = AmqpArtemisHarness(artemis, harness.prefix)
+    of_core, of_amqp = f"{harness.prefix}.core", f"{harness.prefix}.amqp"
+    token_queue = f"{harness.prefix}.token"
+    with closing(amqp), closing(pair_link(artemis, "pair").take(token_queue)) as link:
+        assert isinstance(link, PairTake)
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 100)
+        number = 0
+        for _ in range(8):
+            ids = harness.put_dead_letters(of_core, 3), amqp.put_dead_letters(of_amqp, 3)
+            found = gather(link, 6)
+            assert len(found) == 6
+            for is_amqp in (False, True):
+                accepts = [one for one in found if (one.encoding == AMQP) is is_amqp]
+                number += 1
+                link.commit_cycle(accepts, resends(accepts), number)
+            assert [one.id for one in harness.drain(of_core)] == ids[0]
+            raw = amqp.drain_raw(of_amqp)
+            assert len(raw) == len(ids[1])
+            assert not any(b"JMS_AMQP" in one or b"NATIVE" in one for one in raw)
+        assert link.left_behind() == ()
+        assert harness.depth(token_queue) == 1
+    with closing(pair_link(artemis, "heir").take(token_queue)) as heir:
+        assert heir.take_token(10) == number
+
+
+def test_both_are_browsed_and_counted_once(artemis: Broker, harness: PairOfCoreHarness) -> None:
+    amqp = AmqpArtemisHarness(artemis, harness.prefix)
+    harness.put_dead_letters(f"{harness.prefix}.core", 2)
+    amqp.put_dead_letters(f"{harness.prefix}.amqp", 3)
+    with closing(amqp), closing(pair_link(artemis, "look").look()) as look:
+        assert look.count(harness.intake(), 100) == 5
+        assert len(look.browse(harness.intake(), 100)) == 5
+        assert len(look.browse(harness.intake(), 4)) == 4
+        assert look.trials().would_leave(harness.intake()) == ()
+
+
+def test_an_acceptor_without_amqp_is_asked_once_and_served_over_core_alone(unique: str) -> None:
+    """It never answers AMQP. What AMQP clients have made stays, and is reported."""
+    memory = SecondWireMemory()
+    with CoreAcceptorArtemis() as broker:
+        # Why: who waits for an answer as long as for a connection fails by the test's own limit.
+        link = pair_link(broker, "alone", port=CORE_PORT, memory=memory, connect_timeout_s=600)
+        harness = PairOfCoreHarness(broker, unique)
+        amqp = AmqpArtemisHarness(broker, unique)
+        with closing(harness), closing(amqp), closing(link.take(f"{unique}.token")) as session:
+            assert not isinstance(session, PairTake)
+            amqp.put_dead_letters(f"{unique}.amqp", 1)
+            session.create_token(0)
+            assert session.take_token(10) == 0
+            session.commit_cycle([], [], 1)
+            session.attach([harness.intake()], 10)
+            [left] = session.left_behind()
+            assert (left.reason, left.count) == (REASON, 1)
+            assert "add AMQP to the protocols of the acceptor" in left.meaning
+        asked_at_s = memory.again_at_s
+        with closing(link.look()) as look:
+            assert look.trials().would_leave(harness.intake()) == (left,)
+        assert memory.again_at_s == asked_at_s
+
+
+def test_a_group_of_both_kinds_is_read_over_both_wires(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """Artemis binds the group to the consumer of one wire, until that one is closed."""
+    name = f"{harness.prefix}.orders"
+    with closing(pair_link(artemis, "groups").take(f"{harness.prefix}.token")) as link:
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 100)
+        for number, provider in enumerate([*artemis.jms_providers, "qpid", "core"], 1):
+            JmsPeer.of(artemis, provider).produce(name, "Text", count=3, group="g")
+            harness.kill(name)
+            found = gather(link, 3)
+            assert [one.encoding == AMQP for one in found] == [provider == "qpid"] * 3
+            link.commit_cycle(found, [], number)
+    assert harness.depth(harness.intake().destination.name) == 0
+
+
+def test_chosen_messages_of_a_group_of_both_kinds_come_when_they_are_chosen_again(
+    artemis: Broker, harness: PairOfCoreHarness
+) -> None:
+    """Choosing takes no turns: it closes all consumers, and so frees the group."""
+    name = f"{harness.prefix}.orders"
+    wanted = [f"r-{number}" for number in range(4)]
+    for redelivery_id, provider in zip(wanted, ["core", "qpid", "core", "qpid"], strict=True):
+        properties = {PROPERTY_REDELIVERY_ID: redelivery_id}
+        JmsPeer.of(artemis, provider).produce(name, "Text", properties=properties, group="g")
+    harness.kill(name)
+    source = harness.intake().destination
+    number = 0
+    with closing(pair_link(artemis, "chosen").take(f"{harness.prefix}.token")) as link:
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        choosing = link.features.choosing
+        assert choosing is not None
+        while wanted:
+            choosing.choose({source: wanted})
+            for delivery in gather(link, 1):
+                number += 1
+                link.commit_cycle([delivery], [], number)
+                wanted.remove(str(delivery.provenance.redelivery_id))
+            choosing.choose({})
+    assert number == 4
+    assert harness.depth(source.name) == 0
+
+
+def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
+    artemis: Broker, harness: PairOfCoreHarness
+) -> None:
+    """Then nothing is committed, and the session ends."""
+    token_queue = f"{harness.prefix}.token"
+    amqp = AmqpArtemisHarness(artemis, harness.prefix)
+    with (
+        closing(amqp),
+        closing(amqp.make_link("thief").take(token_queue)) as thief,
+        closing(pair_link(artemis, "pair").take(token_queue)) as link,
+    ):
+        thief.release_token()
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 100)
+        amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
+        [delivery] = gather(link, 1)
+
+        def steal(name: str) -> None:
+            assert name == CHANGING_WIRES
+            assert thief.take_token(10) == 0
+            thief.commit_cycle([], [], 5)
+
+        assert isinstance(link, PairTake)
+        link._crash_point = steal
+        with pytest.raises(LinkLost, match="another"):
+            link.commit_cycle([delivery], resends([delivery]), 1)
+    assert harness.depth(f"{harness.prefix}.amqp") == 0
+    assert harness.depth(harness.intake().destination.name) == 1

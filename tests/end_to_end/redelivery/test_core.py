@@ -1,0 +1,222 @@
+"""Artemis over Core: what Core applications get back, and what AMQP applications leave."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.core_acceptor import CoreAcceptorArtemis
+from support.brokers.real import ArtemisBroker
+from support.jms.peer import ALL_TYPES, JmsPeer
+from support.sidecar.doctor import run_doctor
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICY = """
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    max_delivery_attempts: 4
+    redelivery_delay_ms: 100
+"""
+TYPES = (*ALL_TYPES, "NullObject")
+OURS = (
+    *("amqsidecarRedeliveryId", "amqsidecarRedeliveryCheck", "amqsidecarRedeliveryCount"),
+    *("redeliveryDelay", "amqsidecarOriginalMessageId"),
+)
+# Why one attempt: then each failed delivery is a death. DLQ to DLQ is what the stock settings say.
+SETTINGS = (
+    STOCK_ADDRESS_SETTINGS.replace(
+        "<redelivery-delay>0</redelivery-delay>",
+        "<redelivery-delay>0</redelivery-delay><max-delivery-attempts>1</max-delivery-attempts>",
+    )
+    + """
+<address-setting match="DLQ">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker(address_settings=SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return write_policy(tmp_path, POLICY)
+
+
+@pytest.fixture(params=["core", "pair"])
+def wire(request: pytest.FixtureRequest) -> str:
+    """Core alone, or beside AMQP."""
+    return str(request.param)
+
+
+@pytest.fixture
+def sidecar(
+    broker: ArtemisBroker, wire: str, policy: Path, tmp_path: Path
+) -> Iterator[SidecarProcess]:
+    url = getattr(broker, f"{wire}_url")
+    with SidecarProcess(tmp_path, url, policy=policy, sets=["intake.backlog=process"]) as made:
+        yield made
+
+
+def test_every_message_comes_back_as_it_was(
+    broker: ArtemisBroker, sidecar: SidecarProcess, unique: str
+) -> None:
+    """All types and properties, and an ObjectMessage without an object, which AMQP can't carry.
+
+    Each dies once in its queue; the dead-letter queue has itself as its dead-letter address.
+    """
+    peer = JmsPeer.of(broker, "core")
+    sent = peer.produce(unique, TYPES)
+    peer.fail(unique, "rollback", messages=len(sent))
+    with sidecar:
+        sidecar.start()
+        found = peer.consume(unique, len(sent), wait_ms=20_000)
+        assert sidecar.stop() == 0
+    assert len(found) == len(sent)
+    for before, after in zip(
+        sorted(sent, key=lambda one: str(one.test_id)),
+        sorted(found, key=lambda one: str(one.test_id)),
+        strict=True,
+    ):
+        assert after.test_id == before.test_id
+        assert not before.differences(
+            after,
+            without_headers=("JMSDestination", "JMSRedelivered", "JMSDeliveryTime"),
+            without_properties=OURS,
+        )
+        assert after.value("amqsidecarRedeliveryCount") == 1
+        assert after.value("amqsidecarOriginalMessageId") == before.message_id
+        assert after.message_id == before.message_id
+
+
+@pytest.mark.parametrize("wire", ["core"], indirect=True)
+def test_what_amqp_clients_have_made_stays_and_is_reported(
+    broker: ArtemisBroker, sidecar: SidecarProcess, policy: Path, unique: str, tmp_path: Path
+) -> None:
+    """Two in one queue: one comes back, the other stays whole, counted with its reason."""
+    core, amqp = JmsPeer.of(broker, "core"), JmsPeer.of(broker, "qpid")
+    core.produce(unique, "Text")
+    core.fail(unique, "rollback", messages=1)
+    [left] = amqp.produce(unique, "Text")
+    amqp.fail(unique, "reject", messages=1)
+    doctor = run_doctor(broker.core_url, tmp_path, policy=policy)
+    assert doctor.problems == []
+    assert any("AMQP clients have made them" in one["what"] for one in doctor.findings)
+    with sidecar:
+        sidecar.start()
+        [found] = core.consume(unique, 1, wait_ms=20_000)
+        assert found.value("amqsidecarRedeliveryCount") == 1
+        eventually(
+            lambda: 'reason="made_by_amqp"' in sidecar.get("/metrics")[1], what="it is reported"
+        )
+        assert sidecar.stop() == 0
+    [still] = amqp.consume("DLQ", 1)
+    assert still.test_id == left.test_id
+
+
+def test_an_acceptor_without_amqp_is_served_over_core_and_reported(
+    policy: Path, unique: str, tmp_path: Path
+) -> None:
+    """`doctor` and `run` name the acceptor; the Core message comes back, the other one stays."""
+    with CoreAcceptorArtemis(address_settings=SETTINGS) as broker:
+        core, amqp = JmsPeer.of(broker, "core"), JmsPeer.of(broker, "qpid")
+        core.produce(unique, "Text")
+        core.fail(unique, "rollback", messages=1)
+        [left] = amqp.produce(unique, "Text")
+        amqp.fail(unique, "reject", messages=1)
+        doctor = run_doctor(broker.pair_url, tmp_path, policy=policy)
+        assert doctor.problems == []
+        mends = [one["mend"] for one in doctor.findings if "uses Core alone here" in one["what"]]
+        assert mends == ["acceptor: protocols=CORE,AMQP"]
+        missing = "add AMQP to the protocols of the acceptor"
+        assert any(missing in one["what"] for one in doctor.of("fidelity", "warning"))
+        with SidecarProcess(tmp_path, broker.pair_url, policy=policy).start() as sidecar:
+            [found] = core.consume(unique, 1, wait_ms=20_000)
+            assert found.value("amqsidecarRedeliveryCount") == 1
+            eventually(
+                lambda: 'reason="made_by_amqp"' in sidecar.get("/metrics")[1], what="it is reported"
+            )
+            assert missing in sidecar.log()
+            assert sidecar.stop() == 0
+        [still] = amqp.consume("DLQ", 1)
+        assert still.test_id == left.test_id
+
+
+HELD = """
+  - match: "late.#"
+    redelivery_delay_ms: 600000
+  - match: "soon.#"
+    redelivery_delay_ms: 2500
+"""
+
+
+@pytest.fixture
+def held(
+    broker: ArtemisBroker, wire: str, policy: Path, tmp_path: Path
+) -> Iterator[SidecarProcess]:
+    """A sidecar without a store: what waits lies in the broker."""
+    policy.write_text(POLICY + HELD, encoding="utf-8")
+    sets = ["store.url=broker:", "intake.backlog=process"]
+    url = getattr(broker, f"{wire}_url")
+    with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as made:
+        yield made
+
+
+def test_the_broker_delivers_what_waits_when_it_is_due(
+    broker: ArtemisBroker, held: SidecarProcess, unique: str
+) -> None:
+    """All types, and a large message; no sidecar runs any more when they are due."""
+    peer, queue = JmsPeer.of(broker, "core"), f"soon.{unique}"
+    sent = peer.produce(queue, TYPES)
+    sent += peer.produce(queue, "Bytes", body_size=300_000)
+    held.start()
+    began_s = time.monotonic()
+    peer.fail(queue, "rollback", messages=len(sent))
+    eventually(lambda: held.metric("amqsidecar_scheduled_total") == len(sent), what="all wait")
+    held.kill()
+    found = {one.test_id: one for one in peer.consume(queue, len(sent), wait_ms=20_000)}
+    assert time.monotonic() - began_s >= 2.5
+    assert found.keys() == {one.test_id for one in sent}
+    for before in sent:
+        after = found[before.test_id]
+        assert not before.differences(
+            after,
+            without_headers=("JMSDestination", "JMSRedelivered", "JMSDeliveryTime"),
+            without_properties=(*OURS, "_AMQ_SCHED_DELIVERY", "_AMQ_LARGE_SIZE"),
+        )
+        assert after.value("amqsidecarRedeliveryCount") == 1
+    assert peer.browse("DLQ") == []
+
+
+def test_what_waits_is_listed_retried_and_cancelled(
+    broker: ArtemisBroker, held: SidecarProcess, unique: str
+) -> None:
+    peer, queue = JmsPeer.of(broker, "core"), f"late.{unique}"
+    here = ("--destination", f"queue://{queue}")
+    held.start()
+    peer.produce(queue, "Text", count=3)
+    peer.fail(queue, "rollback", messages=3)
+    eventually(lambda: held.metric("amqsidecar_scheduled_total") == 3, what="all wait")
+    rows = held.json_command("list", *here)["rows"]
+    assert [(row["redelivery_count"], row["delay_ms"]) for row in rows] == [(1, 600_000)] * 3
+    assert held.json_command("retry", rows[0]["redelivery_id"])["changed"] == 1
+    [retried] = peer.consume(queue, 1, wait_ms=10_000)
+    assert retried.value("amqsidecarRedeliveryId") == rows[0]["redelivery_id"]
+    assert held.json_command("cancel", *here, "--yes")["changed"] == 2
+    cancelled = peer.consume("DLQ.exhausted", 2, wait_ms=10_000)
+    assert {one.value("amqsidecarRedeliveryId") for one in cancelled} == {
+        row["redelivery_id"] for row in rows[1:]
+    }
+    assert held.stop() == 0

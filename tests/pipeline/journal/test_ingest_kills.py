@@ -1,0 +1,107 @@
+"""`amqsidecar pipeline ingest` is killed with its JVM, at places that hurt, and loses nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from amqsidecar.pipeline.sources.events import read_events
+from pipeline.journals import write_segments
+from support.histories.spark_cluster import FAST_START
+from support.waiting import eventually
+
+SETTINGS = (
+    "spark.driver.memory=512m",
+    f"spark.driver.extraJavaOptions={FAST_START}",
+)
+
+
+@contextmanager
+def ingest(folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the command as the head of a group, so that a kill takes its JVM, too."""
+    command = [sys.executable, "-m", "amqsidecar", "pipeline", "ingest", "--master", "local[1]"]
+    for setting in SETTINGS:
+        command += ["--conf", setting]
+    paths = ["--journal", "journal", "--table", "table", "--checkpoint", "checkpoint"]
+    with (folder / "log").open("ab") as out:
+        process = subprocess.Popen(
+            [*command, *paths, *more],
+            cwd=folder,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def names(folder: Path, pattern: str) -> set[str]:
+    return {path.name for path in folder.glob(pattern)}
+
+
+@pytest.mark.timeout(900)  # three starts of a JVM, which take a minute each on a busy machine
+def test_each_event_is_in_the_table_once_after_any_kill(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """12 segments, one a batch; two kills, then a run until SIGTERM.
+
+    The first has 20,000 events, so that it takes a while to write, the others 20.
+
+    The places: a batch is planned and some of its files are written; the table's log has it. What
+    is there before the first file is the same without the leftovers, and once the checkpoint has
+    it, too, all is as after a run that ended by itself.
+    """
+    journal, table, checkpoint = (tmp_path / name for name in ("journal", "table", "checkpoint"))
+    write_segments(journal, [1], count=20_000)
+    for number in range(2, 9):
+        write_segments(journal, [number], count=20)
+    places: list[Callable[[], object]] = [
+        lambda: names(table, "day=*/*.parquet"),
+        lambda: names(table, "_spark_metadata/3"),
+    ]
+    for place in places:
+        with ingest(tmp_path, "--max-segments", "1") as process:
+            eventually(
+                lambda place=place, process=process: place() or process.poll() is not None,  # type: ignore[misc]
+                within_s=180,
+                every_s=0.002,
+                what="the place",
+            )
+            kill(process)
+            assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+        if place is places[0]:
+            assert names(checkpoint, "offsets/0")
+            assert not names(table, "_spark_metadata/0"), "its files are left over"
+    for number in (3, 4, 5, 6):
+        (journal / f"stream=main/segment-{number}-{number}.parquet").unlink()
+    write_segments(journal, range(3, 7), count=20)
+    with ingest(tmp_path, "--continuous", "--interval-s", "1") as process:
+        eventually(lambda: len(names(checkpoint, "commits/*")) > 5, within_s=180, what="a batch")
+        write_segments(journal, range(9, 13), count=20)
+
+        def count() -> Counter[tuple[int, int]]:
+            rows = read_events(spark, str(table)).select("segment", "position").collect()
+            return Counter((row.segment, row.position) for row in rows)
+
+        expected = Counter(
+            (segment, n) for segment in range(1, 13) for n in range(20_000 if segment == 1 else 20)
+        )
+        eventually(lambda: count().total() >= len(expected), within_s=180, every_s=0.2, what="all")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (tmp_path / "log").read_text()[-3000:]
+    assert count() == expected

@@ -1,0 +1,246 @@
+"""The job `recovery` on a journal whose truth is known, and on odd ones."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.journal import SegmentFile, stream_folder
+from amqsidecar.model.event import (
+    AnyEvent,
+    DestinationBlocked,
+    Exhausted,
+    Received,
+    Resent,
+    Returned,
+)
+from amqsidecar.pipeline import tables
+from amqsidecar.pipeline.recovery.tables import (
+    incidences,
+    recovery_by_attempt,
+    recovery_by_message,
+    recovery_curve,
+)
+from pipeline.journals import write_rows
+from pipeline.recovery.histories import row
+
+TABLES = {
+    "recovery_streams": tables.RECOVERY_STREAMS,
+    "recovery_counts": tables.RECOVERY_COUNTS,
+    "recovery_by_attempt": tables.RECOVERY_BY_ATTEMPT,
+    "recovery_curve": tables.RECOVERY_CURVE,
+    "recovery_by_message": tables.RECOVERY_BY_MESSAGE,
+    "time_to_recovery": tables.TIME_TO_RECOVERY,
+    "recovery_summary": tables.RECOVERY_SUMMARY,
+}
+DLQ = "queue://DLQ"
+GROUPS, MESSAGES, ATTEMPTS = 120, 40, 3
+DELAY_MS, MEAN_RETURN_MS, HORIZON_S = 60_000, 20_000, 300
+ARRIVAL_MS, UNTIL_MS = 3_000_000, 2_400_000
+"""Messages arrive for 50 minutes, and 40 are observed: many are out, or not even there, then."""
+
+
+def shares(group: int) -> list[float]:
+    """Return the true share that recovers by each re-send, of those that are re-sent so often."""
+    chance = random.Random(group)
+    return [chance.uniform(0.1, 0.9) for _ in range(ATTEMPTS)]
+
+
+class Me(TypedDict):
+    id: int
+    redelivery_id: str
+
+
+def life(chance: random.Random, group: int, number: int) -> list[AnyEvent]:
+    """A message with known chances: re-sent a minute after each death, back soon or never."""
+    origin = f"queue://g{group}"
+    me: Me = {"id": 1, "redelivery_id": f"{group}-{number}"}
+    at_ms = chance.randrange(ARRIVAL_MS)
+    events: list[AnyEvent] = [Received(at_ms=at_ms, source=DLQ, origin=origin, **me)]
+    for attempt, share in enumerate(shares(group), start=1):
+        at_ms += DELAY_MS
+        events.append(
+            Resent(at_ms=at_ms, destination=origin, lateness_ms=0, redelivery_count=attempt, **me)
+        )
+        if chance.random() < share:
+            return events
+        at_ms += round(chance.expovariate(1 / MEAN_RETURN_MS))
+        events.append(
+            Returned(at_ms=at_ms, source=DLQ, origin=origin, redelivery_count=attempt, **me)
+        )
+    return [*events, Exhausted(at_ms=at_ms, destination=DLQ, rule="rule", **me)]
+
+
+def write_journal(root: Path, stream: str, events: list[AnyEvent]) -> None:
+    rows = [row(stream, position, event) for position, event in enumerate(events)]
+    write_rows(root / stream_folder(stream) / SegmentFile(1, 1).name, rows)
+
+
+class Ran(NamedTuple):
+    spark: SparkSession
+    arguments: list[str]
+    output: Path
+
+    def table(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(str(self.output / name))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return [one.asDict() for one in self.table(name).collect()]
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("recovery")
+    chance = random.Random(7)
+    lives = [life(chance, group, number) for group in range(GROUPS) for number in range(MESSAGES)]
+    seen = [event for one in lives for event in one if event.at_ms <= UNTIL_MS]
+    # Why two streams: a message that returns may be taken by another sidecar.
+    streams: dict[str, list[AnyEvent]] = {"a": [], "b": []}
+    for event in seen:
+        streams[chance.choice("ab")].append(event)
+    for stream, events in streams.items():
+        events.append(
+            DestinationBlocked(at_ms=UNTIL_MS, destination="x", reason="y", retry_at_ms=1)
+        )
+        write_journal(folder / "journal", stream, events)
+    arguments = ["pipeline", "recovery", "--events", str(folder / "journal")]
+    arguments += ["--output-folder", str(folder / "out"), "--horizon", f"{HORIZON_S}s"]
+    assert run_command_line(arguments) == 0
+    return Ran(spark, arguments, folder / "out")
+
+
+def test_tables_are_as_described(ran: Ran) -> None:
+    for name, schema in TABLES.items():
+        found = ran.table(name).schema
+        assert [(one.name, one.dataType) for one in found] == [
+            (one.name, one.dataType) for one in schema
+        ], name
+    assert "queue://g1" in (ran.output / "report.html").read_text()
+
+
+def test_the_bounds_of_each_resend_hold_the_truth(ran: Ran) -> None:
+    rows = ran.rows("recovery_by_attempt")
+    assert len(rows) > 0.95 * GROUPS * ATTEMPTS
+    assert sum(one["open"] for one in rows) > 400
+    held = [one["low"] <= _truth(one)[one["attempt"] - 1] <= one["high"] for one in rows]
+    assert 0.93 <= sum(held) / len(held) <= 0.98
+
+
+def test_the_bounds_over_lives_hold_the_truth(ran: Ran) -> None:
+    """By at most n re-sends: 1 - (1 - p1) (1 - p2) ... (1 - pn)."""
+    held = []
+    for one in ran.rows("recovery_by_message"):
+        missing = 1.0
+        for share in _truth(one)[: one["attempts"]]:
+            missing *= 1 - share
+        held.append(one["low"] <= 1 - missing <= one["high"])
+        assert one["share_recovered"] + one["share_ended"] <= 1 + 1e-9
+    assert len(held) > 0.95 * GROUPS * (1 + ATTEMPTS)
+    assert 0.93 <= sum(held) / len(held) <= 0.99
+
+
+def test_the_bounds_of_times_hold_the_truth(ran: Ran) -> None:
+    """Where a quarter recovers by the first re-send, it has recovered when that goes: a minute."""
+    held = []
+    for one in ran.rows("time_to_recovery"):
+        if one["quantile"] == 0.25 and _truth(one)[0] >= 0.25:
+            latest = one["latest_ms"]
+            held.append(one["earliest_ms"] <= DELAY_MS and (latest is None or latest >= DELAY_MS))
+    assert len(held) > 80
+    assert sum(held) / len(held) >= 0.95
+
+
+def _truth(found: dict[str, Any]) -> list[float]:
+    return shares(int(found["origin"].removeprefix("queue://g")))
+
+
+def test_every_message_is_in_the_summary_once(ran: Ran) -> None:
+    rows = ran.rows("recovery_summary")
+    parts = ("recovered", "exhausted", "discarded", "cancelled", "dead_lettered")
+    for one in rows:
+        assert one["messages"] == sum(one[name] for name in (*parts, "waiting", "too_young"))
+        assert one["left_truncated"] == 0
+    chance, seen = random.Random(7), 0
+    for group in range(GROUPS):
+        for number in range(MESSAGES):
+            seen += life(chance, group, number)[0].at_ms <= UNTIL_MS
+    assert sum(one["messages"] for one in rows) == seen
+
+
+def test_what_a_killed_run_left_is_replaced(ran: Ran) -> None:
+    before = {name: sorted(map(str, ran.rows(name))) for name in TABLES}
+    (ran.output / "recovery_counts" / "_SUCCESS").unlink()
+    next((ran.output / "recovery_counts").glob("*.parquet")).write_bytes(b"torn")
+    shutil.rmtree(ran.output / "recovery_curve")
+    (ran.output / "report.html").unlink()
+    assert run_command_line(ran.arguments) == 0
+    assert {name: sorted(map(str, ran.rows(name))) for name in TABLES} == before
+    assert (ran.output / "report.html").exists()
+
+
+def test_a_history_without_messages_gives_empty_tables(spark: SparkSession, tmp_path: Path) -> None:
+    blocked = DestinationBlocked(at_ms=0, destination="x", reason="y", retry_at_ms=1)
+    write_journal(tmp_path / "journal", "a", [blocked])
+    arguments = ["pipeline", "recovery", "--events", str(tmp_path / "journal")]
+    assert run_command_line([*arguments, "--output-folder", str(tmp_path)]) == 0
+    for name in TABLES:
+        count = spark.read.parquet(str(tmp_path / name)).count()
+        assert count == (1 if name == "recovery_streams" else 0), name
+    assert "no group" in (tmp_path / "report.html").read_text().lower()
+
+
+def counts_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    empty = dict.fromkeys(tables.RECOVERY_COUNTS.names)
+    zero = {"negative_times": 0, "implied_returns": 0, "repeated_resends": 0}
+    filled = [{**empty, **zero, "origin": "q", "left_truncated": False, **one} for one in rows]
+    names = tables.RECOVERY_COUNTS.names
+    return spark.createDataFrame(
+        [tuple(one[name] for name in names) for one in filled], tables.RECOVERY_COUNTS
+    )
+
+
+def test_what_nobody_was_observed_to_the_horizon_of_is_not_known(spark: SparkSession) -> None:
+    """1 of 5 returned at 10, 4 are open at 20: 0.8 is known at 20, not at the horizon."""
+    counts = counts_of(
+        spark,
+        [
+            {"kind": "resend", "attempt": 1, "outcome": "returned", "after_ms": 10, "messages": 1},
+            {"kind": "resend", "attempt": 1, "outcome": "open", "after_ms": 20, "messages": 4},
+        ],
+    )
+    (one,) = recovery_by_attempt(counts, recovery_curve(incidences(counts, 0.95))).collect()
+    assert (one.messages, one.returned, one.open) == (5, 1, 4)
+    assert (one.share_recovered, one.low) == (None, 0)
+    assert 0.8 < one.high < 1
+
+
+def test_lives_by_hand(spark: SparkSession) -> None:
+    """10 messages die. 2 are discarded, 8 are re-sent: 4 recover, a share of 0.4.
+
+    4 return, 1 is waiting, and 2 join that had been re-sent once before the history: of 5 that are
+    re-sent again (stage 3) 1 recovers: 0.4 + 0.4 / 5 = 0.48; 4 are exhausted: 0.2 + 0.32 = 0.52.
+    """
+    message = {"kind": "message"}
+    counts = counts_of(
+        spark,
+        [
+            {**message, "outcome": "discarded", "entry_stage": 0, "exit_stage": 0, "messages": 2},
+            {**message, "outcome": "recovered", "entry_stage": 0, "exit_stage": 1, "messages": 4},
+            {**message, "outcome": "waiting", "entry_stage": 0, "exit_stage": 2, "messages": 1},
+            {**message, "outcome": "recovered", "entry_stage": 3, "exit_stage": 3, "messages": 1},
+            {**message, "outcome": "exhausted", "entry_stage": 0, "exit_stage": 4, "messages": 3},
+            {**message, "outcome": "exhausted", "entry_stage": 3, "exit_stage": 4, "messages": 1},
+        ],
+    )
+    rows = recovery_by_message(incidences(counts, 0.95)).orderBy("attempts").collect()
+    assert [(one.attempts, one.at_risk, one.recovered, one.ended, one.waiting) for one in rows] == [
+        (0, 10, 0, 2, 0),
+        (1, 8, 4, 0, 1),
+        (2, 5, 1, 4, 0),
+    ]
+    assert [one.share_recovered for one in rows] == pytest.approx([0, 0.4, 0.48])
+    assert [one.share_ended for one in rows] == pytest.approx([0.2, 0.2, 0.52])

@@ -1,0 +1,330 @@
+"""What is counted of each message's life: times are milliseconds, the horizon is 100."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    DeadLettered,
+    DestinationBlocked,
+    Discarded,
+    DuplicateSuppressed,
+    Exhausted,
+    Held,
+    Parked,
+    Received,
+    Resent,
+    Retried,
+    Returned,
+    Scheduled,
+)
+from amqsidecar.pipeline.recovery.lives import (
+    count_outcomes,
+    observed_streams,
+    rounded_ms,
+    survey,
+    texts_of,
+    with_texts,
+)
+from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
+from pipeline.journals import START_MS
+from pipeline.recovery.histories import history
+
+HORIZON_MS = 100
+DLQ = "queue://DLQ"
+
+
+class Life:
+    """One message; its origin and its redelivery id are its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.origin = name, f"queue://{name}"
+
+    def _of(self, at_ms: int, **more: Any) -> dict[str, Any]:
+        return {"at_ms": at_ms, "id": 1, "redelivery_id": self.name, **more}
+
+    def received(self, at_ms: int, cause: str = "first") -> AnyEvent:
+        return Received(source=DLQ, origin=self.origin, cause=cause, **self._of(at_ms))
+
+    def returned(self, at_ms: int, count: int, cause: str = "again") -> AnyEvent:
+        fields = self._of(at_ms, redelivery_count=count)
+        return Returned(source=DLQ, origin=self.origin, cause=cause, **fields)
+
+    def scheduled(self, at_ms: int, count: int) -> AnyEvent:
+        fields = self._of(at_ms, redelivery_count=count, due_at_ms=at_ms, delay_ms=0)
+        return Scheduled(destination=self.origin, rule="rule", **fields)
+
+    def resent(self, at_ms: int, count: int) -> AnyEvent:
+        fields = self._of(at_ms, redelivery_count=count)
+        return Resent(destination=self.origin, lateness_ms=0, **fields)
+
+    def suppressed(self, at_ms: int, count: int, destination: str) -> AnyEvent:
+        fields = self._of(at_ms, redelivery_count=count)
+        return DuplicateSuppressed(destination=destination, **fields)
+
+    def exhausted(self, at_ms: int) -> AnyEvent:
+        return Exhausted(destination=DLQ, rule="rule", **self._of(at_ms))
+
+    def dead_lettered(self, at_ms: int, count: int) -> AnyEvent:
+        return DeadLettered(destination=DLQ, **self._of(at_ms, redelivery_count=count))
+
+
+def lives() -> dict[str, list[AnyEvent]]:
+    """Stream `a` is observed until 1000, so messages are judged until 900; `b` until 800."""
+    a: list[AnyEvent] = [DestinationBlocked(at_ms=1000, destination="x", reason="y", retry_at_ms=1)]
+    b: list[AnyEvent] = [DestinationBlocked(at_ms=800, destination="x", reason="y", retry_at_ms=1)]
+    it = Life("second")
+    a += [it.received(0), it.scheduled(0, 1), it.resent(10, 1)]
+    a += [it.returned(30, 1), it.scheduled(30, 2), it.resent(50, 2)]
+    it = Life("open")
+    a += [it.received(900), it.resent(950, 1)]
+    it = Life("young")
+    a += [it.received(901)]
+    it = Life("exhausted")
+    a += [it.received(0), it.resent(10, 1), it.returned(20, 1), it.exhausted(20)]
+    a += [it.suppressed(25, 1, DLQ), it.dead_lettered(25, 1)]
+    it = Life("late")
+    a += [it.received(0), it.resent(0, 1), it.returned(150, 1), it.resent(160, 2)]
+    it = Life("truncated")
+    a += [it.resent(10, 2), it.returned(15, 2), it.resent(20, 3)]
+    it = Life("returns-only")
+    a += [it.returned(5, 3), it.exhausted(5)]
+    it = Life("final-only")
+    a += [it.returned(20, 1), it.exhausted(20), it.suppressed(25, 1, DLQ)]
+    it = Life("end-only")
+    a += [it.dead_lettered(5, 3)]
+    it = Life("clocks")
+    a += [it.received(0), it.resent(50, 1)]
+    b += [it.returned(45, 1), it.resent(60, 2)]
+    it = Life("lagging")
+    a += [it.received(0), it.resent(750, 1)]
+    b += [it.returned(790, 1), it.resent(795, 2)]
+    it = Life("implied")
+    a += [it.received(0), it.resent(10, 1), it.resent(40, 2)]
+    it = Life("cancelled")
+    a += [it.received(0), it.scheduled(0, 1)]
+    a += [Cancelled(at_ms=30, id=1, redelivery_id=it.name, destination=DLQ, actor="ann")]
+    a += [it.dead_lettered(31, 0)]
+    it = Life("parked")
+    a += [it.received(0)]
+    a += [Parked(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, reason="odd")]
+    it = Life("discarded")
+    a += [it.received(0)]
+    a += [Discarded(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, rule="rule")]
+    it = Life("held")
+    a += [it.received(0)]
+    a += [Held(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, reason="backlog")]
+    a += [Retried(at_ms=5, id=1, redelivery_id=it.name, destination=it.origin, actor="ann")]
+    a += [it.resent(6, 1)]
+    it = Life("repeated")
+    a += [it.received(0), it.resent(5, 1), it.resent(9, 1), it.returned(20, 1)]
+    it = Life("suppressed")
+    a += [it.received(0), it.suppressed(10, 1, it.origin)]
+    it = Life("between")
+    a += [it.received(700), it.resent(850, 1), it.returned(920, 1)]
+    it = Life("after-its-end")
+    a += [it.received(0), it.exhausted(0), it.dead_lettered(1, 0), it.resent(300, 1)]
+    return {"a": a, "b": b}
+
+
+def outcomes(
+    events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
+) -> DataFrame:
+    surveyed = survey(events, until_ms)
+    counts = count_outcomes(
+        events,
+        observed_streams(surveyed, until_ms),
+        horizon_ms=horizon_ms,
+        since_ms=since_ms,
+        until_ms=until_ms,
+    )
+    return with_texts(counts, texts_of(surveyed))
+
+
+@pytest.fixture(scope="module")
+def counted(spark: SparkSession) -> list[dict[str, Any]]:
+    events = history(spark, lives())
+    counts = outcomes(events, HORIZON_MS)
+    assert [(one.name, one.dataType) for one in counts.schema] == [
+        (one.name, one.dataType) for one in RECOVERY_COUNTS
+    ]
+    return [row.asDict() for row in counts.collect()]
+
+
+def resends(counted: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
+    columns = ("attempt", "outcome", "after_ms", "cause_group", "left_truncated")
+    rows = [one for one in counted if one["kind"] == "resend"]
+    found = [one for one in rows if one["origin"] == f"queue://{name}"]
+    assert all(one["messages"] == 1 for one in found)
+    return sorted(tuple(one[column] for column in columns) for one in found)
+
+
+def message(counted: list[dict[str, Any]], name: str) -> tuple[Any, ...]:
+    columns = ("outcome", "entry_stage", "exit_stage", "after_ms", "left_truncated")
+    rows = [one for one in counted if one["kind"] == "message"]
+    (found,) = (one for one in rows if one["origin"] == f"queue://{name}")
+    assert found["messages"] == 1
+    return tuple(found[column] for column in columns)
+
+
+def total(counted: list[dict[str, Any]], name: str, column: str) -> int:
+    return sum(one[column] for one in counted if one["origin"] == f"queue://{name}")
+
+
+def test_each_resend_has_the_return_that_carries_its_count(counted: list[dict[str, Any]]) -> None:
+    """Re-sent at 10, back at 30: 20. Re-sent at 50, away until 1000: longer than 100."""
+    assert resends(counted, "second") == [
+        (1, "returned", 20, "first", False),
+        (2, "stayed", 100, "again", False),
+    ]
+
+
+def test_a_message_recovers_by_the_resend_that_it_did_not_return_from(
+    counted: list[dict[str, Any]],
+) -> None:
+    """First death at 0, re-send 2 (stage 3) at 50."""
+    assert message(counted, "second") == ("recovered", 0, 3, 50, False)
+
+
+def test_a_message_that_is_still_out_is_no_success(counted: list[dict[str, Any]]) -> None:
+    """Re-sent at 950 and observed until 1000: 50 of 100. It died at 900, the last judged moment."""
+    assert resends(counted, "open") == [(1, "open", 50, "first", False)]
+    assert message(counted, "open") == ("waiting", 0, 0, 0, False)
+    assert message(counted, "young") == ("too_young", None, None, None, False)
+
+
+def test_a_return_after_the_last_judged_moment_is_known_of_the_resend_only(
+    counted: list[dict[str, Any]],
+) -> None:
+    """Re-sent at 850, back at 920; judged until 900, when it was out: stage 1, 200 after 700."""
+    assert resends(counted, "between") == [(1, "returned", 70, "first", False)]
+    assert message(counted, "between") == ("waiting", 0, 1, 200, False)
+
+
+def test_the_rules_or_a_person_end_a_message(counted: list[dict[str, Any]]) -> None:
+    assert message(counted, "exhausted") == ("exhausted", 0, 2, 20, False)
+    assert message(counted, "cancelled") == ("cancelled", 0, 0, 30, False)
+    assert message(counted, "discarded") == ("discarded", 0, 0, 0, False)
+
+
+def test_what_waits_for_a_person_has_not_ended(counted: list[dict[str, Any]]) -> None:
+    assert message(counted, "parked") == ("waiting", 0, 0, 900, False)
+    assert message(counted, "held") == ("recovered", 0, 1, 6, False)
+
+
+def test_a_message_that_is_resent_after_its_end_can_recover(counted: list[dict[str, Any]]) -> None:
+    assert message(counted, "after-its-end") == ("recovered", 0, 1, 300, False)
+
+
+def test_a_return_after_the_horizon_is_reported(counted: list[dict[str, Any]]) -> None:
+    """Re-sent at 0, back at 150: recovered by a horizon of 100."""
+    assert resends(counted, "late") == [
+        (1, "returned_later", 100, "first", False),
+        (2, "stayed", 100, "again", False),
+    ]
+    assert message(counted, "late") == ("recovered", 0, 1, 0, False)
+
+
+def test_a_life_that_begins_before_the_history_is_marked(counted: list[dict[str, Any]]) -> None:
+    """The first that is known is re-send 2: stage 3. The time from its first death is not."""
+    assert resends(counted, "truncated") == [
+        (2, "returned", 5, None, True),
+        (3, "stayed", 100, "again", False),
+    ]
+    assert message(counted, "truncated") == ("recovered", 3, 5, None, True)
+    assert message(counted, "returns-only") == ("exhausted", 6, 6, None, True)
+    (nowhere,) = (one for one in counted if one["origin"] is None)
+    assert (nowhere["outcome"], nowhere["exit_stage"]) == ("dead_lettered", None)
+    assert nowhere["left_truncated"]
+
+
+def test_clocks_that_differ_make_no_negative_times(counted: list[dict[str, Any]]) -> None:
+    """Re-sent at 50 by one clock, back at 45 by another: at once. The count tells which return."""
+    assert resends(counted, "clocks") == [
+        (1, "returned", 0, "first", False),
+        (2, "stayed", 100, "again", False),
+    ]
+    assert total(counted, "clocks", "negative_times") == 1
+    assert message(counted, "clocks") == ("recovered", 0, 3, 60, False)
+
+
+def test_a_stream_that_ends_early_censors_what_it_sent(counted: list[dict[str, Any]]) -> None:
+    """`b` ends at 800, 5 after its re-send; the re-send of `a` at 750 is observed until 1000."""
+    assert resends(counted, "lagging") == [
+        (1, "returned", 40, "first", False),
+        (2, "open", 5, "again", False),
+    ]
+    assert message(counted, "lagging")[0] == "waiting"
+
+
+def test_a_later_resend_tells_a_return_that_is_missing(counted: list[dict[str, Any]]) -> None:
+    """Re-sent at 10 as 1 and at 40 as 2: it has returned by then."""
+    assert resends(counted, "implied") == [
+        (1, "returned", 30, "first", False),
+        (2, "stayed", 100, None, True),
+    ]
+    assert total(counted, "implied", "implied_returns") == 1
+
+
+def test_the_same_resend_counts_once_from_its_first_time(counted: list[dict[str, Any]]) -> None:
+    assert resends(counted, "repeated") == [(1, "returned", 15, "first", False)]
+    assert total(counted, "repeated", "repeated_resends") == 1
+
+
+def test_a_duplicate_that_the_broker_refused_counts_as_sent(counted: list[dict[str, Any]]) -> None:
+    """But not one that was on its way to the final dead-letter queue."""
+    assert resends(counted, "suppressed") == [(1, "stayed", 100, "first", False)]
+    assert resends(counted, "exhausted") == [(1, "returned", 10, "first", False)]
+    assert total(counted, "exhausted", "repeated_resends") == 0
+    assert message(counted, "final-only") == ("exhausted", 2, 2, None, True)
+    assert not resends(counted, "final-only")
+
+
+def test_what_is_known_of_streams(spark: SparkSession) -> None:
+    events = history(spark, {"a": [Life("x").received(5), Life("x").resent(7, 1)]})
+    odd = events.limit(1).selectExpr(
+        *("'melted' AS type" if name == "type" else name for name in events.columns)
+    )
+    until_ms = START_MS + 6
+    streams = observed_streams(survey(events.unionAll(odd), until_ms), until_ms)
+    assert streams.schema.names == RECOVERY_STREAMS.names
+    (row,) = streams.selectExpr("*", "unix_millis(observed_until) AS until").collect()
+    assert (row.events, row.unknown_types, row.until) == (2, 1, START_MS + 6)
+
+
+def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession) -> None:
+    """`early` began at 5; the return of `it` at 30 is after the end at 30, its re-send before."""
+    early, it = Life("early"), Life("it")
+    told = [early.received(5), early.resent(20, 1)]
+    told += [it.received(10), it.resent(20, 1), it.returned(30, 1)]
+    events = history(spark, {"a": told})
+    until_ms = START_MS + 30
+    counts = outcomes(events, HORIZON_MS, since_ms=START_MS + 10, until_ms=until_ms)
+    rows = counts.where("kind = 'resend'").collect()
+    assert [(row.origin, row.outcome, row.after_ms) for row in rows] == [(it.origin, "open", 10)]
+
+
+def test_times_have_three_digits(spark: SparkSession) -> None:
+    times = [0, 1, 9, 999, 1000, 1001, 1009, 1010, 99_999, 100_000, 123_456_789]
+    frame = spark.createDataFrame([(one,) for one in times], "time bigint")
+    rows = frame.select(rounded_ms(frame["time"]).alias("rounded")).collect()
+    assert [row.rounded for row in rows] == [
+        *(0, 1, 9, 999, 1000, 1000, 1000, 1010, 99_900, 100_000, 123_000_000)
+    ]
+
+
+def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
+    """One destination with nearly all events is no burden: no exchange and no sort by groups."""
+    events = history(spark, {"a": [Life("x").received(5)]})
+    streams = observed_streams(survey(events, None), None)
+    counts = count_outcomes(events, streams, horizon_ms=1, since_ms=None, until_ms=None)
+    plan = str(counts._jdf.queryExecution().executedPlan())
+    exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
+    others = [line for line in exchanges if "(stream" not in line]
+    assert [("id_hash" in line, "cause_group" in line) for line in others] == [
+        (False, True),
+        (True, False),
+    ]

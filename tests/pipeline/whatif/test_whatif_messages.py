@@ -1,0 +1,131 @@
+"""What is read from the history of each message, on few events by hand."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.whatif.messages import (
+    BEGAN_EARLIER,
+    KEPT_FOR_A_PERSON,
+    MESSAGES,
+    read_messages,
+)
+from support.histories.outage_world import write_events
+
+Events = list[dict[str, object]]
+END_MS = 100_000
+HORIZON_MS = 10_000
+
+
+def event(message: str, kind: str, at_ms: int, **values: object) -> dict[str, object]:
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    place = {"stream": "s", "segment": 1, "position": 0, "sidecar": "s", "row_id": 1}
+    return place | {"redelivery_id": message, "type": kind, "at": at} | values
+
+
+def received(message: str, at_ms: int, **values: object) -> dict[str, object]:
+    defaults = {"origin": "queue://a", "redelivery_count": 0, "persistent": True, "expired": False}
+    return event(message, "received", at_ms, **(defaults | values))
+
+
+def waits(message: str, count: int, died_ms: int, delay_ms: int, sent_ms: int) -> Events:
+    """Scheduled at its death, and re-sent."""
+    return [
+        event(message, "scheduled", died_ms, redelivery_count=count, delay_ms=delay_ms),
+        event(message, "resent", sent_ms, redelivery_count=count),
+    ]
+
+
+def returned(message: str, count: int, at_ms: int) -> dict[str, object]:
+    return event(message, "returned", at_ms, redelivery_count=count, origin="queue://a")
+
+
+HISTORY: Events = [
+    # Dies at 1 s, again at 4.5 s after a re-send at 3 s, and recovers by one at 9 s.
+    received("twice", 1000, cause_group="down", origin="queue://a::q"),
+    *waits("twice", 1, 1000, 1900, 3000),
+    returned("twice", 1, 4500),
+    *waits("twice", 2, 4500, 4500, 9000),
+    # Given up after two re-sends.
+    received("given-up", 0),
+    *waits("given-up", 1, 0, 1000, 1000),
+    returned("given-up", 1, 2000),
+    *waits("given-up", 2, 2000, 1000, 3000),
+    returned("given-up", 2, 4000),
+    event("given-up", "exhausted", 4000),
+    # Re-sent 9 s before the end, less than the horizon.
+    received("young", 90_000),
+    *waits("young", 1, 90_000, 1000, 91_000),
+    # Nothing was tried.
+    received("dropped", 5000, persistent=False, expired=True),
+    event("dropped", "discarded", 5000),
+    # The clock that took it again is 2 s behind the one that re-sent it.
+    received("clocks", 10_000),
+    *waits("clocks", 1, 10_000, 0, 10_000),
+    returned("clocks", 1, 8000),
+    returned("old", 4, 6000),
+    received("parked", 7000),
+    event("parked", "parked", 7000),
+    event("", "destination_blocked", END_MS),
+]
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Row]:
+    """What is known, by the message's own id; every event is read twice, the last one first."""
+    folder = tmp_path_factory.mktemp("whatif") / "events"
+    twice = [*reversed(HISTORY), *HISTORY]
+    write_events([tuple(one.get(name) for name in EVENTS.names) for one in twice], folder)
+    messages = read_messages(spark.read.parquet(str(folder)), None, HORIZON_MS)
+    assert messages.schema.simpleString() == MESSAGES.simpleString()
+    by_arrival = {row["arrived_ms"]: row for row in messages.collect()}
+    firsts = {one["redelivery_id"]: one for one in HISTORY if one["type"] == "received"}
+    named = {}
+    for name, one in firsts.items():
+        at = one["at"]
+        assert isinstance(at, datetime)
+        named[str(name)] = by_arrival.pop(round(at.timestamp() * 1000))
+    return named | {"old": by_arrival.pop(None)} | {str(at): row for at, row in by_arrival.items()}
+
+
+def test_each_message_is_one_row(rows: Mapping[str, Row]) -> None:
+    assert sorted(rows) == ["clocks", "dropped", "given-up", "old", "parked", "twice", "young"]
+
+
+def test_resends_and_what_came_of_them(rows: Mapping[str, Row]) -> None:
+    """Re-sends 2 s and 8 s after the first death; the first 100 ms late and back after 1.5 s."""
+    row = rows["twice"]
+
+    assert (row["sent_ms"], row["late_ms"], row["back_ms"]) == (
+        [2000, 8000],
+        [100, 0],
+        [1500, None],
+    )
+    assert (row["failed_ms"], row["recovered_ms"]) == (2000, 8000)
+    assert (row["destination"], row["cause_group"]) == ("queue://a", "down")
+    assert (row["arrived_ms"], row["observed_ms"]) == (1000, END_MS - 1000)
+
+
+def test_a_message_that_is_given_up_or_young_has_no_recovery(rows: Mapping[str, Row]) -> None:
+    assert (rows["given-up"]["failed_ms"], rows["given-up"]["recovered_ms"]) == (3000, None)
+    assert (rows["young"]["failed_ms"], rows["young"]["recovered_ms"]) == (-1, None)
+
+
+def test_a_message_that_was_never_tried_tells_only_what_it_is(rows: Mapping[str, Row]) -> None:
+    row = rows["dropped"]
+
+    assert (row["persistent"], row["expired"], row["cause_group"]) == (False, True, "")
+    assert (row["sent_ms"], row["failed_ms"], row["recovered_ms"]) == ([], -1, None)
+
+
+def test_clocks_that_differ_make_no_negative_times(rows: Mapping[str, Row]) -> None:
+    assert (rows["clocks"]["back_ms"], rows["clocks"]["failed_ms"]) == ([0], 0)
+
+
+def test_what_tells_nothing_is_left_out_with_its_reason(rows: Mapping[str, Row]) -> None:
+    assert rows["old"]["left_out"] == BEGAN_EARLIER
+    assert rows["parked"]["left_out"] == KEPT_FOR_A_PERSON
+    assert rows["twice"]["left_out"] is None

@@ -1,0 +1,1 @@
+"""Real brokers as processes, and one in memory."""

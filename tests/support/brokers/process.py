@@ -1,0 +1,296 @@
+"""One broker as a process: start, wait until it says that it is started, stop, crash, log."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
+
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from support import maven
+from support.brokers.broker_xml import PASSWORD, USER
+from support.class_archives import with_archive
+from support.machine.ports import is_open
+from support.machine.processes import started, wait_or_kill
+from support.waiting import PATIENCE_S, eventually
+
+# Why: start-up counts in function tests, throughput does not.
+QUICK_START = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+FULL_SPEED = ("-Xms512m", "-Xmx2g", "-XX:+UseG1GC")
+
+STARTED_BROKERS: "weakref.WeakSet[Broker]" = weakref.WeakSet()
+
+_LOG_SETTINGS = """\
+rootLogger.level=INFO
+rootLogger.appenderRef.console.ref=console
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d{HH:mm:ss.SSS} %-5p [%c{1}] %m%n%throwable{full}
+logger.xbean.name=org.apache.xbean
+logger.xbean.level=WARN
+logger.springframework.name=org.springframework
+logger.springframework.level=WARN
+logger.audit.name=org.apache.activemq.audit
+logger.audit.level=ERROR
+"""
+
+
+class BrokerStartError(RuntimeError):
+    """The broker's process ended or stayed silent; the message holds the tail of its log."""
+
+
+class Broker(ABC):
+    """One broker process with its own ports, data and log; a context manager that starts it."""
+
+    starts: ClassVar[int] = 0
+    """How many times this process has started a broker."""
+
+    kind: str
+    version: str
+    user = USER
+    password = PASSWORD
+    is_launched_as_unpacked: ClassVar[bool] = False
+    """Whether a distribution's launcher finds its jars; otherwise all are on the class path, since
+    `support.class_archives` knows no classes but those."""
+    traced: Sequence[str] = ()
+    """Classes that log at TRACE; to be set before the start."""
+
+    def __init__(
+        self, *, jvm_flags: Sequence[str], folder: Path | None, start_timeout_s: float
+    ) -> None:
+        """Prepare a broker.
+
+        Args:
+            jvm_flags: QUICK_START, FULL_SPEED or flags of your own.
+            folder: where configuration, data and log are kept; None: a temporary folder that is
+                removed with the broker.
+            start_timeout_s: how long the process may take until it says that it is started.
+        """
+        self.folder = folder or Path(tempfile.mkdtemp(prefix=f"{self.kind}-"))
+        self._remove_folder = (
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+            if folder is None
+            else None
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.data = self.folder / "data"
+        self.log_path = self.folder / "broker.log"
+        self.started_in_s = 0.0
+        self._jvm_flags = tuple(jvm_flags)
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._log_of_removed = ""
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Write the configuration; called before the first start."""
+
+    @abstractmethod
+    def _java(self) -> list[str]:
+        """Return JVM flags, class path, main class and arguments, without the tether."""
+
+    @property
+    @abstractmethod
+    def config_path(self) -> Path:
+        """The configuration file that the running broker has read."""
+
+    @property
+    @abstractmethod
+    def ports(self) -> Mapping[str, int]:
+        """The ports by mark."""
+
+    @property
+    @abstractmethod
+    def _started_line(self) -> str:
+        """What the broker logs when it has started."""
+
+    @property
+    @abstractmethod
+    def openwire_url(self) -> str:
+        """The sidecar's URL for OpenWire; Artemis refuses it."""
+
+    @property
+    @abstractmethod
+    def stomp_url(self) -> str:
+        """The sidecar's URL for STOMP."""
+
+    @property
+    @abstractmethod
+    def amqp_url(self) -> str:
+        """The sidecar's URL for AMQP, on Classic of the stock connector."""
+
+    @abstractmethod
+    def jms_url(self, provider: str) -> str:
+        """Return the URL for a JMS client: `openwire`, `core` or `qpid`."""
+
+    def start(self) -> Self:
+        """Start the broker and return when it says that it is started and listens."""
+        with self._lock:
+            if self.is_running:
+                return self
+            if not self.config_path.exists():
+                self._prepare()
+            settings = _LOG_SETTINGS + "".join(
+                f"logger.traced{number}.name={name}\nlogger.traced{number}.level=TRACE\n"
+                for number, name in enumerate(self.traced)
+            )
+            (self.folder / "log4j2.properties").write_text(settings, encoding="utf-8")
+            STARTED_BROKERS.add(self)
+            Broker.starts += 1
+            began = time.monotonic()
+            log_offset = self.log_offset()
+            self._log = self.log_path.open("ab")
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self.folder,
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                # Why: an interrupt at the terminal is for the program that owns the broker.
+                start_new_session=True,
+            )
+            weakref.finalize(self, _end, self._process)
+            try:
+                eventually(
+                    lambda: self._has_started(log_offset),
+                    within_s=self._start_timeout_s,
+                    what=f"{self} says that it is started",
+                )
+            except TimeoutError as late:
+                self.kill()
+                raise BrokerStartError(f"{late}\n{self.log_tail()}") from None
+            self.started_in_s = time.monotonic() - began
+        return self
+
+    def stop(self, *, within_s: float = 30.0) -> None:
+        """Shut the broker down in order; kill it when it takes too long."""
+        with self._lock:
+            if self._process is None:
+                return
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGTERM)
+                wait_or_kill(self._process, within_s)
+            self._reap()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, as a crash does."""
+        with self._lock:
+            if self._process is None:
+                return
+            if self._process.poll() is None:
+                self._process.kill()
+            self._reap()
+
+    def pause(self) -> None:
+        """Freeze the process: it keeps its connections and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> Self:
+        """Stop the broker when it runs, and start it on the same ports and data."""
+        self.stop()
+        return self.start()
+
+    def keep_folder(self) -> None:
+        """Leave the temporary folder behind, for a person to look at."""
+        if self._remove_folder is not None:
+            self._remove_folder.detach()
+            self._remove_folder = None
+
+    def close(self) -> None:
+        """Stop the broker and remove its temporary folder."""
+        self.stop()
+        if self._remove_folder is not None:
+            self._log_of_removed = self.log_tail(lines=1_000)
+            self._remove_folder()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The id of the broker's process."""
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"{self} is not running: call start() first")
+        return self._process.pid
+
+    def log_offset(self) -> int:
+        """Return the length of the log now, to be given to `log_tail` later."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_tail(self, lines: int = 60, since: int = 0) -> str:
+        """Return the last lines of the log, of those written after the offset `since`."""
+        if not self.log_path.exists():
+            return "\n".join(self._log_of_removed.splitlines()[-lines:])
+        with self.log_path.open("rb") as log:
+            log.seek(since)
+            text = log.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        return started(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.version} at {self.folder}"
+
+    def endpoint(self, mark: str, **options: Any) -> Endpoint:
+        """Return a connector as links take it, by its mark; our user and patience by default."""
+        known = {"user": self.user, "password": self.password, "connect_timeout_s": PATIENCE_S}
+        return Endpoint("127.0.0.1", self.ports[mark], **{**known, **options})
+
+    def _url(self, scheme: str, mark: str) -> str:
+        return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.ports[mark]}"
+
+    def _filled(self, text: str) -> str:
+        for mark, port in self.ports.items():
+            text = text.replace(f"@{mark}@", str(port))
+        return text.replace("@DATA@", str(self.data))
+
+    def _command(self) -> list[str]:
+        flags = [*self._jvm_flags, f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"]
+        return [maven.tool("java"), *with_archive([*flags, *self._java()])]
+
+    def _has_started(self, log_offset: int) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            code = self._process.returncode
+            self._reap()
+            raise BrokerStartError(f"{self}: exit code {code}\n{self.log_tail()}")
+        if self._started_line not in self.log_tail(lines=10_000, since=log_offset):
+            return False
+        text = self.config_path.read_text(encoding="utf-8")
+        return all(is_open(port) for port in self.ports.values() if f":{port}" in text)
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()

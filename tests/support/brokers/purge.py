@@ -1,0 +1,60 @@
+"""Empties a queue as a person does by a broker's management."""
+
+import subprocess
+from uuid import uuid4
+
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.clock import SystemClock
+from support import maven
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.waiting import PATIENCE_S
+
+
+def purge(broker: Broker, queue: str) -> None:
+    """Remove all messages of a queue, by JMX on Classic, by a management message on Artemis."""
+    if isinstance(broker, ArtemisBroker):
+        manage_artemis(broker, ManagementQuestion(f"queue.{queue}", "removeAllMessages"))
+        return
+    assert isinstance(broker, ClassicBroker)
+    _run("jcmd", str(broker.pid), "ManagementAgent.start_local")
+    chosen = broker.release
+    if not chosen.libraries:
+        home = maven.classic_5_home()
+        options = [f"-Dactivemq.home={home}", f"-Dactivemq.base={home}"]
+        java = [*options, "-cp", f"{home}/bin/activemq.jar", "org.apache.activemq.console.Main"]
+    else:
+        main = "org.apache.activemq.console.command.ShellCommand"
+        java = ["-cp", maven.broker_class_path(chosen), main]
+    told = _run("java", "-XX:TieredStopAtLevel=1", *java, "purge", "--pid", str(broker.pid), queue)
+    assert f"Purging all messages in queue: {queue}" in told, told
+
+
+def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> object:
+    """Ask the broker's management for something, and return the answer."""
+    endpoint = Endpoint(
+        "127.0.0.1",
+        broker.ports["PORT"],
+        user=broker.user,
+        password=broker.password,
+        connect_timeout_s=PATIENCE_S,
+        idle_timeout_s=30,
+    )
+    connection = AmqpConnection(endpoint, SystemClock())
+    connection.open(f"manages-{uuid4().hex}")
+    management = ArtemisManagement(connection, PATIENCE_S)
+    try:
+        management.prepare(PATIENCE_S)
+        answer = management.ask(question)
+    finally:
+        management.close()
+        connection.close(lambda: management.is_closed)
+    assert answer.is_ok, answer.value
+    return answer.value
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.stdout + done.stderr

@@ -1,0 +1,54 @@
+"""ActiveMQ Classic 5.18.3 with the web console of its distribution, and Jolokia in it."""
+
+import shutil
+from typing import Any
+
+from support import maven, versions
+from support.brokers.broker_xml import classic_xml
+from support.brokers.process import QUICK_START
+from support.brokers.real import ClassicBroker
+from support.machine.ports import free_port, is_open
+
+_PROPERTIES = (
+    '<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>'
+)
+_FILES = ("credentials.properties", "jetty.xml", "jetty-realm.properties", "jolokia-access.xml")
+
+
+class ConsoleBroker(ClassicBroker):
+    """The stock broker with its stock web console, user admin with password admin."""
+
+    def __init__(self, **options: Any) -> None:
+        """Prepare one; `options` are those of `classic_xml`."""
+        self.console_port = free_port()
+        flags = (f"-Djetty.port={self.console_port}", "-Djetty.host=127.0.0.1")
+        super().__init__(
+            versions.oldest("classic_5").version,
+            jvm_flags=(*QUICK_START, *flags),
+            # Why behind: its web applications look for a broker that runs.
+            activemq_xml=classic_xml(beans=_PROPERTIES, **options).replace(
+                "</broker>", '</broker><import resource="jetty.xml"/>'
+            ),
+        )
+
+    @property
+    def jolokia_url(self) -> str:
+        """Where Jolokia answers, with its user."""
+        return f"http://admin@127.0.0.1:{self.console_port}/api/jolokia"
+
+    def _has_started(self, log_offset: int) -> bool:
+        # Why the port: the broker's log names it before it is open.
+        return super()._has_started(log_offset) and is_open(self.console_port)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        for name in _FILES:
+            shutil.copy(maven.classic_5_home() / "conf" / name, self.config_path.parent)
+
+    def _java(self) -> list[str]:
+        web = maven.classic_5_home() / "lib" / "web"
+        java = super()._java()
+        place = java.index("-cp") + 1
+        java[place] += f":{web}/*"
+        # As bin/activemq does it.
+        return [f"-Djolokia.conf=file:{self.folder}/jolokia-access.xml", *java]

@@ -1,0 +1,1 @@
+"""The chart, the image, Kubernetes and Prometheus."""

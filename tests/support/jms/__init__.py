@@ -1,0 +1,1 @@
+"""Real JMS applications, and the count of what they saw."""

@@ -1,0 +1,1 @@
+"""What the contract suite needs of a broker, for each link."""

@@ -1,0 +1,155 @@
+"""The harness of the Core link to Artemis: its producers and consumers speak Core."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from uuid import uuid1
+
+from amqsidecar.broker import LookSession
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.session import CoreDelivery, is_forced
+from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
+from amqsidecar.clock import SystemClock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import (
+    TEXT_MESSAGE,
+    CoreMessage,
+    CoreProperty,
+    CorePropertyType,
+    new_message,
+    read_core_properties,
+)
+from amqsidecar.formats.core.primitives import NULLABLE_SIMPLE_STRING, CoreReader
+from support.links.amqp_artemis import ArtemisHarness
+from support.links.harness import Drained
+from support.waiting import PATIENCE_S
+
+_WINDOW_BYTES = 1 << 20
+
+
+def text_message(address: str, body: str, **properties: str) -> CoreMessage:
+    """Return a persistent text message as a JMS producer makes it."""
+    found = {
+        name: CoreProperty(CorePropertyType.STRING, value) for name, value in properties.items()
+    }
+    found["_AMQ_ROUTING_TYPE"] = CoreProperty(CorePropertyType.BYTE, packets.ANYCAST)
+    return new_message(
+        address,
+        found,
+        timestamp_ms=SystemClock().now_ms(),
+        kind=TEXT_MESSAGE,
+        body=NULLABLE_SIMPLE_STRING.write(body),
+    )._replace(user_id=uuid1().bytes)
+
+
+class CoreArtemisHarness(ArtemisHarness):
+    """Own dead-letter address per prefix; dead letters made by Core and killed by management."""
+
+    name = "core-artemis"
+
+    def connect(self) -> None:
+        """Connect the harness itself."""
+        super().connect()
+        self._waker = Waker()
+        self.core = CoreConnection(self.broker.endpoint("PORT"), SystemClock(), self._waker)
+        self.core.open()
+        self.session = self.core.create_session(is_transacted=True)
+        self.session.start()
+
+    def make_link(
+        self,
+        instance: str,
+        *,
+        selector: str = MADE_BY_OTHERS,
+        crash_point: CrashPoint = no_crash,
+    ) -> CoreArtemisLink:
+        """Return a link that is not opened."""
+        return CoreArtemisLink(
+            self.broker.endpoint("PORT"),
+            clock=SystemClock(),
+            instance=instance,
+            selector=selector,
+            crash_point=crash_point,
+        )
+
+    def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
+        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        ids = [f"{origin}-{number}" for number in range(n)]
+        self.put([text_message(origin, one.ljust(size_bytes, "."), testId=one) for one in ids])
+        self.kill(origin)
+        return ids
+
+    def put(self, messages: Sequence[CoreMessage]) -> None:
+        """Send messages to their queues, which are made where they are missing."""
+        for name in {one.address or "" for one in messages}:
+            if not self.session.ask_queue(name).exists:
+                self.session.create_queue(name, address=name, routing_type=packets.ANYCAST)
+        sent = [self.session.ask_send(one) for one in messages]
+        assert self.session.answers(sent) == [None] * len(sent)
+        self.session.commit()
+
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+        copies = []
+        for message in self.drain_core(queue_name):
+            copy = text_message(to, "")
+            copies.append(copy._replace(body=message.body, properties=message.properties))
+        self.put(copies)
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds."""
+        found = []
+        for message in self.drain_core(queue_name):
+            values = {
+                name: one.value for name, one in read_core_properties(message.properties).items()
+            }
+            body = NULLABLE_SIMPLE_STRING.read(CoreReader(message.body)) or ""
+            found.append(Drained(str(values.get("testId")), body, values))
+        return found
+
+    def drain_core(self, queue_name: str) -> list[CoreMessage]:
+        """Consume all that a queue holds and return it with its bodies."""
+        if not self.depth(queue_name):
+            return []
+        session = self.session
+        consumer = session.create_consumer(
+            queue_name.rpartition("::")[2], window_bytes=_WINDOW_BYTES
+        )
+        session.force_delivery(consumer)
+        found: list[CoreDelivery] = []
+        counted, has_come = 0, True
+        while has_come:
+            self.core.wait(PATIENCE_S)
+            for one in session.take_from(consumer):
+                session.give_back(one)
+                if is_forced(one.message):
+                    has_come = len(found) > counted or session.is_receiving(consumer)
+                    counted = len(found)
+                    session.force_delivery(consumer)
+                else:
+                    found.append(one)
+        bodies = []
+        for one in found:
+            with one.large_body or nullcontext() as large:
+                bodies.append(one.message.body if large is None else large.read())
+        if found:
+            session.acknowledge(found[-1])
+            session.commit()
+        session.close_consumer(consumer)
+        return [one.message._replace(body=body) for one, body in zip(found, bodies, strict=True)]
+
+    def drop(self, link: LookSession) -> None:
+        """Cut the link's connection without a word, as a crash does."""
+        assert isinstance(link, CoreArtemisTake)
+        peer = link._connection._socket
+        assert peer is not None
+        peer.shutdown(2)
+
+    def close(self) -> None:
+        """Disconnect what the harness itself has open."""
+        self.core.close()
+        self._waker.close()
+        super().close()

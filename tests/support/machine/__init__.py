@@ -1,0 +1,1 @@
+"""Volumes, limits, namespaces, clocks, ports and certificates of the machine."""

@@ -1,0 +1,45 @@
+"""Processes of tests: start one or leave nothing of it behind, and wait for its end."""
+
+import subprocess
+from typing import Any, Protocol, Self, TypeVar
+
+
+class Server(Protocol):
+    """What is started and closed, such as a broker or a database."""
+
+    def start(self) -> Self:
+        """Start it; returns itself."""
+
+    def close(self) -> None:
+        """Stop it and remove what it wrote."""
+
+
+ServerT = TypeVar("ServerT", bound=Server)
+
+
+def started(server: ServerT) -> ServerT:
+    """Start a server and return it; close it if the start fails."""
+    try:
+        return server.start()
+    except BaseException:
+        server.close()
+        raise
+
+
+def wait_or_kill(process: "subprocess.Popen[Any]", within_s: float) -> None:
+    """Wait for the end of a process; kill it when it takes longer."""
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def kill_tether(tether: "subprocess.Popen[Any]") -> None:
+    """End a tether, a shell that ends its process once its own standard input ends."""
+    # Why killed before its input is closed: its process may have ended, and another may have its
+    # id by now.
+    tether.kill()
+    tether.wait()
+    if tether.stdin is not None:
+        tether.stdin.close()

@@ -1,0 +1,1 @@
+"""The installed commands as processes."""

@@ -1,0 +1,1 @@
+"""Stores for tests, real and in memory."""

@@ -1,0 +1,1 @@
+"""The console and its API for tests: sites, the browser, screenshots."""

@@ -1,0 +1,67 @@
+"""The application that is served over HTTP, in this process, for tests."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.http.access import Access, Signing
+from amqsidecar.http.app import make_app
+from amqsidecar.http.masking import Masking
+from amqsidecar.http.store_queries import StoreQueries, Tools
+from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.messages.view import view_message
+from amqsidecar.operations.active_rules import Policies, policies_of
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import load_policy
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+
+SIGNING = Signing("a key for tests")
+NOTHING_MASKED = Masking()
+NO_RULES = policies_of(lambda: None, {}, intake_queues=(), final_suffix=".final", parks_topics=True)
+OPEN_ACCESS = Access((), SIGNING)
+
+
+def make_queries(
+    health: Health | None = None,
+    open_schedule: Callable[[], Any] | None = None,
+    masking: Masking = NOTHING_MASKED,
+    **tools: Any,
+) -> StoreQueries:
+    return StoreQueries(
+        clock=SystemClock(),
+        health=health or Health(),
+        render_metrics=Metrics().render,
+        open_schedule=open_schedule,
+        tools=Tools(
+            **{
+                "final_suffix": ".final",
+                "properties_of": chosen_properties,
+                "view_message": view_message,
+                "edit_message": edit_message,
+                "policies": NO_RULES,
+                **tools,
+            }
+        ),
+        masking=masking,
+    )
+
+
+def policies_of_file(path: Path) -> Policies:
+    """Return the policies of a file of rules."""
+    plugins = load_plugins()
+    rules = load_policy(path, plugins)
+    return policies_of(
+        lambda: rules, plugins, intake_queues=(), final_suffix=".final", parks_topics=True
+    )
+
+
+def app_of(
+    health: Health | None = None, access: Access = OPEN_ACCESS, pages: Sequence[BaseRoute] = ()
+) -> ASGIApp:
+    return make_app(make_queries(health), access, pages)

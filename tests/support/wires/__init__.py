@@ -1,0 +1,1 @@
+"""Peers, encoders and hostile messages that do not share the code under test."""

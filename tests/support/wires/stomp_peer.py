@@ -1,0 +1,139 @@
+"""A STOMP 1.2 application over a bare socket, which can say what no client library would.
+
+with StompPeer(broker.ports["STOMP_PORT"]) as peer:
+    peer.send("/queue/orders", {"priority": "nonsense"}, b"body")
+    peer.subscribe("/queue/orders")
+    peer.nack(peer.receive())
+"""
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Self
+
+from support.waiting import PATIENCE_S
+
+_UNESCAPES = {"\\": "\\", "n": "\n", "r": "\r", "c": ":"}
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
+
+
+class StompError(Exception):
+    """The broker answered with an ERROR frame, or hung up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; of a header that comes twice the first value counts."""
+
+    command: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(one, one) for one in text)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([\\nrc])", lambda found: _UNESCAPES[found[1]], text)
+
+
+class StompPeer:
+    """One connection, which waits for the broker's receipt of whatever it says."""
+
+    def __init__(
+        self, port: int, user: str = "admin", password: str = "admin", timeout_s: float = PATIENCE_S
+    ) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self._input = self._socket.makefile("rb")
+        self._numbers = count(1)
+        self._messages: list[Frame] = []
+        self._put("CONNECT", {"accept-version": "1.2", "login": user, "passcode": password})
+        self._read_until("CONNECTED")
+
+    def send(self, destination: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Send a persistent text message with further headers."""
+        self._ask("SEND", {"destination": destination, "persistent": "true", **headers}, body)
+
+    def subscribe(
+        self,
+        destination: str,
+        selector: str | None = None,
+        *,
+        ack: str = "client-individual",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Subscribe, with single acknowledgements unless told otherwise, and further headers."""
+        headers = {"destination": destination, "id": "1", "ack": ack, **(headers or {})}
+        self._ask("SUBSCRIBE", headers if selector is None else {**headers, "selector": selector})
+
+    def receive(self) -> Frame:
+        """Return the next message; a time-out raises TimeoutError."""
+        return self._messages.pop(0) if self._messages else self._read_until("MESSAGE")
+
+    def ack(self, message: Frame) -> None:
+        """Accept a message."""
+        self._ask("ACK", {"id": message.headers["ack"]})
+
+    def nack(self, message: Frame) -> None:
+        """Refuse a message: the broker makes it a dead letter."""
+        self._ask("NACK", {"id": message.headers["ack"]})
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._input.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
+        self._put(command, {**headers, "receipt": str(next(self._numbers))}, body)
+        self._read_until("RECEIPT")
+
+    def _put(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
+        lines = [f"{_escape(name)}:{_escape(value)}\n" for name, value in headers.items()]
+        self._socket.sendall(f"{command}\n{''.join(lines)}\n".encode() + body + b"\0")
+
+    def _read_until(self, command: str) -> Frame:
+        while True:
+            frame = self._read()
+            if frame.command == command:
+                return frame
+            if frame.command != "MESSAGE":
+                raise StompError(f"{frame.command}: {frame.headers} {frame.body!r}")
+            self._messages.append(frame)
+
+    def _read(self) -> Frame:
+        lines: list[str] = []
+        while True:
+            data = self._input.readline()
+            if not data:
+                raise StompError("the broker has hung up")
+            line = data.decode().rstrip("\r\n")
+            if line:
+                lines.append(line)
+            elif lines:
+                break
+        headers: dict[str, str] = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers.setdefault(_unescape(name), _unescape(value))
+        return Frame(lines[0], headers, self._body(headers.get("content-length")))
+
+    def _body(self, length: str | None) -> bytes:
+        if length is not None:
+            whole = self._input.read(int(length))
+            assert self._input.read(1) == b"\0"
+            return whole
+        body = bytearray()
+        while (one := self._input.read(1)) != b"\0":
+            if not one:
+                raise StompError("the broker has hung up")
+            body += one
+        return bytes(body)

@@ -1,0 +1,90 @@
+"""What a hostile broker hands over that nobody asked for, over STOMP and OpenWire."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import repeat
+
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.stomp_frame import encode
+from support.wires.hostile_broker import OPENWIRE_GREETING, STOMP_CONNECTED, Attack
+from support.wires.openwire import WireMessage
+
+_RECEIPT = re.compile(rb"\nreceipt:([^\n]+)\n")
+_SUBSCRIPTION = re.compile(rb"SUBSCRIBE\n(?:[^\n]+\n)*?id:([^\n]+)\n")
+_PIECE_BYTES = 2**20
+_TIMES = 4_096
+
+
+def _flood(message: bytes) -> Iterator[bytes]:
+    return repeat(message * max(1, _PIECE_BYTES // len(message)), _TIMES)
+
+
+def _stomp(body: bytes, message_id: bytes, heard: bytes) -> bytes | Iterator[bytes]:
+    """Confirm what asks for it, and flood the first subscription."""
+    receipts = _receipts(heard)
+    subscription = _SUBSCRIPTION.search(heard)
+    if subscription is None:
+        return receipts
+    headers = [
+        (b"subscription", subscription[1]),
+        (b"message-id", message_id),
+        (b"ack", b"1"),
+        (b"destination", b"/queue/ActiveMQ.DLQ"),
+        (b"original-destination", b"/queue/orders"),
+        (b"timestamp", b"1"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    return _after(receipts, _flood(encode("MESSAGE", headers, body)))
+
+
+def _receipts(heard: bytes) -> bytes:
+    found = _RECEIPT.findall(heard)
+    return b"".join(encode("RECEIPT", [(b"receipt-id", one)]) for one in found)
+
+
+def _after(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
+
+
+def _openwire(body: bytes, heard: bytes) -> bytes | Iterator[bytes]:
+    """Answer what asks for it, and flood the first consumer."""
+    answers, consumer = [], b""
+    for frame in codec.FrameSplitter(2**20).feed(heard):
+        if frame[0] == codec.CONSUMER_INFO:
+            consumer = frame[6 : 27 + int.from_bytes(frame[9:11])]
+        if frame[0] < codec.MESSAGE_DISPATCH and frame[5]:
+            number = int.from_bytes(frame[1:5])
+            answers.append(_frame(codec.RESPONSE, number.to_bytes(4)))
+    if not consumer:
+        return b"".join(answers)
+    message = WireMessage(content=len(body).to_bytes(4) + body)
+    fields = (consumer, codec.NULL, b"\x01", message.encoded(), bytes(4))
+    dispatch = _frame(codec.MESSAGE_DISPATCH, b"".join(fields))
+    return _after(b"".join(answers), _flood(dispatch))
+
+
+def _frame(code: int, fields: bytes) -> bytes:
+    return codec.command(code, 0, fields, answer=False)
+
+
+SMALL = b"x" * 4_096
+LARGE = bytes(5 * 2**20)
+BODIES = (SMALL, LARGE)
+CLASSIC_ID, ARTEMIS_ID = b"ID:host-1-2-2:1:-1:1:1", b"7"
+
+
+def stomp(body: bytes, message_id: bytes = CLASSIC_ID) -> Attack:
+    """Let the sidecar in, then hand over messages with this body without an end."""
+    return (STOMP_CONNECTED, partial(_stomp, body, message_id))
+
+
+def openwire(body: bytes) -> Attack:
+    """Let the sidecar in, then hand over messages with this body without an end."""
+    return (OPENWIRE_GREETING, partial(_openwire, body))
+
+
+def polite_stomp() -> Attack:
+    """Let the sidecar in, and confirm what asks for it."""
+    return (STOMP_CONNECTED, _receipts)

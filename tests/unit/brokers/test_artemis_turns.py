@@ -1,0 +1,122 @@
+"""A wire over which nothing arrives reads a queue alone for a while, so that groups are freed."""
+
+from __future__ import annotations
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis_pair.turns import ReaderTurns
+from amqsidecar.model.destination import queue
+
+FIRST, SECOND = 0, 1
+QUEUE, OTHER = queue("DLQ"), queue("ExpiryQueue")
+
+
+def attached(now_s: float = 0.0) -> ReaderTurns:
+    turns = ReaderTurns(2)
+    turns.attach([QUEUE], now_s)
+    return turns
+
+
+def readers(turns: ReaderTurns) -> list[int]:
+    return [wire for wire in (FIRST, SECOND) if turns.reads(IntakeQueue(QUEUE), wire)]
+
+
+def test_both_wires_read_until_a_turn_begins() -> None:
+    turns = attached()
+    assert readers(turns) == [FIRST, SECOND]
+    turns.begin(QUEUE, SECOND, 5.0)
+    assert readers(turns) == [SECOND]
+    assert turns.reads(IntakeQueue(OTHER), FIRST)
+
+
+def test_no_wire_gets_a_turn_where_nothing_was_read() -> None:
+    turns = attached()
+    assert turns.due(60.0) == []
+
+
+def test_only_a_wire_gets_a_turn_that_is_idle_while_the_other_has_read() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, FIRST, 0.5)
+    assert turns.due(0.9) == []
+    turns.arrived(QUEUE, FIRST, 1.9)
+    assert turns.due(2.0) == [(QUEUE, SECOND)]
+
+
+def test_the_wire_gets_a_turn_that_was_idle_for_longer() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, SECOND, 1.0)
+    turns.arrived(QUEUE, FIRST, 2.0)
+    assert turns.due(10.0) == [(QUEUE, SECOND)]
+
+
+def test_a_queue_is_looked_at_once_a_second_and_not_during_a_turn() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, FIRST, 2.0)
+    assert turns.due(2.0) == [(QUEUE, SECOND)]
+    assert turns.due(2.9) == []
+    assert turns.due(3.0) == [(QUEUE, SECOND)]
+    turns.begin(QUEUE, SECOND, 3.0)
+    assert turns.due(9.0) == []
+
+
+def test_a_turn_goes_on_while_its_wire_reads_something() -> None:
+    turns = attached()
+    turns.begin(QUEUE, SECOND, 1.0)
+    turns.arrived(QUEUE, SECOND, 1.4)
+    assert not turns.end(1.8)
+    assert readers(turns) == [SECOND]
+    assert turns.end(1.9)
+    assert readers(turns) == [FIRST, SECOND]
+    assert not turns.end(9.0)
+
+
+def test_what_arrives_late_over_the_other_wire_does_not_prolong_a_turn() -> None:
+    turns = attached()
+    turns.begin(QUEUE, SECOND, 1.0)
+    turns.arrived(QUEUE, FIRST, 1.4)
+    assert turns.end(1.5)
+
+
+def test_after_a_turn_without_a_message_the_wire_waits_ten_seconds_longer() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, FIRST, 1.0)
+    turns.begin(QUEUE, SECOND, 2.0)
+    assert turns.end(2.5)
+    turns.arrived(QUEUE, FIRST, 13.4)
+    assert turns.due(13.4) == []
+    turns.arrived(QUEUE, FIRST, 14.4)
+    assert turns.due(14.4) == [(QUEUE, SECOND)]
+
+
+def test_after_a_turn_with_messages_the_wire_may_have_the_next_one_at_once() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, FIRST, 1.0)
+    turns.begin(QUEUE, SECOND, 2.0)
+    turns.arrived(QUEUE, SECOND, 2.1)
+    assert turns.end(2.6)
+    turns.arrived(QUEUE, FIRST, 3.6)
+    assert turns.due(3.6) == [(QUEUE, SECOND)]
+
+
+def test_a_turn_survives_an_attach_of_its_queue_and_ends_with_another() -> None:
+    turns = attached()
+    turns.begin(QUEUE, SECOND, 1.0)
+    turns.attach([OTHER, QUEUE], 1.1)
+    assert readers(turns) == [SECOND]
+    turns.attach([OTHER], 1.2)
+    assert readers(turns) == [FIRST, SECOND]
+    assert not turns.end(9.0)
+
+
+def test_a_queue_that_comes_again_has_no_past() -> None:
+    turns = attached()
+    turns.arrived(QUEUE, FIRST, 1.0)
+    turns.attach([OTHER], 2.0)
+    turns.attach([QUEUE], 3.0)
+    assert turns.due(60.0) == []
+
+
+def test_a_queue_that_is_not_attached_is_not_noted() -> None:
+    turns = attached()
+    turns.arrived(OTHER, FIRST, 1.0)
+    turns.attach([QUEUE, OTHER], 2.0)
+    assert turns.due(60.0) == []

@@ -1,0 +1,45 @@
+"""A hostile peer over AMQP ends its connection, whatever it sends."""
+
+import pytest
+
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from support.wires.hostile_amqp import ATTACKS
+from support.wires.hostile_broker import hostile_broker
+
+WAITING_BYTES_MAX = 64 * 2**20
+WORDS = {
+    "SASL frame of 2 GiB": "a frame of type 1 with 2147483647 bytes",
+    "SASL frame, nested": "does not log in as AMQP does",
+    "frame of 2 GiB": "framing-error",
+    "open, nested": "framing-error|ended the connection",
+    "endless message": "messages that are not whole have more than 268435456 bytes",
+    "unasked messages": "handed over more messages than it was asked for",
+    "large answers": f"handed over more than {WAITING_BYTES_MAX} bytes",
+    "unasked links": "attached a link that nobody asked for",
+    "outcome, nested": "framing-error|closed the connection",
+    "close, nested": "amqp:x: x",
+}
+
+
+@pytest.mark.parametrize("attack", WORDS)
+def test_the_connection_ends(attack: str) -> None:
+    with hostile_broker([ATTACKS[attack]]) as broker:
+        endpoint = Endpoint("127.0.0.1", broker.port, connect_timeout_s=60)
+        connection = AmqpConnection(endpoint, SystemClock())
+        try:
+            with pytest.raises((LinkLost, BrokerRefused), match=WORDS[attack]):
+                talk(connection)
+        finally:
+            connection.close()
+
+
+def talk(connection: AmqpConnection) -> None:
+    connection.open("sidecar")
+    receiver = Receiver(connection, "receiver", "queue", waiting_bytes_max=WAITING_BYTES_MAX)
+    receiver.flow(100)
+    while True:
+        connection.pump(60)

@@ -1,0 +1,159 @@
+"""A broker that hands over messages without an end loses its link before they fill the memory."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.openwire.connection import OpenWireConnection
+from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
+from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
+from amqsidecar.brokers.stomp_artemis.management import StompManagement
+from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
+from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader, StompClassicIntake
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import LinkLost
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.stomp_frame import FrameReader
+from amqsidecar.model.destination import queue
+from support.wires import unasked
+from support.wires.hostile_broker import Attack, hostile_broker
+
+CLOCK = SystemClock()
+DEAD_LETTERS = queue("ActiveMQ.DLQ")
+PREFETCH = 1_000
+WORDS = "it handed over more messages than it was asked for"
+BYTES_MAX = 128 * 2**20 + PREFETCH * 8_192
+"""Of small messages."""
+
+
+def artemis_intake(
+    connection: StompConnection, connect: Callable[[], StompConnection]
+) -> StompArtemisIntake:
+    management = StompManagement(connect, CLOCK, "sidecar")
+    return StompArtemisIntake(connection, connect, management, CLOCK, frozenset())
+
+
+@contextmanager
+def stomp_connection(*attacks: Attack) -> Iterator[Callable[[], StompConnection]]:
+    with hostile_broker(attacks) as broker:
+        opened: list[StompConnection] = []
+
+        def connect() -> StompConnection:
+            opened.append(StompConnection(endpoint_of(broker.port), CLOCK))
+            opened[-1].open()
+            return opened[-1]
+
+        yield connect
+        for connection in opened:
+            connection.close()
+
+
+def endpoint_of(port: int) -> Endpoint:
+    return Endpoint("127.0.0.1", port, connect_timeout_s=30)
+
+
+def go_on(connection: StompConnection | OpenWireConnection, take: Callable[[], object]) -> None:
+    while True:
+        connection.wait(10)
+        take()
+
+
+def in_stomp(connection: StompConnection) -> Iterator[int]:
+    for frame in (*connection._arrived, *connection.messages):
+        yield len(frame.head) + len(frame.body)
+
+
+@pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
+def test_over_stomp_while_an_answer_is_waited_for(body: bytes) -> None:
+    with stomp_connection(unasked.stomp(body)) as connect:
+        connection = connect()
+        connection.call("SUBSCRIBE", [(b"id", b"1")])
+        with pytest.raises(LinkLost, match=WORDS):
+            connection.call("SEND", [])
+        assert 0 < sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+        assert not connection.was_ended
+
+
+@pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
+def test_over_stomp_on_classic_where_the_intake_keeps_them(body: bytes) -> None:
+    with stomp_connection(unasked.stomp(body)) as connect:
+        connection = connect()
+        consumers = StompSubscriptions(connection, CLOCK)
+        limits = IntakeLimits(frozenset(), {}, utf8_is_modified=False)
+        readers: list[QueueReader] = []
+
+        def make_reader(*_: object) -> QueueReader:
+            readers.append(QueueReader(DEAD_LETTERS, consumers, CLOCK, limits))
+            return readers[-1]
+
+        intake = StompClassicIntake(make_reader, connection.waiting)
+        intake.read_from([DEAD_LETTERS], PREFETCH)
+        with pytest.raises(LinkLost, match=WORDS):
+            go_on(connection, consumers.route)
+        kept = sum(len(one.body) for one in readers[0]._current.unproven)
+        assert 0 < kept <= kept + sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+
+
+@pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
+def test_over_stomp_on_artemis_where_the_intake_keeps_them(body: bytes) -> None:
+    with stomp_connection(
+        unasked.stomp(body, unasked.ARTEMIS_ID), unasked.polite_stomp()
+    ) as connect:
+        connection = connect()
+        intake = artemis_intake(connection, connect)
+        intake.attach([IntakeQueue(DEAD_LETTERS)], PREFETCH)
+        with pytest.raises(LinkLost, match=WORDS):
+            go_on(connection, lambda: intake.has_arrived)
+        kept = sum(len(one.arrived.body) for one in intake._subscriptions.buffer)
+        assert 0 < kept <= kept + sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+
+
+@pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("is_routed", [True, False], ids=["kept", "an answer is waited for"])
+def test_over_openwire(body: bytes, is_routed: bool) -> None:
+    with (
+        hostile_broker([unasked.openwire(body)]) as broker,
+        closing(Waker()) as waker,
+        closing(OpenWireConnection(endpoint_of(broker.port), CLOCK, waker)) as connection,
+    ):
+        connection.open()
+        connection.call(codec.CONNECTION_INFO, b"")
+        consumers = OpenWireConsumers(connection, CLOCK)
+        consumers.read_from([DEAD_LETTERS], PREFETCH)
+        with pytest.raises(LinkLost, match=WORDS):
+            go_on(connection, consumers.route if is_routed else lambda: None)
+        dispatches = [*connection.dispatches, *(one[1] for one in consumers._arrived)]
+        kept = sum(len(one.message or b"") for one in dispatches)
+        assert 0 < kept <= BYTES_MAX + 6 * len(body)
+
+
+def test_what_was_taken_makes_room() -> None:
+    waiting = WaitingMessages()
+    waiting.expect(consumers=1, prefetch=PREFETCH)
+    for _ in range(1_000):
+        waiting.arrive(2**20)
+        waiting.keep(2**20)
+        waiting.take(2**20)
+        waiting.take(2**20)
+    assert waiting._bytes == 0
+
+
+def test_every_queue_may_have_a_large_message_ahead() -> None:
+    waiting = WaitingMessages()
+    waiting.expect(consumers=100, prefetch=100)
+    for _ in range(100):
+        waiting.arrive(100 * 2**20)
+
+
+def test_a_message_of_very_many_headers_is_too_large() -> None:
+    reader = FrameReader()
+    assert not reader.feed(b"MESSAGE\nmessage-id:7\n%b\n\0" % (b"a\n" * 100_000))
+    assert reader.problem == "a frame has more than 100000 headers"
+    assert reader.broken is not None
+    assert reader.broken.first(b"message-id") == b"7"
