@@ -53,9 +53,10 @@ class StoreOptions(Section):
         64,
         "Space reserved for sending, discarding and housekeeping. If less is left on the volume "
         "of a `sqlite` store, no dead letters are taken; due messages are still sent. Half of it "
-        "lies in a file beside the store, which is removed when the volume gets full; the reserve "
-        "uses at most a quarter of the volume. In PostgreSQL half of it lies in a table, and "
-        "taking stops when the server's medium was full. 0 = none: a full volume stops everything.",
+        "lies in a file beside the store; the file is cut when taking stops, and removed when "
+        "the volume is full. The reserve uses at most a quarter of the volume. In PostgreSQL "
+        "half of it lies in a table, and taking stops when the server's medium was full. 0 = "
+        "none: a full volume stops everything.",
         why="fits the largest cycle of sends and its log; little on any volume",
         unit="MiB",
         ge=0,

@@ -1,12 +1,14 @@
 """Space on the volume of a SQLite store that is kept for sending, discarding and housekeeping.
 
-A ballast file beside the store holds the space. Where the volume gets short, the file is removed:
-from then on no dead letters are taken, and what makes space has the file's room to work in. The
-service makes the file anew once there is enough. So the file itself is the state: every process
-sees it, also after a restart.
+A ballast file beside the store holds the space. Where the volume gets short, the file is cut: from
+then on no dead letters are taken. What makes space works in the rest of the volume. Where another
+program fills that, the file is removed, and what makes space works in the file's room. The service
+makes the file whole again once there is enough. So the file itself is the state: every process sees
+it, also after a restart.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,11 +47,13 @@ class Reserve:
         self._left_by_others_when_full = 0
 
     def give_way(self) -> None:
-        """Remove the ballast where the volume is short; cheap where it is not."""
+        """Cut the ballast where the volume is short, remove it where it is full; else cheap."""
         if self._wanted_bytes:
             free, size = self._free_and_size()
-            if free < size // 2:
+            if free < size // 8:
                 self._path.unlink(missing_ok=True)
+            elif free < size // 2:
+                self._cut(_left_when_short(size))
 
     def note_full(self) -> None:
         """A write found the volume full, whatever it says: remove the ballast, stop taking."""
@@ -60,8 +64,8 @@ class Reserve:
 
     @property
     def is_used(self) -> bool:
-        """Whether the ballast is gone, so that nothing may be taken."""
-        return bool(self._wanted_bytes) and not self._path.exists()
+        """Whether the ballast is not whole, so that nothing may be taken."""
+        return bool(self._wanted_bytes) and not self._is_whole(self._free_and_size()[1])
 
     @property
     def log_bytes(self) -> int:
@@ -71,9 +75,9 @@ class Reserve:
         return self._free_and_size()[1] // 4
 
     def keep(self) -> Room:
-        """Make the ballast, or remove it, as the volume is now; for the service.
+        """Make the ballast, cut it or remove it, as the volume is now; for the service.
 
-        Promise: if the process dies inside, there is no ballast, or a whole one.
+        Promise: if the process dies inside, the ballast is as before, or as it should be.
 
         Raises:
             StoreUnavailable: the volume can't be looked at.
@@ -82,11 +86,10 @@ class Reserve:
             return ENOUGH_ROOM
         self.give_way()
         room = self.look()
-        if self._path.exists():
-            return room
-        if room.is_enough:
+        size = self._free_and_size()[1]
+        if room.is_enough and not self._is_whole(size):
             try:
-                self._make(self._free_and_size()[1] // 2)
+                self._make(_whole(size))
             except OSError:
                 self.note_full()
                 return self.look()
@@ -101,17 +104,18 @@ class Reserve:
         if not self._wanted_bytes:
             return ENOUGH_ROOM
         free, size = self._free_and_size()
+        is_whole, held = self._is_whole(size), self._held_bytes()
         is_paused = (
             self._clock.monotonic_s() < self._full_until_s
             and self._left_by_others(free) < self._left_by_others_when_full + size
         )
         # Why a quarter more: else one message more or less would stop and start taking.
         again = size + size // 4
-        if not self._path.exists() and (free < again or is_paused):
+        if not is_whole and (free + held < again or is_paused):
             return Room(
                 at_once_bytes=0,
-                reason=f"the volume of {self._path.parent} has {_mib(free)} MiB left; no dead "
-                f"letters are taken until it has {_mib(again)} MiB; due messages are sent",
+                reason=f"the volume of {self._path.parent} has {_mib(free + held)} MiB left; no "
+                f"dead letters are taken until it has {_mib(again)} MiB; due messages are sent",
             )
         return Room(at_once_bytes=max(size // 8, (free - size // 2) // 3))
 
@@ -126,7 +130,7 @@ class Reserve:
             return free
 
     def _free_and_size(self) -> tuple[int, int]:
-        """Return what is left on the volume, and the size of the reserve there."""
+        """Return the free bytes of the volume, and the size of the reserve there."""
         try:
             told = os.statvfs(self._path.parent)
         except OSError as error:
@@ -136,6 +140,23 @@ class Reserve:
         largest = told.f_blocks * told.f_frsize // _SHARE_OF_VOLUME
         size = max(SMALLEST_BYTES, min(self._wanted_bytes, largest))
         return told.f_bavail * told.f_frsize, size
+
+    def _is_whole(self, size: int) -> bool:
+        return self._held_bytes() >= _whole(size)
+
+    def _held_bytes(self) -> int:
+        """Return what the ballast holds; 0 = there is none."""
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _cut(self, size_bytes: int) -> None:
+        """Leave so much of the ballast; nothing where it is no longer than that."""
+        if self._held_bytes() > size_bytes:
+            # Why suppress: another process has just removed it.
+            with suppress(FileNotFoundError):
+                os.truncate(self._path, size_bytes)
 
     def _make(self, size_bytes: int) -> None:
         part = self._path.with_name(self._path.name + ".part")
@@ -149,6 +170,19 @@ class Reserve:
         finally:
             os.close(file)
         part.rename(self._path)
+
+
+def _whole(size: int) -> int:
+    """Return how large a ballast is whole."""
+    return size // 2
+
+
+def _left_when_short(size: int) -> int:
+    """Return how much of the ballast is left where the volume is short.
+
+    Why this share: the log (`Reserve.log_bytes`) and one transaction have room in it.
+    """
+    return size // 8 * 3
 
 
 def _mib(size_bytes: int) -> str:
