@@ -47,6 +47,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
 /**
@@ -820,6 +821,7 @@ public final class Peer {
     final CountDownLatch ended = new CountDownLatch(1);
     final CountDownLatch ready = new CountDownLatch(1);
     final Map<String, Integer> deliveries = new ConcurrentHashMap<>();
+    final AtomicLong successes = new AtomicLong();
     volatile boolean stopped;
 
     Flaky(JsonNode command) {
@@ -860,6 +862,9 @@ public final class Peer {
 
     void settled(Message message, boolean succeeded) throws Exception {
       int number = deliveries.get(identity(message));
+      if (succeeded) {
+        successes.incrementAndGet();
+      }
       report(event(message, succeeded ? "succeeded" : "failed", number));
     }
 
@@ -915,10 +920,13 @@ public final class Peer {
     final JsonNode c;
     final CountDownLatch ended = new CountDownLatch(1);
     volatile boolean stopped;
+    private final Flaky consumer;
     private int number;
+    private long committed;
 
     SteadyProducer(JsonNode command) {
       c = command;
+      consumer = c.has("consumer") ? FLAKY.get(text(c, "consumer")) : null;
     }
 
     @Override
@@ -929,7 +937,9 @@ public final class Peer {
           MessageProducer producer = producer(session, c);
           while (!stopped) {
             sendOfEachType(session, producer);
-            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(c.get("pauseMs").asLong()));
+            do {
+              LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(c.get("pauseMs").asLong()));
+            } while (isFarAhead() && !stopped);
           }
         } catch (Exception failure) {
           report(JSON.createObjectNode().put("outcome", "in doubt").put("why", "" + failure));
@@ -937,6 +947,10 @@ public final class Peer {
         }
       }
       ended.countDown();
+    }
+
+    private boolean isFarAhead() {
+      return consumer != null && committed - consumer.successes.get() >= c.get("ahead").asLong();
     }
 
     private void sendOfEachType(Session session, MessageProducer producer) throws Exception {
@@ -948,6 +962,7 @@ public final class Peer {
         report(JSON.createObjectNode().put("outcome", "sent").set("message", describe(message)));
       }
       session.commit();
+      committed += c.get("types").size();
       report(JSON.createObjectNode().put("outcome", "committed"));
     }
 

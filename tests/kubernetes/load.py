@@ -12,10 +12,11 @@ from support.jms.message import Delivery, JmsMessage
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.waiting import eventually
 
-# Why: applications on a busy machine must keep up, or what is new waits behind what is old.
 PAUSE_MS = 400
 # How many must have died and come back, all types of them, after something was done to a pod.
 GOES_ON = 5 * len(ALL_TYPES)
+# Why a bound: what is new waits behind what is old, which on a busy machine would become ever more.
+AHEAD = 2 * GOES_ON
 GOES_ON_WITHIN_S = 120.0
 SETTLES_WITHIN_S = 180.0
 ALWAYS = -1
@@ -51,7 +52,10 @@ Account = Callable[[Tally], None]
 
 
 class Load:
-    """A producer and a consumer that lets each message die once; a context manager."""
+    """A producer and a consumer that lets each message die once; a context manager.
+
+    The producer waits where the consumer is `AHEAD` messages behind.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,13 @@ class Load:
         self._consumer = self.peer.start_flaky_consumer(
             self.queue, failures=1, failures_property="failures", full=True
         )
-        self._producer = self.peer.start_producer(self.queue, pause_ms=PAUSE_MS, group=self._group)
+        self._producer = self.peer.start_producer(
+            self.queue,
+            pause_ms=PAUSE_MS,
+            group=self._group,
+            consumer=self._consumer,
+            ahead=AHEAD,
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

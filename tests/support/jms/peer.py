@@ -203,6 +203,8 @@ class JmsPeer:
         *,
         pause_ms: int = 0,
         group: str | None = "group-1",
+        consumer: "FlakyConsumer | None" = None,
+        ahead: int = 0,
     ) -> "SteadyProducer":
         """Start a producer in the background; see `SteadyProducer`.
 
@@ -210,6 +212,9 @@ class JmsPeer:
             types: of the messages of each transaction.
             pause_ms: between two transactions.
             group: of all messages.
+            consumer: the producer waits for it, however slow both are; None: it waits for nobody.
+            ahead: no transaction begins while so many more were sent than the consumer has
+                received successfully.
         """
         return SteadyProducer(
             self.process,
@@ -226,6 +231,8 @@ class JmsPeer:
             replyTo="reply.queue",
             jmsType="my.type",
             group=group,
+            consumer=None if consumer is None else consumer.name,
+            ahead=ahead,
         )
 
     # Consuming.
@@ -475,14 +482,18 @@ class JmsPeer:
 
 
 class _Background(ABC):
-    """What runs in the JVM by itself; a context manager that stops it."""
+    """What runs in the JVM by itself; a context manager that stops it.
+
+    Attributes:
+        name: in the JVM.
+    """
 
     def __init__(self, process: PeerProcess, operation: str, **arguments: Any) -> None:
         """Start it."""
         self._process = process
-        self._name = uuid.uuid4().hex
-        process.on_event(self._name, self._receive)
-        process.call(operation, name=self._name, **arguments)
+        self.name = uuid.uuid4().hex
+        process.on_event(self.name, self._receive)
+        process.call(operation, name=self.name, **arguments)
 
     @abstractmethod
     def stop(self) -> None:
@@ -535,7 +546,7 @@ class SteadyProducer(_Background):
         if self._is_stopped:
             return
         self._is_stopped = True
-        if not self._process.call("stop_producer", name=self._name, waitMs=30_000):
+        if not self._process.call("stop_producer", name=self.name, waitMs=30_000):
             raise PeerError("the producer did not stop within 30 s: is the broker paused?")
 
     def _receive(self, event: Mapping[str, Any]) -> None:
@@ -591,7 +602,7 @@ class FlakyConsumer(_Background):
 
     def stop(self) -> None:
         """Stop after the delivery in hand."""
-        if not self._process.call("stop_flaky", name=self._name, waitMs=30_000):
+        if not self._process.call("stop_flaky", name=self.name, waitMs=30_000):
             raise PeerError("the flaky consumer did not stop within 30 s: is the broker paused?")
 
     def _receive(self, event: Mapping[str, Any]) -> None:
