@@ -103,6 +103,14 @@ class TellsDisk(Protocol):
         ...
 
 
+class TellsAcceptors(Protocol):
+    """Trials that see how clients reach the broker (Artemis)."""
+
+    def stomp_acceptors(self) -> tuple[str, ...]:
+        """Return the names of the acceptors that take STOMP clients; () = none, or not known."""
+        ...
+
+
 class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """Optional parts of trials; None = not supported.
 
@@ -112,6 +120,7 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
         messages: what the link can't browse.
         expiration: what the broker did to a token.
         disk: how full the broker's disk is.
+        acceptors: how clients reach the broker.
     """
 
     roles: TellsRoles | None = None
@@ -119,6 +128,7 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
     messages: ListsMessages | None = None
     expiration: TellsExpiration | None = None
     disk: TellsDisk | None = None
+    acceptors: TellsAcceptors | None = None
 
 
 class Trials(Protocol):

@@ -310,6 +310,23 @@ def effect_findings(
         )
 
 
+def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
+    """Yield what the broker does with a message that a STOMP client refuses.
+
+    Args:
+        acceptors: those that take STOMP clients; none = no finding.
+    """
+    if acceptors:
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.NOTE,
+            subject=_listed(acceptors),
+            what="this acceptor takes STOMP clients: the broker destroys a message that such a "
+            "client refuses by NACK, before the sidecar can see it; a consumer that fails must "
+            "disconnect instead",
+        )
+
+
 def _attempts(settings: Settings) -> int:
     return int(settings.get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
 

@@ -22,6 +22,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     effect_findings,
     is_application,
+    nack_finding,
     token_findings,
     unasked_findings,
 )
@@ -207,6 +208,8 @@ class Doctor:
         origins = look.known_origins(link, trials, intake, sources)
         self._judge_layout(intake, origins)
         self._judge_effects(trials, intake)
+        if (acceptors := trials.features.acceptors) is not None:
+            self._found += nack_finding(acceptors.stomp_acceptors())
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )

@@ -13,6 +13,7 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
+from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsPeer
@@ -249,6 +250,13 @@ def test_what_a_run_would_leave_is_counted_on_artemis(
     ]
     emptied = run_doctor(artemis.amqp_url, tmp_path, policy=policy)
     assert ZERO in [one["what"] for one in emptied.of("fidelity", "ok")]
+
+
+def test_acceptors_are_named_where_a_nack_destroys_messages(tmp_path: Path) -> None:
+    """Not those of other protocols; `test_stomp_artemis_link.py` shows that it is so."""
+    with CoreAcceptorArtemis() as broker:
+        notes = run_doctor(broker.pair_url, tmp_path).of("dead letters", "note")
+    assert [one["subject"] for one in notes if "NACK" in one["what"]] == ["artemis"]
 
 
 def test_what_a_run_would_leave_is_counted_on_classic(

@@ -31,7 +31,7 @@ class ArtemisTrials(ArtemisAnswers):
     @property
     def features(self) -> TrialFeatures:
         """What these trials can find out beyond the contract."""
-        return TrialFeatures(roles=self, effects=self, disk=self)
+        return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

@@ -42,7 +42,7 @@ class CoreTrials(ArtemisAnswers):
     @property
     def features(self) -> TrialFeatures:
         """What these trials can find out beyond the contract."""
-        return TrialFeatures(roles=self, effects=self, disk=self)
+        return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     @contextmanager
     def _session(self) -> Iterator[CoreSession]:
