@@ -11,6 +11,7 @@ from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, Resend, TakeSess
 from amqsidecar.brokers.artemis.amqp_made import REASON
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES
 from amqsidecar.errors import LinkLost
 from support.brokers.core_acceptor import CORE_PORT, CoreAcceptorArtemis
@@ -141,6 +142,64 @@ def test_a_group_of_both_kinds_is_read_over_both_wires(
             assert [one.encoding == AMQP for one in found] == [provider == "qpid"] * 3
             link.commit_cycle(found, [], number)
     assert harness.depth(harness.intake().destination.name) == 0
+
+
+def test_a_message_of_a_group_gets_its_turn_behind_many_others(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """The other wire is busy all the time; the broker finds what a selector wants in 200 only."""
+    name, source = f"{harness.prefix}.orders", harness.intake().destination
+    core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
+    with closing(pair_link(artemis, "behind").take(f"{harness.prefix}.token")) as link:
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 1)
+        core.produce(name, "Text", group="g")
+        harness.kill(name)
+        number = 1
+        link.commit_cycle(gather(link, 1), [], number)
+        core.fill(source.name, 3_000, size=10, properties={"_AMQ_ORIG_ADDRESS": name})
+        qpid.produce(name, "Text", group="g")
+        harness.kill(name)
+        while (found := gather(link, 1))[0].encoding != AMQP:
+            number += 1
+            link.commit_cycle(found, [], number)
+        assert harness.depth(source.name) > 200
+
+
+def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """It was not offered to us while the group was bound, and the broker does not try again."""
+    name = f"{harness.prefix}.orders"
+    core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
+    with closing(pair_link(artemis, "heir").take(f"{harness.prefix}.heir")) as heir:
+        with closing(pair_link(artemis, "first").take(f"{harness.prefix}.token")) as first:
+            first.create_token(0)
+            assert first.take_token(10) == 0
+            first.attach([harness.intake()], 100)
+            core.produce(name, "Text", group="g")
+            harness.kill(name)
+            first.commit_cycle(gather(first, 1), [], 1)
+            heir.attach([harness.intake()], 100)
+            qpid.produce(name, "Text", group="g")
+            harness.kill(name)
+        assert [one.encoding for one in gather(heir, 1)] == [AMQP]
+
+
+def test_a_queue_has_no_consumer_once_it_is_not_read_any_more(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """A group would stay bound to a consumer over AMQP that is still closing."""
+    source = harness.intake()
+    with closing(pair_link(artemis, "leaving").take(f"{harness.prefix}.token")) as link:
+        assert isinstance(link, PairTake)
+        core = link.wires[0]
+        assert isinstance(core, CoreArtemisTake)
+        for _ in range(20):
+            link.attach([source], 100)
+            link.attach([], 100)
+            assert core._service.ask_queue(source.destination.name).consumer_count == 0
 
 
 def test_chosen_messages_of_a_group_of_both_kinds_come_when_they_are_chosen_again(

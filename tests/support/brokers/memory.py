@@ -245,7 +245,9 @@ class MemoryLink:
     Attributes:
         waits: how long each wait was to be.
         on_wait: what waits; nothing by default.
+        on_attach: called with the queues that are read from then on.
         held_back_count: what `held_back` returns.
+        is_bound_to_one: what `is_bound` returns.
         step: called with the name of each step that it takes; may cut the link, or raise.
     """
 
@@ -257,8 +259,10 @@ class MemoryLink:
         self.description = BrokerDescription(BrokerKind.CLASSIC, "memory", (self.encoding,))
         self.waits: list[float] = []
         self.on_wait: Callable[[float], None] = lambda _timeout_s: None
+        self.on_attach: Callable[[Sequence[IntakeQueue]], None] = lambda _queues: None
         self.step: Callable[[str], None] = lambda _name: None
         self.held_back_count: int | None = 0
+        self.is_bound_to_one = True
         self.woken = threading.Event()
         self._intake: list[str] = []
         self._prefetch = 0
@@ -323,12 +327,16 @@ class MemoryLink:
                 raise QueueRefused(name, f"queue {name} can't be read: no permission")
         self._intake = [item.destination.name for item in queues]
         self._prefetch = prefetch
+        self.on_attach(queues)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         return ()
 
     def held_back(self, queue: Destination) -> int | None:
         return self.held_back_count
+
+    def is_bound(self, queue: Destination) -> bool:
+        return self.is_bound_to_one
 
     @property
     def has_arrived(self) -> bool:

@@ -134,6 +134,28 @@ def test_a_turn_begins_only_for_what_the_other_wire_keeps(
     assert reads == ([True, False] if begins_turn else [True, True])
 
 
+def test_where_no_group_is_bound_the_idle_wire_attaches_anew_and_the_other_stays() -> None:
+    """What the other wire has prefetched is not handed out again."""
+    broker, clock, dead_letters = MemoryBroker(), VirtualClock(), IntakeQueue(queue("DLQ"))
+    first, second = MemoryLink(broker), MemoryLink(broker, OTHER_ENCODING)
+    first.is_bound_to_one = False
+    session = pair(broker, first, second, clock).take("token")
+    session.attach([dead_letters], 10)
+    clock.advance(500)
+    broker.queue("DLQ").append(StoredMessage(b"one"))
+    assert len(session.receive(1)) == 1
+    broker.queue("DLQ").append(StoredMessage(b"stays", encoding="third"))
+    attached: dict[str, list[int]] = {"first": [], "second": []}
+    first.on_attach = lambda queues: attached["first"].append(len(queues))
+    second.on_attach = lambda queues: attached["second"].append(len(queues))
+    clock.advance(1000)
+    session.wait(0)
+    assert attached == {"first": [1, 1], "second": [0, 1]}
+    clock.advance(500)
+    session.wait(0)
+    assert attached == {"first": [1, 1], "second": [0, 1]}
+
+
 def test_what_the_second_wire_reads_is_not_left_behind() -> None:
     plain, qualified = queue("DLQ"), queue("DLA::DLQ.orders")
     items = [

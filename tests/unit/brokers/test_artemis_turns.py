@@ -1,4 +1,4 @@
-"""A wire over which nothing arrives reads a queue alone for a while, so that groups are freed."""
+"""A wire over which nothing arrives reads a queue alone for a while, or attaches to it anew."""
 
 from __future__ import annotations
 
@@ -28,20 +28,49 @@ def test_both_wires_read_until_a_turn_begins() -> None:
     assert turns.reads(IntakeQueue(OTHER), FIRST)
 
 
-def test_no_wire_gets_a_turn_where_nothing_was_read() -> None:
+def test_a_wire_is_due_that_is_idle_whoever_has_read() -> None:
+    """A group may be bound to the consumer of another sidecar."""
     turns = attached()
-    assert turns.due(60.0) == []
-
-
-def test_only_a_wire_gets_a_turn_that_is_idle_while_the_other_has_read() -> None:
-    turns = attached()
-    turns.arrived(QUEUE, FIRST, 0.5)
     assert turns.due(0.9) == []
+    assert turns.due(1.9) == [(QUEUE, FIRST)]
+
+
+def test_where_nothing_stays_all_wires_begin_to_be_idle() -> None:
+    turns = attached()
+    turns.nothing_stays(QUEUE, 1.0)
+    assert turns.due(1.9) == []
+    assert turns.due(2.9) == [(QUEUE, FIRST)]
+
+
+def test_a_wire_that_attached_anew_waits_ten_seconds_longer_also_where_nothing_stays() -> None:
+    turns = attached()
+    turns.renewed(QUEUE, FIRST, 1.0)
+    turns.renewed(QUEUE, SECOND, 2.0)
+    turns.nothing_stays(QUEUE, 3.0)
+    assert turns.due(11.9) == []
+    assert turns.due(12.9) == [(QUEUE, FIRST)]
+
+
+def test_of_many_queues_some_are_looked_at_and_the_others_next() -> None:
+    turns = ReaderTurns(2)
+    queues = [queue(f"DLQ.{number}") for number in range(30)]
+    turns.attach(queues, 0.0)
+    seen = []
+    for now_s in (1.0, 2.0):
+        for one, _ in turns.due(now_s):
+            seen.append(one)
+            turns.nothing_stays(one, now_s)
+    assert len(seen) == 40
+    assert set(seen) == set(queues)
+
+
+def test_the_wire_is_due_that_is_idle_while_the_other_reads() -> None:
+    turns = attached()
     turns.arrived(QUEUE, FIRST, 1.9)
     assert turns.due(2.0) == [(QUEUE, SECOND)]
 
 
-def test_the_wire_gets_a_turn_that_was_idle_for_longer() -> None:
+def test_the_wire_is_due_that_was_idle_for_longer() -> None:
     turns = attached()
     turns.arrived(QUEUE, SECOND, 1.0)
     turns.arrived(QUEUE, FIRST, 2.0)
@@ -109,14 +138,14 @@ def test_a_turn_survives_an_attach_of_its_queue_and_ends_with_another() -> None:
 
 def test_a_queue_that_comes_again_has_no_past() -> None:
     turns = attached()
-    turns.arrived(QUEUE, FIRST, 1.0)
     turns.attach([OTHER], 2.0)
     turns.attach([QUEUE], 3.0)
-    assert turns.due(60.0) == []
+    assert turns.due(3.9) == []
+    assert turns.due(4.9) == [(QUEUE, FIRST)]
 
 
 def test_a_queue_that_is_not_attached_is_not_noted() -> None:
     turns = attached()
     turns.arrived(OTHER, FIRST, 1.0)
     turns.attach([QUEUE, OTHER], 2.0)
-    assert turns.due(60.0) == []
+    assert turns.due(2.0) == [(QUEUE, FIRST)]

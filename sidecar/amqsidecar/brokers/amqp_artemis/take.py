@@ -60,6 +60,9 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         self._intake.attach([selected(one) for one in queues], prefetch)
+        # Why wait: until then the broker keeps groups for a consumer that is closing, and does not
+        # offer their messages to one that `artemis://` opens over Core.
+        self._connection.run_until(lambda: self._intake.is_closed, self._timeout_s)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 from amqsidecar.broker import Features, ForeignToken, IntakeQueue
 from amqsidecar.brokers.artemis.counters import queue_counters
 from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
-from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
 from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
@@ -143,6 +143,20 @@ class ReadingSession(ManagedSession[M]):
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
         """Ask about many at once, so that `route_problem` knows them for some seconds."""
         self._routes.ask_ahead(destinations)
+
+    def is_bound(self, queue: Destination) -> bool:
+        """Return whether the broker keeps messages of a queue for one consumer; True = unknown.
+
+        It does where a group is bound to one, or where the queue is exclusive.
+        """
+        name = queue.name.rpartition("::")[2]
+        answers = self._management.ask_all(
+            [
+                ManagementQuestion(f"queue.{name}", attribute=attribute)
+                for attribute in ("GroupCount", "Exclusive")
+            ]
+        )
+        return any(not one.is_ok or one.value for one in answers)
 
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue was made while this link was open, so that all in it is new."""

@@ -1,6 +1,6 @@
 """Reading the dead-letter queues of one Artemis over two wires."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
@@ -59,13 +59,13 @@ class PairIntake(PairLook, Generic[W]):
         self._turns.attach(shared, self._pair_clock.monotonic_s())
         self._attach()
 
-    def _attach(self, without: frozenset[Destination] = frozenset()) -> None:
+    def _attach(self, without: Collection[tuple[Destination, int]] = ()) -> None:
         refused: dict[str, str] = {}
         for number, wire in enumerate(self.wires):
             queues = [
                 one
                 for one in self._queues
-                if one.destination not in without and self._turns.reads(one, number)
+                if (one.destination, number) not in without and self._turns.reads(one, number)
             ]
             try:
                 wire.attach(queues, self._prefetch)
@@ -75,7 +75,7 @@ class PairIntake(PairLook, Generic[W]):
             raise QueueRefused.all_of(refused)
 
     def _take_turns(self) -> None:
-        """Begin and end the turns of a wire at a queue in which messages stay.
+        """Begin and end what is done for an idle wire at a queue in which messages stay.
 
         Raises:
             LinkLost: a connection is gone.
@@ -83,18 +83,23 @@ class PairIntake(PairLook, Generic[W]):
         now_s = self._pair_clock.monotonic_s()
         has_ended = self._turns.end(now_s)
         known = {one.destination: one for one in self._queues}
-        begun = [
-            (queue, wire)
-            for queue, wire in self._turns.due(now_s)
-            if self._holds_unread(known[queue])
-        ]
+        tried = []
+        for queue, wire in self._turns.due(now_s):
+            if self._holds_unread(known[queue]):
+                tried.append((queue, wire))
+            else:
+                self._turns.nothing_stays(queue, now_s)
+        begun = [(queue, wire) for queue, wire in tried if self._first.is_bound(queue)]
+        everywhere = [(queue, wire) for queue, _ in begun for wire in range(len(self.wires))]
         try:
-            if begun:
+            if tried:
                 # Why detach first: only a new consumer is offered what the queue already holds.
-                self._attach(frozenset(queue for queue, _ in begun))
-                for queue, wire in begun:
-                    self._turns.begin(queue, wire, self._pair_clock.monotonic_s())
-            if begun or has_ended:
+                self._attach({*tried, *everywhere})
+                now_s = self._pair_clock.monotonic_s()
+                for queue, wire in tried:
+                    note = self._turns.begin if (queue, wire) in begun else self._turns.renewed
+                    note(queue, wire, now_s)
+            if tried or has_ended:
                 self._attach()
         except QueueRefused:
             # Why not raised: the engine attaches again, and then reports what is refused.
@@ -103,7 +108,7 @@ class PairIntake(PairLook, Generic[W]):
     def _holds_unread(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds more than what the wires hold back.
 
-        A turn would hand that out once more, and interrupt what is arriving in pieces.
+        A new consumer would get that once more, and what is arriving in pieces from the beginning.
         """
         held = 0
         for wire in self.wires:

@@ -1,22 +1,29 @@
-"""When one wire reads a dead-letter queue alone.
+"""What is done for a wire over which nothing arrives while messages stay in the queue.
 
 Quirk (Artemis 2.44): all messages of a group go to one consumer of the queue, whatever its selector
 is. If that is the consumer of one wire, the group's messages that the other wire reads wait until
-it is closed. So a wire over which nothing arrives gets a turn if messages stay in the queue: all
-consumers of the queue are closed, which ends what groups are bound to, and this wire reads alone.
+it is closed. So the idle wire gets a turn where groups are bound: all consumers of the queue are
+closed, which ends what groups are bound to, and this wire reads alone.
+
+Quirk (Artemis 2.44): a consumer is offered a message once. What was bound at that moment and is
+bound no more comes only to a new consumer. So where no group is bound, the idle wire attaches anew,
+which disturbs nobody.
 """
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.model.destination import Destination
 
 _IDLE_S = 1.0
-"""How long nothing has arrived over a wire before it may get a turn."""
+"""How long nothing has arrived over a wire before something is done for it."""
+_LOOKS_MAX = 20
+"""How many queues are looked at in a second: each costs a question to the broker."""
 _QUIET_S = 0.5
 """A turn ends when nothing has arrived for this long."""
 _AGAIN_S = 10.0
-"""How long after a turn in which nothing arrived the next one is at least."""
+"""How long after a try that brought nothing the next one is at least."""
 
 
 class _Turn:
@@ -32,7 +39,6 @@ class ReaderTurns:
     def __init__(self, wire_count: int) -> None:
         self._wires = range(wire_count)
         self._idle_since_s: dict[tuple[Destination, int], float] = {}
-        self._used: set[tuple[Destination, int]] = set()
         self._turns: dict[Destination, _Turn] = {}
         self._queues: list[Destination] = []
         self._look_at_s = 0.0
@@ -42,7 +48,6 @@ class ReaderTurns:
         self._queues = list(queues)
         wanted = {(queue, wire) for queue in self._queues for wire in self._wires}
         self._idle_since_s = {one: self._idle_since_s.get(one, now_s) for one in wanted}
-        self._used &= wanted
         self._turns = {one: turn for one, turn in self._turns.items() if one in self._queues}
 
     def reads(self, queue: IntakeQueue, wire: int) -> bool:
@@ -55,7 +60,6 @@ class ReaderTurns:
         if (queue, wire) not in self._idle_since_s:
             return
         self._idle_since_s[queue, wire] = now_s
-        self._used.add((queue, wire))
         turn = self._turns.get(queue)
         if turn is not None and turn.wire == wire:
             turn.has_brought = True
@@ -71,26 +75,30 @@ class ReaderTurns:
         return bool(ended)
 
     def due(self, now_s: float) -> list[tuple[Destination, int]]:
-        """Return which wires get a turn if messages stay; at most one of a queue.
+        """Return some wires that are idle, at most one of a queue.
 
-        A group is bound only where another wire has read something.
+        The caller says for each what it has found or done: `nothing_stays`, `begin` or `renewed`.
         """
         if now_s < self._look_at_s:
             return []
         self._look_at_s = now_s + _IDLE_S
         found = []
         for queue in self._queues:
-            if queue in self._turns:
-                continue
-            idle = [
-                wire
-                for wire in self._wires
-                if now_s - self._idle_since_s[queue, wire] >= _IDLE_S
-                and any((queue, other) in self._used for other in self._wires if other != wire)
-            ]
-            if idle:
-                found.append((queue, min(idle, key=lambda one: self._idle_since_s[queue, one])))
-        return found
+            wire = min(self._wires, key=lambda one: self._idle_since_s[queue, one])
+            since_s = self._idle_since_s[queue, wire]
+            if queue not in self._turns and now_s - since_s >= _IDLE_S:
+                found.append((since_s, queue, wire))
+        found.sort(key=itemgetter(0))
+        return [(queue, wire) for _, queue, wire in found[:_LOOKS_MAX]]
+
+    def nothing_stays(self, queue: Destination, now_s: float) -> None:
+        """Take note that no message waits for a wire, so that all begin to be idle now."""
+        for wire in self._wires:
+            self._idle_since_s[queue, wire] = max(now_s, self._idle_since_s[queue, wire])
+
+    def renewed(self, queue: Destination, wire: int, now_s: float) -> None:
+        """Take note that a wire has attached anew to a queue."""
+        self._idle_since_s[queue, wire] = now_s + _AGAIN_S
 
     def begin(self, queue: Destination, wire: int, now_s: float) -> None:
         """Begin a turn."""

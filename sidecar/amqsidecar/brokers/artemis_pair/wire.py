@@ -42,6 +42,10 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
         """
         ...
 
+    def is_bound(self, queue: Destination) -> bool:
+        """Return whether the broker keeps messages of a queue for one consumer; True = unknown."""
+        ...
+
 
 class TakeWire(TakeSession, IntakeWire, Protocol):
     """The same of a session with a token."""
