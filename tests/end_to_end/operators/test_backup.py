@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers.real import Broker, ClassicBroker
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
@@ -37,7 +37,7 @@ class Site:
         self.soon = f"e2e.back.{unique}"
         self.sidecar = SidecarProcess(
             folder,
-            broker.openwire_url if is_classic else broker.amqp_url,
+            broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url,
             policy=POLICIES / ("redelivery.yaml" if is_classic else "artemis.yaml"),
             sets=["intake.backlog=process", *sets],
         )

@@ -65,11 +65,13 @@ class Site:
     def __init__(self, broker: Broker, folder: Path, unique: str, wire: str = "") -> None:
         is_artemis = isinstance(broker, ArtemisBroker)
         self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
+        self.ours_by = JmsPeer.of(broker, "core" if is_artemis else "openwire")
         self.how = "reject" if is_artemis else "rollback"
         self.ours, self.others = f"{unique}.orders", f"{unique}.bills"
         self.final = "DLQ.exhausted" if is_artemis else "ActiveMQ.DLQ.exhausted"
         policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
-        url = broker.amqp_url if is_artemis else broker.openwire_url
+        # Why: what the two clients have made lies in one queue, and goes back over two wires.
+        url = broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
         sets = ["intake.backlog=process", "broker.idle_timeout_s=2"]
         if isinstance(broker, ClassicBroker) and wire == "stomp":
             url = broker.stomp_url
@@ -86,7 +88,8 @@ class Site:
 
     def exhaust(self, queue: str, count: int) -> None:
         """Let messages die until they have used up their redeliveries."""
-        self.peer.fill(queue, count, size=100, test_id=f"{queue}-")
+        by = self.ours_by if queue == self.ours else self.peer
+        by.fill(queue, count, size=100, test_id=f"{queue}-")
         self.fail(queue, count)
 
     def fail(self, queue: str, count: int) -> None:
