@@ -19,6 +19,7 @@ from typing import NamedTuple
 from bench.dead_letters import DeadLetters, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.jms.process import LONG_RUN, shared_process
 from support.versions import CLASSIC_6
 
 EVENTS_PER_MESSAGE = 3
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    shared_process(LONG_RUN)
     brokers: list[Broker] = [
         ArtemisBroker(jvm_flags=FULL_SPEED),
         ClassicBroker(CLASSIC_6, jvm_flags=FULL_SPEED),

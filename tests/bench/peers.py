@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from bench import decisions, lateness, moving, whole_cycle
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.jms.process import LONG_RUN, shared_process
 from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args()
+    shared_process(LONG_RUN)
     chosen = options.only or (*MEASURED, "decisions")
     print(_machine(), flush=True)
     rows: list[Row] = []

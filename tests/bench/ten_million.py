@@ -37,6 +37,7 @@ from bench.ten_million_rows import (
 )
 from bench.ten_million_service import Service, measure_service, sidecar_on, take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
+from support.jms.process import LONG_RUN, shared_process
 from support.sidecar.process import COMMAND
 
 STEPS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -256,6 +257,7 @@ def main() -> None:
     parser.add_argument("--only-last", action="store_true", help="leave the steps before out")
     parser.add_argument("--plot", type=Path, help="write a picture of the steps there, as SVG")
     options = parser.parse_args()
+    shared_process(LONG_RUN)
     steps = [count for count in STEPS if count < options.rows] + [options.rows]
     sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
     print(_machine(options.rows), flush=True)

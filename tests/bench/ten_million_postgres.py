@@ -30,6 +30,7 @@ from bench.ten_million import (
 from bench.ten_million_rows import Model
 from bench.ten_million_service import take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
+from support.jms.process import LONG_RUN, shared_process
 from support.stores.postgres_server import PostgresServer
 
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "maintenance_work_mem": "1GB"}
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     options = parser.parse_args()
+    shared_process(LONG_RUN)
     sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
     print(_machine(options.rows), flush=True)
     with (

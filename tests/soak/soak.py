@@ -22,6 +22,7 @@ from soak.backlog import backlog, origin_names
 from soak.watch import Objects, Sample, WatchedSidecar, table
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import FlakyConsumer, JmsPeer
+from support.jms.process import LONG_RUN, shared_process
 from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -125,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--failing", action="store_true", help="on Artemis with 50 origins at most")
     parser.add_argument("--delay-s", type=float, help="default: until all are taken, roughly")
     options = parser.parse_args(arguments)
+    shared_process(LONG_RUN)
     delay_s = options.delay_s or max(20.0, options.messages / 1000)
     print(_machine(options), flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as name, BROKERS[options.broker]() as broker:

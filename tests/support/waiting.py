@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -10,25 +10,34 @@ PATIENCE_S = 90.0
 """How long what must happen is waited for: only a failure waits to the end, and a stalled broker,
 or a busy machine, is none."""
 
+_PAUSE_MIN_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.5
+_PAUSE_PER_LOOK: Final = 3
+"""A condition that starts a command leaves the processor to what it waits for."""
+
 
 def eventually(
     condition: Callable[[], T | Literal[False] | None],
     *,
     within_s: float = PATIENCE_S,
     what: str = "condition",
-    every_s: float = 0.02,
+    every_s: float | None = None,
     last: Callable[[T | Literal[False] | None], object] = "last value: {!r}".format,
 ) -> T:
     """Return the first true value of the condition, or raise TimeoutError.
 
     Args:
+        every_s: the pause between two looks; None = a short one, longer after a slow look.
         last: describes the last value in the error.
     """
     deadline = time.monotonic() + within_s
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now >= deadline:
             raise TimeoutError(f"{what}: not within {within_s:g} s ({last(value)})")
-        time.sleep(every_s)
+        short_s = min(max(_PAUSE_MIN_S, _PAUSE_PER_LOOK * (now - began)), _PAUSE_MAX_S)
+        time.sleep(short_s if every_s is None else every_s)

@@ -13,7 +13,9 @@ from typing import Any
 from support import maven
 from support.class_archives import with_archive
 
-JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")
+LONG_RUN = ("-Xmx512m", "-XX:+UseSerialGC")
+# Why one compiler: a client of some thousand messages ends before the second one pays.
+JVM_FLAGS = (*LONG_RUN, "-XX:TieredStopAtLevel=1")
 # Why: the JVM writes its own warnings to standard output, where the answers go.
 _WARNINGS = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 
@@ -123,11 +125,11 @@ _shared: PeerProcess | None = None
 _shared_lock = threading.Lock()
 
 
-def shared_process() -> PeerProcess:
-    """Return the JVM that all peers of this process use; start it on first use."""
+def shared_process(jvm_flags: Sequence[str] = JVM_FLAGS) -> PeerProcess:
+    """Return the JVM that all peers of this process use; start it with the flags on first use."""
     global _shared  # noqa: PLW0603
     with _shared_lock:
         if _shared is None or _shared._has_ended:
-            _shared = PeerProcess()
+            _shared = PeerProcess(jvm_flags)
             atexit.register(_shared.close)
         return _shared

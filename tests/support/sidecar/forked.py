@@ -24,9 +24,9 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 # Why: what they import starts threads, and a thread's locks are not forked.
 _NOT_IMPORTED: Final = (
@@ -263,6 +263,31 @@ def _import_command() -> None:
     assert threads == 1, f"{threads} threads run after the import, and can't be forked"
 
 
+def _end_with(main: Callable[[], None]) -> NoReturn:
+    """Run what the process is for, and end as Python does, but leave the modules where they are.
+
+    To take thousands apart costs more than most commands, since a forked process shares them.
+    """
+    code: object = None
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    except Exception:  # noqa: BLE001 - as Python does
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     _import_command()
     gc.freeze()
@@ -270,4 +295,4 @@ if __name__ == "__main__":
     # A forked process comes here.
     from amqsidecar.cli.main import main
 
-    main()
+    _end_with(main)

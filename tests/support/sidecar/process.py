@@ -58,11 +58,13 @@ class SidecarProcess:
         self.environ = dict(environ or {})
         self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._log_offset = 0
+        self._http = ""
 
     def start(self, *, ready: bool = True, environ: Mapping[str, str] | None = None) -> Self:
         """Start the process; wait until it reads dead letters, unless told otherwise."""
         STARTED.add(self)
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._http = ""
         with self.log_path.open("ab") as log:
             arguments = ["run", *self.flags, *self._sets()]
             variables = {**os.environ, **self.environ, **(environ or {})}
@@ -111,13 +113,13 @@ class SidecarProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of an HTTP request; status 0 = nothing answers."""
-        started = [line for line in self.log_lines() if line.get("event") == "started"]
-        if not started:
-            return 0, ""
+        if not self._http:
+            started = [line for line in self.log_lines() if line.get("event") == "started"]
+            if not started:
+                return 0, ""
+            self._http = started[-1]["http"]
         try:
-            with urllib.request.urlopen(
-                f"http://{started[-1]['http']}{path}", timeout=30
-            ) as answer:
+            with urllib.request.urlopen(f"http://{self._http}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
