@@ -274,7 +274,7 @@ SHORT = (
     *("stall, then cut", "kill at sent", "throttle"),
     *("kill the database", "leave the sidecar dead"),
 )
-"""One of each kind, for three pairs to share."""
+"""One of each kind, for two pairs to share."""
 
 
 def deck(pair: Pair) -> list[str]:

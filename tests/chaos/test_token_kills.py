@@ -8,7 +8,7 @@ from support.tier import at_length
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(1800, otherwise=300))]
 
 # Without guards about four of a hundred kills left the token stuck.
-KILLS = at_length(300, otherwise=60)
+KILLS = at_length(300, otherwise=30)
 
 
 def test_the_token_comes_back_after_each_kill() -> None:

@@ -56,12 +56,19 @@ def group() -> Iterator[MemoryGroup]:
 @pytest.mark.parametrize(
     ("scheme", "attacks", "floods"),
     [
-        ("stomp", STOMP_ATTACKS, [*map(unasked.stomp, unasked.BODIES)]),
-        ("openwire", OPENWIRE_ATTACKS, [*map(unasked.openwire, unasked.BODIES)]),
-        ("amqp", AMQP_ATTACKS, []),
-        ("core", CORE_ATTACKS, []),
+        pytest.param(
+            *("stomp", STOMP_ATTACKS, [*map(unasked.stomp, unasked.BODIES)]),
+            id="stomp",
+            marks=pytest.mark.proof,
+        ),
+        pytest.param(
+            *("openwire", OPENWIRE_ATTACKS, [*map(unasked.openwire, unasked.BODIES)]),
+            id="openwire",
+        ),
+        # Why in proof: they take minutes, and `unit/brokers/test_hostile_*.py` has each attack.
+        pytest.param("amqp", AMQP_ATTACKS, [], id="amqp", marks=pytest.mark.proof),
+        pytest.param("core", CORE_ATTACKS, [], id="core", marks=pytest.mark.proof),
     ],
-    ids=["stomp", "openwire", "amqp", "core"],
 )
 def test_the_process_lives_beside_a_hostile_broker(
     group: MemoryGroup,

@@ -37,10 +37,18 @@ CASES = {
     "classic-stomp": Case(ClassicBroker, OpenWireHarness, "stomp", 330),
     "artemis-amqp": Case(ArtemisBroker, AmqpArtemisHarness, "amqp", 640),
 }
+AT_ONCE = "classic-openwire"
+"""In `make test`."""
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[] if name == AT_ONCE else [pytest.mark.proof])
+        for name, case in CASES.items()
+    ],
+)
 def test_many_large_dead_letters_do_not_fill_the_memory(case: Case, tmp_path: Path) -> None:
     with case.broker(jvm_flags=FULL_SPEED) as broker:
         harness = case.harness(broker, "large")
