@@ -20,7 +20,10 @@ MAKE: dict[str, Callable[[], Broker]] = {
 }
 
 
-@pytest.fixture(scope="module", params=MAKE)
+@pytest.fixture(
+    scope="module",
+    params=["artemis", pytest.param("classic_5", marks=pytest.mark.proof), "classic_6"],
+)
 def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker whose dead-letter queue holds nothing of other tests."""
     with MAKE[request.param]() as broker:

@@ -72,7 +72,7 @@ def test_a_link_to_a_missing_heading_fails_the_build(site: Path, tmp_path: Path)
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [375, 1280])
+@pytest.mark.parametrize("width", [375, pytest.param(1280, marks=pytest.mark.proof)])
 def test_no_page_is_wider_than_the_screen(address: str, browser: Browser, width: int) -> None:
     """Nor does any page ask another host for anything: `opened_page` fails on it."""
     with opened_page(browser, address, viewport={"width": width, "height": 800}) as page:

@@ -29,7 +29,7 @@ from support.tier import at_length
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-CONFIGURATIONS = at_length(260, otherwise=130)
+CONFIGURATIONS = at_length(260, otherwise=65)
 CASES = 300
 PROCESSES = 3
 ENVIRONMENT = {"ORACLE_DLA": "DLA.env", "ORACLE_DELAY": "750"}

@@ -50,7 +50,7 @@ from support.tier import at_length
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-CONFIGURATIONS = at_length(240, otherwise=120)
+CONFIGURATIONS = at_length(240, otherwise=60)
 CASES = 300
 PROCESSES = 8
 """Configurations that also go through the command as a process of its own."""

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.oracle
 HERE = Path(__file__).parent
 SOURCE = HERE / "JavaRegexOracle.java"
 CORPUS = HERE / "java_regex_corpus.txt"
-PATTERNS = at_length(1000, otherwise=250)
+PATTERNS = at_length(1000, otherwise=125)
 """Random ones of each grammar."""
 MOST_REFUSED = 60
 MOST_TIMED_OUT = 5

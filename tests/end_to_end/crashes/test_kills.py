@@ -28,7 +28,7 @@ from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
-MESSAGES = at_length(2_000, otherwise=800)
+MESSAGES = at_length(2_000, otherwise=400)
 KILLS_PER_CRASH_POINT = at_length(3, otherwise=1)
 RANDOM_KILLS = at_length(4, otherwise=1)
 BROKER_KILLS = at_length(3, otherwise=1)
@@ -200,7 +200,9 @@ class Run:
             assert self.peer.browse(queue) == []
 
 
-@pytest.fixture(scope="module", params=["openwire", "amqp", "core"])
+@pytest.fixture(
+    scope="module", params=["openwire", pytest.param("amqp", marks=pytest.mark.proof), "core"]
+)
 def wire(request: pytest.FixtureRequest) -> str:
     """The wire of the sidecar; Classic speaks the first, Artemis the others."""
     return str(request.param)

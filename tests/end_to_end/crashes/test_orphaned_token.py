@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 STRICT = "store.accept_orphans=false"
 
 
-@pytest.fixture(params=["classic", "artemis"])
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.proof), "artemis"])
 def lonely(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker beside which no other test has left a token."""
     with ClassicBroker(CLASSIC_5) if request.param == "classic" else ArtemisBroker() as broker:

@@ -277,6 +277,14 @@ def test_one_of_three_is_killed_for_good_twice(run: Run) -> None:
     assert verdicts == ["rolled_back", "committed"]
 
 
+@pytest.mark.parametrize(
+    "broker",
+    [
+        "classic",
+        *(pytest.param(name, marks=pytest.mark.proof) for name in ("artemis", "artemis-amqp")),
+    ],
+    indirect=True,
+)
 def test_two_of_three_are_frozen_for_longer_than_their_lease(run: Run) -> None:
     """They are taken over; awake again they begin anew as somebody else."""
     run.start(crashes=("stored:3:SIGSTOP", "committed:3:SIGSTOP"))

@@ -35,7 +35,7 @@ SETTINGS = """
 </address-setting>
 """
 # Why this number: the broker counts only some of the replies as failed deliveries.
-KILLS = at_length(15, otherwise=5)
+KILLS = at_length(15, otherwise=2)
 ASKED = ManagementQuestion("broker", "getAddressNames")
 WIRES = pytest.mark.parametrize(
     "wire",

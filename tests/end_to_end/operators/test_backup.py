@@ -112,7 +112,9 @@ def restore_file(site: Site, copy: Path) -> None:
     copy.rename(folder / FILES[0])
 
 
-@pytest.mark.parametrize("broker", ["classic_6", "artemis"], indirect=True)
+@pytest.mark.parametrize(
+    "broker", [pytest.param("classic_6", marks=pytest.mark.proof), "artemis"], indirect=True
+)
 def test_a_restored_file_sends_nothing_twice(site: Site, tmp_path: Path) -> None:
     site.sidecar.options += [f"journal.path={tmp_path / 'journal'}", "journal.segment_s=1"]
     with site.sidecar as sidecar:

@@ -114,7 +114,7 @@ TABLES_OUTSIDE_CARDS: Final = """[...document.querySelectorAll("table.rows")].so
     table => table.offsetWidth > table.parentElement.clientWidth)"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.proof)])
 @pytest.mark.parametrize(
     ("store", "pages"), [("full", PAGES), ("incident", ("/",)), ("empty", ANY_STORE)]
 )

@@ -586,7 +586,7 @@ class FullArtemis(ArtemisBroker):
         return ["-Dbrokerconfig.maxDiskUsage=1", *super()._java()]
 
 
-@pytest.mark.parametrize("wire", ["amqp", "stomp"])
+@pytest.mark.parametrize("wire", ["amqp", pytest.param("stomp", marks=pytest.mark.proof)])
 def test_a_full_disk_of_the_broker_is_named(tmp_path: Path, wire: str) -> None:
     """Nothing could be sent; the examination ends all the same."""
     policy = tmp_path / "policy.yaml"

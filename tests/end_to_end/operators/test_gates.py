@@ -129,7 +129,11 @@ def test_a_breaker_opens_probes_and_closes(
 
 
 @pytest.mark.parametrize(
-    "name", ["artemis", pytest.param("classic_5", marks=pytest.mark.proof), "classic_6"]
+    "name",
+    [
+        "artemis",
+        *(pytest.param(one, marks=pytest.mark.proof) for one in ("classic_5", "classic_6")),
+    ],
 )
 def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str

@@ -73,7 +73,11 @@ def logged(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("wire", "kind", "size"),
-    [("openwire", *MEDIUM), ("stomp", *LARGE), ("amqp_jms", *MEDIUM)],
+    [
+        ("openwire", *MEDIUM),
+        ("stomp", *LARGE),
+        pytest.param("amqp_jms", *MEDIUM, marks=pytest.mark.proof),
+    ],
 )
 def test_a_full_queue_holds_up_nobody_else(
     broker: ClassicBroker, tmp_path: Path, unique: str, wire: str, kind: str, size: int

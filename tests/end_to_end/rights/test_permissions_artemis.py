@@ -98,7 +98,8 @@ class SecuredBroker(ArtemisBroker):
 
 
 @pytest.fixture(
-    scope="module", params=["amqp", "artemis", pytest.param("core", marks=pytest.mark.proof)]
+    scope="module",
+    params=["artemis", *(pytest.param(one, marks=pytest.mark.proof) for one in ("amqp", "core"))],
 )
 def broker(request: pytest.FixtureRequest) -> Iterator[SecuredBroker]:
     with SecuredBroker(request.param) as started:
