@@ -11,7 +11,7 @@ from chaos.disk import NOT_HERE
 from chaos.report import COLUMNS
 
 TESTS = Path(__file__).parents[1]
-PAIRS = "artemis-artemis,classic6-shared-openwire"
+PAIRS = "artemis-amqp,classic6-shared-openwire"
 
 # Why so long: where many share the cores, starts take several times as long.
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]

@@ -32,7 +32,7 @@ from support.wires.stomp_peer import StompPeer
 pytestmark = pytest.mark.broker
 
 ALL, OURS = at_length(5_000, otherwise=1_000), 300
-KILLED = at_length(400, otherwise=200)
+KILLED = 400
 CLASSIC_POLICY = """\
 plugins:
   - redelivery:

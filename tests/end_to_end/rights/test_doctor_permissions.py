@@ -216,7 +216,7 @@ def test_each_right_on_classic_is_named_and_the_line_grants_it(tmp_path: Path) -
         assert verdict.code == 0, user
 
 
-@pytest.mark.parametrize("version", [CLASSIC_5, pytest.param(CLASSIC_6, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("version", [pytest.param(CLASSIC_5, marks=pytest.mark.proof), CLASSIC_6])
 def test_rights_over_each_wire_of_classic(tmp_path: Path, version: str) -> None:
     """As above; AMQP shows only the queues that are named, and where their messages died by name.
 
