@@ -6,8 +6,12 @@ import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
+from jsonschema import Draft7Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT7
 
 from amqsidecar import __version__
 
@@ -37,6 +41,24 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def inventory_of_debian() -> list[dict[str, str]]:
+    """Return the components that it makes of `DPKG`."""
+    code = (
+        "import inventory, json, sys; "
+        "print(json.dumps(list(inventory.debian_components(sys.stdin.read()))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=DPKG,
+        env={"PYTHONPATH": str(IMAGE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(IMAGE / "licences", tmp_path / "licences")
@@ -64,6 +86,33 @@ def test_every_package_is_listed_with_its_licence(folder: Path) -> None:
     assert len(set(references)) == len(references)
 
 
+def test_the_document_is_what_the_schema_of_cyclonedx_takes(folder: Path) -> None:
+    """Schemas of the package that CycloneDX publishes; a component without a type is refused."""
+    packaged = Path(str(distribution("cyclonedx-python-lib").locate_file("cyclonedx/schema/_res")))
+    schemas = {
+        f"{name}.SNAPSHOT.schema.json": json.loads(
+            (packaged / f"{name}.SNAPSHOT.schema.json").read_text(encoding="utf-8")
+        )
+        for name in ("bom-1.5", "jsf-0.82", "spdx")
+    }
+    whole = schemas["bom-1.5.SNAPSHOT.schema.json"]
+    # Why by the file's name: that is how one of them names another.
+    registry = Registry().with_resources(
+        [
+            (urljoin(whole["$id"], name), DRAFT7.create_resource(one))
+            for name, one in schemas.items()
+        ]
+    )
+    schema = Draft7Validator(whole, registry=registry)
+
+    run(folder)
+    document = json.loads((folder / "sbom.cdx.json").read_text(encoding="utf-8"))
+    schema.validate(document)
+    schema.validate(document | {"components": inventory_of_debian()})
+    del document["components"][0]["type"]
+    assert not schema.is_valid(document)
+
+
 def test_two_runs_write_the_same(folder: Path) -> None:
     run(folder)
     first = (folder / "sbom.cdx.json").read_bytes()
@@ -80,16 +129,5 @@ def test_a_build_without_the_text_of_a_copyleft_licence_fails(text: str, folder:
 
 
 def test_the_packages_of_debian_are_those_that_are_installed() -> None:
-    code = (
-        "import inventory, json, sys; "
-        "print(json.dumps([one['purl'] for one in inventory.debian_components(sys.stdin.read())]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=DPKG,
-        env={"PYTHONPATH": str(IMAGE)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout) == ["pkg:deb/debian/libc6@2.36-9+deb12u14?arch=amd64"]
+    purls = [one["purl"] for one in inventory_of_debian()]
+    assert purls == ["pkg:deb/debian/libc6@2.36-9+deb12u14?arch=amd64"]
