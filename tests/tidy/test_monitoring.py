@@ -182,6 +182,12 @@ def test_an_alert_has_a_case_in_which_it_fires_and_a_healthy_one(name: str) -> N
         assert told <= set(labels), "its texts name a label that it has not"
 
 
+def test_an_alert_has_a_case_with_a_restart() -> None:
+    tests = yaml(ROOT / "tests" / "monitoring" / "alerts.yaml")["tests"]
+    names = re.findall(r"a restart, and it goes on \((\w+)\)", str([one["name"] for one in tests]))
+    assert set(names) == set(ALERTS)
+
+
 @pytest.mark.parametrize(
     ("program", "name"),
     [
