@@ -103,7 +103,8 @@ def test_a_length_that_can_not_be_is_refused_by_itself(length: bytes) -> None:
 @fuzz
 @given(headers, bodies)
 def test_what_is_kept_comes_back(found: list[Header], body: bytes) -> None:
-    assert parse_kept(kept(found, body)) == (found, body)
+    again, kept_body = parse_kept(kept(found, body))
+    assert (again, bytes(kept_body)) == (found, body)
 
 
 @fuzz
@@ -111,7 +112,7 @@ def test_what_is_kept_comes_back(found: list[Header], body: bytes) -> None:
 def test_what_is_no_kept_message_is_undecodable(data: bytes) -> None:
     with suppress(UndecodableMessage):
         found, body = parse_kept(data)
-        assert parse_kept(kept(found, body)) == (found, body)
+        assert parse_kept(kept(found, bytes(body))) == (found, body)
 
 
 @fuzz

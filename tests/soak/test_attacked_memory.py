@@ -1,11 +1,10 @@
 """In the memory that chart and unit give it, the process lives through all that strangers do."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from support.brokers.real import FULL_SPEED, ClassicBroker
 from support.links.openwire import OpenWireHarness
-from support.machine.cgroup import MemoryGroup, memory_group
+from support.machine.cgroup import MemoryGroup
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 from support.web.site import NO_TLS
@@ -38,19 +37,6 @@ CORE_ATTACKS = tuple(
 )
 UNASKED = "it handed over more messages than it was asked for"
 CAUSE = "com.acme.Outer: x\n" + "\tat com.acme.Frame\n" * 55_000 + "Caused by: com.acme.Root: y"
-
-
-@pytest.fixture
-def group() -> Iterator[MemoryGroup]:
-    """A control group with the limit that both the chart and the unit give."""
-    values = (ROOT / "helm/amqsidecar/values.yaml").read_text(encoding="utf-8")
-    unit = (ROOT / "deploy/systemd/amqsidecar.service").read_text(encoding="utf-8")
-    limits = re.findall(r"^  limits:\n    memory: (\d+)Mi$", values, re.MULTILINE)
-    limits += re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)
-    assert len(limits) == 2
-    assert len(set(limits)) == 1
-    with memory_group(int(limits[0]) * 2**20) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

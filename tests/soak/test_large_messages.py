@@ -1,15 +1,22 @@
 """Memory follows what is on its way, not how many large dead letters there are."""
 
+import random
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from proton import Message
 
-from soak.watch import WatchedSidecar
+from soak.watch import MIB, WatchedSidecar
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.core_artemis import CoreArtemisHarness, text_message
 from support.links.openwire import OpenWireHarness
+from support.machine.cgroup import MemoryGroup
+from support.wires import openwire as wire
+from support.wires.openwire import WireMessage
 
 MESSAGES = 40
 SIZE_BYTES = 10_000_000
@@ -66,3 +73,77 @@ def test_many_large_dead_letters_do_not_fill_the_memory(case: Case, tmp_path: Pa
             sidecar.watch(lambda one: one.rss <= IDLE_MAX_MIB, within_s=30, every_s=0.2)
 
     assert max(one.rss for one in samples) <= case.busy_max_mib
+
+
+LARGEST_BYTES = 95 * MIB
+"""Almost what a stock Classic takes in one frame (100 MiB); what Artemis takes has no limit."""
+ORIGIN = "largest.orders"
+BYTES_MESSAGE = 24
+
+
+def put_over_openwire(broker: Broker, body: bytes) -> str:
+    """Put a dead letter with a body; return its queue."""
+    harness = OpenWireHarness(broker, "largest")
+    dead = WireMessage(
+        code=BYTES_MESSAGE,
+        destination=(wire.QUEUE, harness.dead_letter_queue),
+        original_destination=(wire.QUEUE, ORIGIN),
+        content=body,
+    )
+    harness.send([dead])
+    harness.close()
+    return harness.dead_letter_queue
+
+
+def put_over_amqp(broker: Broker, body: bytes) -> str:
+    """Let a message with a body die; return the queue of the dead letter."""
+    harness = AmqpArtemisHarness(broker, "largest")
+    harness.send(ORIGIN, [Message(id="ID:largest", durable=True, body=body)])
+    harness.kill(ORIGIN)
+    harness.close()
+    return harness.dead_letter_queue
+
+
+def put_over_core(broker: Broker, body: bytes) -> str:
+    """Let a message with a body die; return the queue of the dead letter."""
+    harness = CoreArtemisHarness(broker, "largest")
+    harness.put([text_message(ORIGIN, "")])
+    harness.drain(ORIGIN)
+    message = text_message(ORIGIN, "")._replace(body=b"")
+    asked = harness.session.ask_send_large(message, BytesIO(body))
+    assert harness.session.answers([asked]) == [None]
+    harness.session.commit()
+    harness.kill(ORIGIN)
+    harness.close()
+    return harness.dead_letter_queue
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("kind", "scheme", "put"),
+    [
+        (ClassicBroker, "openwire", put_over_openwire),
+        (ClassicBroker, "stomp", put_over_openwire),
+        (ArtemisBroker, "amqp", put_over_amqp),
+        (ArtemisBroker, "core", put_over_core),
+    ],
+    ids=["classic-openwire", "classic-stomp", "artemis-amqp", "artemis-core"],
+)
+def test_the_largest_message_goes_through_the_memory_of_chart_and_unit(
+    kind: Callable[..., Broker],
+    scheme: str,
+    put: Callable[[Broker, bytes], str],
+    group: MemoryGroup,
+    tmp_path: Path,
+) -> None:
+    with kind(jvm_flags=FULL_SPEED) as broker:
+        # Why random: the store keeps what it can't make smaller as it is.
+        intake = put(broker, random.Random(0).randbytes(LARGEST_BYTES))
+        with WatchedSidecar(
+            tmp_path / "largest", broker, delay_ms=0, intake=intake, wire=scheme
+        ) as sidecar:
+            sidecar.start(ready=False)
+            group.add(sidecar.pid)
+            sidecar.watch(lambda one: one.sent == 1, within_s=200, every_s=0.2)
+            print(f"{scheme}: {sidecar.peak():.0f} MiB at most")
+            assert sidecar.stop() == 0

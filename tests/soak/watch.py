@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -100,6 +101,12 @@ class WatchedSidecar(SidecarProcess):
             files=len(list((process / "fd").iterdir())),
         )
 
+    def peak(self) -> float:
+        """Return the most memory that it had at a time, in MiB."""
+        status = Path(f"/proc/{self._running().pid}/status").read_text()
+        [kib] = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(kib) / 1024
+
     def watch(
         self, until: Callable[[Sample], bool], *, within_s: float, every_s: float
     ) -> list[Sample]:
@@ -112,6 +119,11 @@ class WatchedSidecar(SidecarProcess):
 
         eventually(is_done, within_s=within_s, every_s=every_s, what="the soak comes to its end")
         return samples
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        return self._running().pid
 
     def _running(self) -> "subprocess.Popen[bytes] | ForkedProcess":
         assert self.process is not None

@@ -90,7 +90,8 @@ def keep(message: CoreMessage) -> bytes:
 
 def keep_large(message: CoreMessage, body: bytes) -> bytes:
     """Return a large message as the store keeps it."""
-    return _INT.pack(-_END_OF_EMPTY_BODY - len(body)) + body + encode_headers(message)
+    size = _INT.pack(-_END_OF_EMPTY_BODY - len(body))
+    return b"".join((size, body, encode_headers(message)))
 
 
 def keep_again(kept: KeptCore) -> bytes:

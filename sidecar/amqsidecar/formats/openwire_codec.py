@@ -10,6 +10,7 @@ Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.*Marshaller.looseMars
 
 import re
 from collections.abc import Mapping
+from io import BytesIO
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -66,9 +67,10 @@ class FrameSplitter:
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._rest: list[bytes] = []
-        self._rest_bytes = 0
-        self._needed_bytes = 4
+        # Why this: it grows in place and gives its bytes away, so a large frame is never copied.
+        self._begun = BytesIO()
+        self._missing_bytes = 0
+        self._size_begun = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames, without their sizes, that are complete with these bytes.
@@ -76,16 +78,18 @@ class FrameSplitter:
         Raises:
             RemoteProtocolError: a frame claims a size that is not possible.
         """
-        if self._rest:
-            self._rest.append(data)
-            self._rest_bytes += len(data)
-            if self._rest_bytes < self._needed_bytes:
-                return []
-            data = b"".join(self._rest)
-            self._rest.clear()
-        frames = []
-        at, end = 0, len(data)
-        needed = 4
+        frames: list[bytes] = []
+        at = 0
+        if self._missing_bytes:
+            at = self._begun.write(memoryview(data)[: self._missing_bytes])
+            self._missing_bytes -= at
+            if self._missing_bytes:
+                return frames
+            frames.append(self._begun.getvalue())
+            self._begun = BytesIO()
+        elif self._size_begun:
+            data = self._size_begun + data
+        end = len(data)
         while end - at >= 4:
             size = SIZE.unpack_from(data, at)[0]
             if not _FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
@@ -93,15 +97,15 @@ class FrameSplitter:
                     f"the broker announced a frame of {size} bytes; at most {self.frame_bytes_max}"
                     " were agreed"
                 )
-            if end - at - 4 < size:
-                needed = size + 4
+            at += 4
+            if end - at < size:
+                self._begun.write(memoryview(data)[at:])
+                self._missing_bytes = size - (end - at)
+                at = end
                 break
-            frames.append(data[at + 4 : at + 4 + size])
-            at += 4 + size
-        if at < end:
-            self._rest.append(data[at:])
-        self._rest_bytes = end - at
-        self._needed_bytes = needed
+            frames.append(data[at : at + size])
+            at += size
+        self._size_begun = data[at:]
         return frames
 
 
@@ -254,9 +258,10 @@ def _number(properties: Mapping[bytes, PropertyValue], name: bytes, default: int
     return value if isinstance(value, int) else default
 
 
-def command(code: int, number: int, body: bytes, *, answer: bool) -> bytes:
+def command(code: int, number: int, *fields: bytes | memoryview, answer: bool) -> bytes:
     """Return a frame: size, type, command id, response-required flag, fields."""
-    return HEAD.pack(6 + len(body), code, number, answer) + body
+    size = 6 + sum(map(len, fields))
+    return b"".join((HEAD.pack(size, code, number, answer), *fields))
 
 
 def connection_info(
@@ -367,7 +372,7 @@ def _message_of(frame: bytes, at: int) -> bytes:
         return frame[at:-4]
     # Why: a message ends with the time at which the broker handed it out and whether it opens a
     # group for this consumer; without them its bytes are the same each time it is handed out.
-    return frame[at:-13] + _UNTOLD
+    return b"".join((memoryview(frame)[at:-13], _UNTOLD))
 
 
 class Throwable(NamedTuple):

@@ -59,6 +59,7 @@ class MessageParts:
 
     Attributes:
         data: type byte and fields.
+        body: a view of it, since a copy of a large one would take as much memory again.
         original_destination, message_id, text_view, properties: the fields' bytes; null included.
     """
 
@@ -90,7 +91,7 @@ class MessageParts:
     persistent: int
     priority: bytes
     timestamp_ms: int
-    body: bytes
+    body: memoryview
     properties: bytes | None
     structure: bytes
     compressed: int
@@ -106,7 +107,7 @@ def map_content(data: bytes) -> bytes | None:
     """
     body = take_apart(data).body
     at = _skip_text(body, 0)
-    return body[at + 5 :] if body[at] else None
+    return bytes(body[at + 5 :]) if body[at] else None
 
 
 def group_field(parts: MessageParts) -> str | None:
@@ -174,14 +175,14 @@ def _take_head_apart(data: bytes) -> tuple[MessageParts, int]:
     parts.timestamp_ms = _long(data, at)[0]
     start = at + 8
     at = _skip_bytes(data, _skip_text(data, start))
-    parts.body = data[start:at]
+    parts.body = memoryview(data)[start:at]
     start = at
     at = _skip_bytes(data, start)
     parts.properties = data[start + 5 : at] if data[start] else None
     return parts, at
 
 
-def _skip_text(data: bytes, at: int) -> int:
+def _skip_text(data: bytes | memoryview, at: int) -> int:
     return at + 3 + int(_short(data, at + 1)[0]) if data[at] else at + 1
 
 

@@ -129,34 +129,34 @@ class OpenWireResendEncoder:
                 expiration_ms = min(now_ms + original_expiration_ms - timestamp_ms, _LONG_MAX)
                 timestamp_ms = now_ms
         properties = edited.with_entries(added)
-        body = b"".join(
-            (
-                self._producer,
-                self._destination(resend.destination),
-                transaction,
-                original_destination,
-                b"\x01\x6e",
-                parts.text_view,
-                message_id,
-                parts.group,
-                bytes((persistent,)),
-                _LONG.pack(expiration_ms),
-                parts.priority,
-                _LONG.pack(timestamp_ms),
-                parts.body,
-                b"\x01",
-                _INT.pack(len(properties)),
-                properties,
-                parts.structure,
-                bytes((0, parts.compressed)),
-                _INT.pack(counter),
-                _NO_PATH,
-                parts.user,
-                _NO_BROKER_FIELDS,
-                parts.tail,
-            )
+        return codec.command(
+            parts.data[0],
+            number,
+            self._producer,
+            self._destination(resend.destination),
+            transaction,
+            original_destination,
+            b"\x01\x6e",
+            parts.text_view,
+            message_id,
+            parts.group,
+            bytes((persistent,)),
+            _LONG.pack(expiration_ms),
+            parts.priority,
+            _LONG.pack(timestamp_ms),
+            parts.body,
+            b"\x01",
+            _INT.pack(len(properties)),
+            properties,
+            parts.structure,
+            bytes((0, parts.compressed)),
+            _INT.pack(counter),
+            _NO_PATH,
+            parts.user,
+            _NO_BROKER_FIELDS,
+            parts.tail,
+            answer=answer,
         )
-        return codec.command(parts.data[0], number, body, answer=answer)
 
     def token(
         self,

@@ -254,7 +254,7 @@ def destination_headers(destination: Destination) -> list[Header]:
     return [(b"destination", destination.name.encode()), (b"destination-type", kind)]
 
 
-def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]:
     """Return headers and body of the SEND of a redelivery or a final dead letter.
 
     Body, group, correlation and every property that is not the broker's or ours stay as they are.

@@ -118,9 +118,9 @@ def write_head(headers: Iterable[Header]) -> bytes:
     return b"".join([b"%b:%b\n" % (_escape_name(name), _escape(value)) for name, value in headers])
 
 
-def encode(command: str, headers: Iterable[Header], body: bytes = b"") -> bytes:
+def encode(command: str, headers: Iterable[Header], body: bytes | memoryview = b"") -> bytes:
     """Return a frame for the wire; a `content-length` is the caller's to give."""
-    return b"%b\n%b\n%b\0" % (command.encode(), write_head(headers), body)
+    return b"".join((command.encode(), b"\n", write_head(headers), b"\n", body, b"\0"))
 
 
 def encode_connect(headers: Iterable[Header]) -> bytes:
@@ -139,21 +139,21 @@ def encode_connect(headers: Iterable[Header]) -> bytes:
 
 def kept(headers: Sequence[Header], body: bytes) -> bytes:
     """Return a message as the store keeps it: its headers, an empty line, its body."""
-    return b"%b\n%b" % (write_head(headers), body)
+    return b"".join((write_head(headers), b"\n", body))
 
 
-def parse_kept(message: bytes) -> tuple[list[Header], bytes]:
-    """Return headers and body of what `kept` returned.
+def parse_kept(message: bytes) -> tuple[list[Header], memoryview]:
+    """Return headers and a view of the body of what `kept` returned.
 
     Raises:
         UndecodableMessage: it is nothing that `kept` returns.
     """
     if message.startswith(b"\n"):
-        return [], message[1:]
-    head, separator, body = message.partition(b"\n\n")
-    if not separator:
+        return [], memoryview(message)[1:]
+    end = message.find(b"\n\n")
+    if end < 0:
         raise UndecodableMessage("the message has no end of its headers")
-    return read_head(head + b"\n"), body
+    return read_head(message[: end + 1]), memoryview(message)[end + 2 :]
 
 
 class FrameReader:

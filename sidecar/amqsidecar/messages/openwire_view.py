@@ -53,7 +53,7 @@ def content_of(parts: MessageParts) -> Content:
     """Return the content of a message and its JMSType."""
     # Why: expiration and timestamp are eight bytes each.
     at = parts.expiration_at + 8 + len(parts.priority) + 8
-    body = parts.body
+    body = bytes(parts.body)
     jms_type, used = _text(body, 0)
     data = body[used + 5 :] if body[used] else None
     return Content(at + used, data, jms_type)

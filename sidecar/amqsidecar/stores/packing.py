@@ -3,6 +3,7 @@
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ _DEFLATE_FROM_BYTES = 512
 # and reading it again, and half of a page or more stays empty beside each such message.
 _DEFLATE_MESSAGE_FROM_BYTES = 4096
 _SAMPLE_BYTES = 4096
+_DEFLATED_AT_ONCE_BYTES = 1 << 18
 _WORTH = 0.75
 
 
@@ -108,8 +110,19 @@ def pack_message(message: bytes) -> bytes:
     sample = message[middle : middle + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) > _WORTH * _SAMPLE_BYTES:
         return message
-    packed = zlib.compress(message, 1)
-    return packed if len(packed) <= _WORTH * size else message
+    return _deflated(message, int(_WORTH * size)) or message
+
+
+def _deflated(message: bytes, bytes_max: int) -> bytes | None:
+    """Return the deflated message; None = it has more bytes than that."""
+    deflater, view, packed = zlib.compressobj(1), memoryview(message), BytesIO()
+    # Why in pieces: at once, a large message would be in memory three times.
+    for at in range(0, len(message), _DEFLATED_AT_ONCE_BYTES):
+        packed.write(deflater.compress(view[at : at + _DEFLATED_AT_ONCE_BYTES]))
+        if packed.tell() > bytes_max:
+            return None
+    packed.write(deflater.flush())
+    return packed.getvalue() if packed.tell() <= bytes_max else None
 
 
 def unpack_message(body: bytes, size_bytes: int) -> bytes:

@@ -202,8 +202,14 @@ def test_large_messages_are_claimed_few_at_a_time(
         (os.urandom(100_000), 1),
         (b"x" * 60_000 + os.urandom(40_000), 0.5),
         (b"x" * 10_000 + os.urandom(200_000) + b"x" * 10_000, 1),
+        (b"text that repeats itself " * 100_000, 0.1),
+        (os.urandom(3_000_000), 1),
+        (b"x" * 1_000_000 + b"text" * 1_000 + os.urandom(2_000_000) + b"x" * 1_000_000, 1),
     ],
-    ids=["empty", "small", "text", "random", "half", "a random middle"],
+    ids=[
+        *("empty", "small", "text", "random", "half", "a random middle"),
+        *("much text", "much that is random", "text between much that is random"),
+    ],
 )
 def test_large_messages_are_deflated_where_it_pays(
     tmp_path: Path, message: bytes, share: float

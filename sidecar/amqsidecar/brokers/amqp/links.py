@@ -4,6 +4,7 @@ Source: AMQP 1.0, part 2.6 (links) and part 4.4 (transactional work).
 """
 
 import sys
+from io import BytesIO
 from typing import Any
 
 import cproton
@@ -167,7 +168,7 @@ class Receiver(_Endpoint):
         cproton.pn_terminus_set_address(cproton.pn_link_target(link), name)
         cproton.pn_link_open(link)
         self.arrived: list[tuple[AmqpDelivery, bytes]] = []
-        self._begun = bytearray()
+        self._begun = BytesIO()
         self._skips_too_large = skips_too_large
         self._is_skipping = False
         self._waiting_bytes_max = waiting_bytes_max
@@ -230,11 +231,12 @@ class Receiver(_Endpoint):
         is_too_large, self._is_skipping = self._is_skipping, False
         if is_too_large:
             message = b""
-        elif begun:
-            if received > 0:
-                begun += ffi.buffer(buffer, received)
-            message = bytes(begun)
+        elif begun.tell():
+            # Why first: what is dropped is what was counted, without this last piece.
             self._drop_begun()
+            if received > 0:
+                begun.write(ffi.buffer(buffer, received))
+            message = begun.getvalue()
         else:
             message = ffi.buffer(buffer, received)[:] if received > 0 else b""
         lib.pn_link_advance(self.link)
@@ -253,7 +255,7 @@ class Receiver(_Endpoint):
     @property
     def is_receiving(self) -> bool:
         """Whether the beginning of a message has arrived, and not its end."""
-        return self._is_skipping or bool(self._begun)
+        return self._is_skipping or bool(self._begun.tell())
 
     def forget(self) -> None:
         """Free the link in the engine; call only once it is closed on both sides."""
@@ -263,17 +265,17 @@ class Receiver(_Endpoint):
     def _keep_begun(self, piece: Any) -> None:
         """Keep a piece of a message, unless it is too large."""
         # Why half: another one that is not whole may have the rest.
-        is_most = len(self._begun) + len(piece) > BEGUN_BYTES_MAX // 2
+        is_most = self._begun.tell() + len(piece) > BEGUN_BYTES_MAX // 2
         if self._skips_too_large and is_most and not self.connection.has_room_for(len(piece)):
             self._drop_begun()
             self._is_skipping = True
             return
-        self._begun += piece
+        self._begun.write(piece)
         self.connection.add_begun_bytes(len(piece))
 
     def _drop_begun(self) -> None:
-        self.connection.add_begun_bytes(-len(self._begun))
-        self._begun = bytearray()
+        self.connection.add_begun_bytes(-self._begun.tell())
+        self._begun = BytesIO()
 
     def take_arrived(self, limit: int) -> list[tuple[AmqpDelivery, bytes]]:
         """Return arrived messages up to a limit, in order, each once."""

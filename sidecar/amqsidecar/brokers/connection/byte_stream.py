@@ -14,6 +14,7 @@ from amqsidecar.brokers.connection.broker_socket import (
     speaks_tls,
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.clock import Clock
@@ -23,7 +24,6 @@ ANSWER_TIMEOUT_S: Final = 60.0
 """Maximum wait for an answer, or until the broker reads."""
 _READ_BYTES: Final = 1 << 18
 _READS_MAX: Final = 64
-_FLUSH_BYTES: Final = 1 << 16
 
 
 class ByteStream:
@@ -121,7 +121,7 @@ class ByteStream:
         self._out.append(data)
         self._out_bytes += len(data)
         # Why not while bytes are taken in: a flush reads, and their order would be lost.
-        if self._out_bytes >= _FLUSH_BYTES and not self._is_taking:
+        if self._out_bytes >= LARGE_BYTES and not self._is_taking:
             self.flush()
 
     def flush(self) -> None:
@@ -132,9 +132,11 @@ class ByteStream:
         """
         if not self._out:
             return
-        data = memoryview(b"".join(self._out))
-        self._out.clear()
-        self._out_bytes = 0
+        pieces, self._out, self._out_bytes = self._out, [], 0
+        for piece in joined(pieces):
+            self._write_all(memoryview(piece))
+
+    def _write_all(self, data: memoryview) -> None:
         deadline_s = self.clock.monotonic_s() + ANSWER_TIMEOUT_S
         patience = Patience(self.silence)
         while data:

@@ -8,7 +8,10 @@ from amqsidecar.formats.stomp_frame import Header
 
 
 def call(
-    connection: StompConnection, command: str, headers: Iterable[Header], body: bytes = b""
+    connection: StompConnection,
+    command: str,
+    headers: Iterable[Header],
+    body: bytes | memoryview = b"",
 ) -> None:
     """Send a frame and wait for its receipt; nothing else of the connection is under way.
 

@@ -23,6 +23,7 @@ from amqsidecar.brokers.connection.broker_socket import (
     speaks_tls,
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.clock import Clock
@@ -45,7 +46,6 @@ _ERROR_HEAD_BYTES_MAX = 16_384
 _ERROR_BODY_BYTES_MAX = 4_096
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _ANSWER_TIMEOUT_S = 60.0
-_FLUSH_BYTES = 1 << 16
 _JOIN_TIMEOUT_S = 2.0
 
 
@@ -203,7 +203,7 @@ class StompConnection:
             that ended early, so that its rest was taken for frames; one whose content-length
             is not that of its body, valid after `close`; or one that is too large. None = there
             was none.
-        latest: the frame that came last.
+        latest: the frame that came last; without its body.
         was_ended: the broker, or a device between, has ended the connection.
         is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
         connected: the CONNECTED frame; valid after `open`.
@@ -409,7 +409,7 @@ class StompConnection:
         """Write an encoded frame soon; `flush` makes sure of it."""
         self._out.append(frame)
         self._out_bytes += len(frame)
-        if self._out_bytes >= _FLUSH_BYTES:
+        if self._out_bytes >= LARGE_BYTES:
             self.flush()
 
     def send(self, command: str, headers: Iterable[Header], body: bytes = b"") -> None:
@@ -423,7 +423,7 @@ class StompConnection:
         self._awaited.add(receipt)
         return receipt, (b"receipt", receipt.encode())
 
-    def ask(self, command: str, headers: Iterable[Header], body: bytes = b"") -> str:
+    def ask(self, command: str, headers: Iterable[Header], body: bytes | memoryview = b"") -> str:
         """Put a frame that asks for a receipt, and return the receipt."""
         receipt, header = self.receipt()
         self.put(encode(command, [*headers, header], body))
@@ -433,7 +433,7 @@ class StompConnection:
         self,
         command: str,
         headers: Iterable[Header],
-        body: bytes = b"",
+        body: bytes | memoryview = b"",
         *,
         meanwhile: Callable[[], None] = _nothing,
     ) -> None:
@@ -495,10 +495,9 @@ class StompConnection:
         """
         if not self._out:
             return
-        data = b"".join(self._out)
-        self._out.clear()
-        self._out_bytes = 0
-        self._write(data)
+        pieces, self._out, self._out_bytes = self._out, [], 0
+        for piece in joined(pieces):
+            self._write(piece)
 
     def _write(self, data: bytes) -> None:
         transport = self._live()
@@ -527,6 +526,9 @@ class StompConnection:
             for frame in arrived:
                 self._sort_in(frame)
                 self.latest = frame
+            if self.latest is not None:
+                # Why without its body: that of a large message would stay in memory.
+                self.latest = Frame(self.latest.command, self.latest.head, b"")
 
     def _sort_in(self, frame: Frame) -> None:
         receipt = frame.text(b"receipt-id")

@@ -103,7 +103,7 @@ class Transactions:
             begun = begun._replace(refused=refused)
         self._begun = begun
 
-    def _frame(self, resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+    def _frame(self, resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]:
         target = self._target_of(resend.destination)
         if target != resend.destination.name:
             destination = Destination(resend.destination.kind, target)

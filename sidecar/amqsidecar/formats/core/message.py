@@ -104,7 +104,8 @@ def new_message(
 def encode_message(message: CoreMessage) -> bytes:
     """Return a message with its body, as `SESS_SEND` carries it."""
     body = message.body
-    return _INT.pack(_PACKET_HEAD_BYTES + len(body)) + body + encode_headers(message)
+    size = _INT.pack(_PACKET_HEAD_BYTES + len(body))
+    return b"".join((size, body, encode_headers(message)))
 
 
 def decode_message(data: bytes) -> CoreMessage:

@@ -10,7 +10,7 @@ from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
-from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
     LAST_ID,
     RECALL_NUMBERS,
@@ -78,7 +78,11 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
             for row in taken
         ],
     )
-    database.query_each("add_message", [(row.id, pack_message(row.message)) for row in taken])
+    for row in taken:
+        if len(row.message) >= LARGE_BYTES:
+            database.add_large_message(row.id, pack_message(row.message))
+    small = (row for row in taken if len(row.message) < LARGE_BYTES)
+    database.query_each("add_message", ((row.id, pack_message(row.message)) for row in small))
     uses = Counter[int]()
     places = Counter((row.destination, row.source, row.rule, row.encoding) for row in taken)
     for texts, count in places.items():

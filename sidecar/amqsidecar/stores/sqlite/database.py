@@ -46,6 +46,8 @@ _CHECKPOINT_BYTES = 4 * 1024 * 1024
 _LEFT_TO_OTHERS_BYTES = 32 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 _WORDS_CACHED = 10_000
+LARGE_BYTES = 1024 * 1024
+"""Messages from here on are written and read page by page: SQLite would copy them twice."""
 _SQLITE_OLDEST = (3, 38, 0)
 
 _HINTS = {
@@ -361,6 +363,17 @@ class SqliteDatabase:
     def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a named query once for each row of values."""
         self._connected().executemany(QUERIES[name], rows)
+
+    def add_large_message(self, row_id: int, body: bytes) -> None:
+        """Add the message of a row without a copy in SQLite's memory."""
+        self.query("add_room", (row_id, len(body)))
+        with self._connected().blobopen("message", "body", row_id) as room:
+            room.write(body)
+
+    def large_message(self, row_id: int) -> bytes:
+        """Return the message of a row without a copy in SQLite's memory."""
+        with self._connected().blobopen("message", "body", row_id, readonly=True) as room:
+            return room.read()
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:

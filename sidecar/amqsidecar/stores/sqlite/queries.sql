@@ -144,10 +144,10 @@ INSERT INTO unfinished_cycle (
 DELETE FROM unfinished_cycle;
 
 -- name: claim_due
--- Waiting rows that are due, by due time, then number.
+-- Waiting rows that are due, by due time, then number; a large message is NULL.
 SELECT r.id, r.due_at_ms, iif(r.is_final, r.final_queue, r.destination), r.is_final, r.redelivery_id, r.redelivery_count,
-    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates,
-    r.message_group
+    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes,
+    iif(r.size_bytes < ?, m.body, NULL), r.passes_gates, r.message_group
 FROM redelivery AS r INDEXED BY redelivery_due
 CROSS JOIN message AS m ON m.id = r.id
 WHERE r.state = 0 AND r.due_at_ms <= ?
@@ -188,6 +188,10 @@ INSERT INTO redelivery (
 -- name: add_message
 -- The message of a row.
 INSERT INTO message (id, body) VALUES (?, ?);
+
+-- name: add_room
+-- Room for the message of a row.
+INSERT INTO message (id, body) VALUES (?, zeroblob(?));
 
 -- name: delete_rows
 -- Rows with consecutive numbers; tells what tallies and words knew of them.

@@ -37,7 +37,7 @@ from amqsidecar.stores.sqlite.changes import (
     exhaust_rows,
 )
 from amqsidecar.stores.sqlite.counts import add_failures, record_events
-from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_block, rewrite_block, write_block
 from amqsidecar.stores.sqlite.rows import (
     STATE_NUMBERS,
@@ -118,13 +118,17 @@ class SqliteTransaction:
         with database.mapped("be read"):
             taken, sent = read_in_flight(database)
             hidden = taken | sent
-            with closing(database.query("claim_due", (now_ms, limit + len(hidden)))) as rows:
+            values = (LARGE_BYTES, now_ms, limit + len(hidden))
+            with closing(database.query("claim_due", values)) as rows:
                 for row in rows:
                     if row[0] in hidden:
                         continue
                     size_bytes += row[9]
                     if len(claimed) == limit or (claimed and size_bytes > CLAIM_BYTES):
                         break
+                    body = row[10]
+                    if body is None:
+                        body = database.large_message(row[0])
                     claimed.append(
                         DueRow(
                             id=row[0],
@@ -136,7 +140,7 @@ class SqliteTransaction:
                             delay_ms=row[6],
                             expiration_ms=row[7],
                             encoding=database.word(row[8]),
-                            message=unpack_message(row[10], row[9]),
+                            message=unpack_message(body, row[9]),
                             passes_gates=bool(row[11]),
                             message_group=row[12],
                         )
