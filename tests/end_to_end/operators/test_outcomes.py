@@ -16,7 +16,7 @@ import pytest
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.outcome import Observation
 from support.brokers.purge import purge
-from support.brokers.real import Broker, ClassicBroker
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -136,7 +136,7 @@ def sites(
             is_artemis = broker is artemis
             sidecar = SidecarProcess(
                 tmp_path_factory.mktemp(name),
-                broker.amqp_url if is_artemis else broker.openwire_url,
+                broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url,
                 policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
                 sets=(*OPTIONS, *(jolokia if broker is console else ())),
             )
