@@ -18,11 +18,6 @@ Settings = Mapping[str, Any]
 _DEFAULT_ATTEMPTS = 10
 _INTERNAL = ("activemq.", "$sys.", "$.artemis.", "notif.", "amqsidecar.")
 _NAMED_MAX = 5
-_DROPS = (
-    "this address has no dead-letter-address of its own with a queue: from here the broker drops a "
-    "StreamMessage with bytes, or an ObjectMessage without an object, of a Core or OpenWire client "
-    "when a reader over AMQP is to get it"
-)
 
 
 def is_application(address: str) -> bool:
@@ -72,15 +67,6 @@ def dead_letter_findings(
     bound = {queue.destination.address for queue in intake}
     for target in sorted(targets):
         yield from _target_findings(target, settings_of, bound, addresses)
-    for address in sorted(bound.intersection(settings_of) - targets):
-        for what, mend in _drops(address, settings_of[address], bound):
-            yield Finding(
-                check=Check.DEAD_LETTERS,
-                severity=Severity.WARNING,
-                subject=address,
-                what=what,
-                mend=address_setting(address, mend),
-            )
     if not targets:
         yield Finding(
             check=Check.DEAD_LETTERS,
@@ -153,7 +139,7 @@ def _target_findings(
             what=f"{what}: dead letters are gone before the sidecar takes them",
             mend=address_setting(target, mend),
         )
-    for what, mend in (*_doubts(settings), *_drops(target, settings, bound)):
+    for what, mend in _doubts(settings):
         is_right = False
         yield Finding(
             check=Check.DEAD_LETTERS,
@@ -188,24 +174,6 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
         )
 
 
-def _drops(address: str, settings: Settings, bound: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield that the broker drops what it can't convert for a reader over AMQP.
-
-    Quirk (Artemis 2.44): see `brokers/amqp_artemis/core_messages.py`; who may manage reads such a
-    queue with care.
-    """
-    own = str(settings.get("deadLetterAddress") or "")
-    if not own or not (own in bound or settings.get("autoCreateDeadLetterResources")):
-        yield (
-            f"{_DROPS}; the sidecar leaves them and reads slower, other readers don't",
-            _own_dead_letter_address(address),
-        )
-
-
-def _own_dead_letter_address(address: str) -> str:
-    return f"<dead-letter-address>{escape(address)}</dead-letter-address>"
-
-
 def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[Finding]:
     """Yield findings of the given rules about addresses that the broker does not report.
 
@@ -220,9 +188,13 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
                 check=Check.DEAD_LETTERS,
                 severity=Severity.PROBLEM,
                 subject=address,
-                what=f"by the given rules {_DROPS}; the sidecar can't recognise them, since "
-                "its user may not manage the broker",
-                mend=address_setting(address, _own_dead_letter_address(address)),
+                what="by the given rules this address has no dead-letter-address of its own: from "
+                "here the broker drops a StreamMessage with bytes, or an ObjectMessage without an "
+                "object, of a Core or OpenWire client when a reader over AMQP is to get it; the "
+                "sidecar can't recognise them, since its user may not manage the broker",
+                mend=address_setting(
+                    address, f"<dead-letter-address>{escape(address)}</dead-letter-address>"
+                ),
             )
 
 

@@ -48,23 +48,19 @@ are compared field by field. `make reference` prints this page from the
 _LIMITS = """
 ## Limits
 
-Over `amqp://` on Artemis, the first refused message of a queue can lose its origin; over
-`artemis://` and `core://` none can, since nothing is converted
-(`tests/end_to_end/redelivery/test_core.py`). Artemis converts messages of Core and OpenWire clients
-for AMQP readers. It can't convert an `ObjectMessage` without an object or a `StreamMessage` with
-bytes, and moves such a message to the dead-letter address of the dead-letter queue. With the
-shipped settings that is the same queue: **the broker makes a copy there whose origin is the
-dead-letter queue**, and each further try makes one more. The original, which is in the queue again
-when its reader ends, is gone after a restart of the broker. No selector can exclude such messages,
-because selectors don't show the body or its type.
+Over `amqp://` Artemis converts what Core and OpenWire clients have made. It can't convert an
+`ObjectMessage` without an object, a `StreamMessage` with bytes, or some properties that begin with
+`JMS_AMQP_`. A message that it tries to convert in vain goes to the dead-letter address of the
+dead-letter queue, its origin overwritten, or is dropped where there is none. No selector shows the
+type of a body, but the list of the management does. So the sidecar reads what AMQP clients have
+made, and of the rest only what the list shows to be convertible. **All Core and OpenWire
+`ObjectMessage`s and `StreamMessage`s stay in the dead-letter queue**, with their origin, counted as
+`not_convertible`. `doctor` counts those that wait. Over `artemis://` and `core://` nothing is
+converted and all are taken (`tests/end_to_end/fidelity/test_core_conversion.py`,
+`tests/end_to_end/redelivery/test_core.py`).
 
-So the sidecar tries none in a queue that holds such a copy, or that has no dead-letter address,
-where the broker would drop them. There it reads the management's list first, at a third of the
-speed, and leaves all Core and OpenWire `ObjectMessage`s and `StreamMessage`s in the queue, with
-their origin, since a list shows no bodies. Use `artemis://`, which takes them all; `doctor` says so
-and counts those that wait
-([broker-side.md](../guides/broker-side.md#what-to-know-before-production);
-`tests/end_to_end/fidelity/test_core_conversion.py`).
+The list needs the right to manage. Without it the broker tries each message: the first one of a
+queue that can't be converted loses its origin.
 """
 
 _ORIGINS = """

@@ -83,8 +83,8 @@ def wire_findings(
     elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
         what = (
             "over amqp:// the broker converts what Core, OpenWire, STOMP and MQTT clients have "
-            "made, and overwrites the origin of what it can't convert; artemis:// returns each "
-            "message as it was"
+            "made; ObjectMessages and StreamMessages of Core and OpenWire clients stay in the "
+            "dead-letter queue; artemis:// returns each message as it was"
         )
         yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, _mend(best, place))
     else:

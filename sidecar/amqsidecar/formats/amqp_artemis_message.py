@@ -47,6 +47,9 @@ ENCODING: Final = "amqp/1.0"
 
 TTL_MS_MAX: Final = 2**32 - 1
 
+CORE_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
+"""Property with the number that a message had in the broker when it died; AMQP's have none."""
+
 # Bound: longer sections are not cached, so that senders can't fill our memory with them.
 _REMEMBERED_SECTION_BYTES: Final = 8 * 1024
 _REMEMBERED_HEADER_BYTES: Final = 64
@@ -57,6 +60,7 @@ _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 # Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
 # property. A Core client that gets it back would decompress what is not compressed, and fail.
 _COMPRESSED = COMPRESSED.encode()
+_CORE_NUMBER = CORE_NUMBER.encode()
 _CORE_ENCODINGS = frozenset((COMPRESSED, "_AMQ_LARGE_SIZE"))
 _BYTES_MESSAGE = amqp.byte(3)
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
@@ -107,6 +111,18 @@ def is_cut(message: bytes) -> bool:
         )
     except UndecodableMessage:
         return False
+
+
+def core_number(message: bytes) -> int | None:
+    """Return the `CORE_NUMBER` of a message that the broker has converted; never raises."""
+    if _CORE_NUMBER not in message:
+        return None
+    try:
+        properties = _pairs(amqp.split(message).get(amqp.APPLICATION_PROPERTIES))
+        number = _scalar(properties.get(CORE_NUMBER))
+    except UndecodableMessage:
+        return None
+    return number if isinstance(number, int) else None
 
 
 def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
@@ -163,7 +179,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
                 # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
                 # gives a message up by a copy can't know it.
                 is_given_up="x-opt-ORIG-MESSAGE-ID" not in annotations
-                and "_AMQ_ORIG_MESSAGE_ID" not in properties,
+                and CORE_NUMBER not in properties,
             )
     return Provenance(
         origin=destination,

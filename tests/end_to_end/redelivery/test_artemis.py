@@ -42,8 +42,8 @@ SETTINGS = """
       <auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>
     </address-setting>
 """
-# Why: the broker can't show a Core stream with a byte array to an AMQP consumer (last test here).
-CORE_TYPES = tuple("PlainStream" if name == "Stream" else name for name in ALL_TYPES)
+# Why: the broker can't convert each of the others to AMQP, and they stay where they are.
+CORE_TYPES = tuple(one for one in ALL_TYPES if one not in ("Object", "Stream"))
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +120,9 @@ def expected_changes(
 
 
 def _view_of_core(sent: JmsMessage, found: JmsMessage) -> dict[str, Any]:
-    kinds = {"Message": (0, 1), "Object": (1, 2), "Map": (2, 7), "Bytes": (3, 2), "Stream": (4, 8)}
+    kinds = {"Message": (0, 1), "Map": (2, 7), "Bytes": (3, 2)}
     kind, encoding = kinds.get(sent.type, (5, 4 if sent.body is None else 5))
-    changed = {
+    return {
         # Quirk (Artemis): each conversion makes an id.
         "JMSMessageID": found.message_id,
         "property NATIVE_MESSAGE_ID": ["String", sent.message_id],
@@ -134,10 +134,6 @@ def _view_of_core(sent: JmsMessage, found: JmsMessage) -> dict[str, Any]:
         "property JMS_AMQP_MA_x-opt-jms-msg-type": ["Byte", kind],
         "property JMS_AMQP_ORIGINAL_ENCODING": ["Short", encoding],
     }
-    if sent.type == "Object":
-        content_type = "application/x-java-serialized-object"
-        changed["property JMS_AMQP_ContentType"] = ["String", content_type]
-    return changed
 
 
 WAYS = [
@@ -345,11 +341,7 @@ def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
 def test_a_core_stream_with_a_byte_array_stops_nothing(
     artemis: ArtemisBroker, tmp_path: Path, unique: str
 ) -> None:
-    """What the broker can't show us stays where it is; the other dead letters come back.
-
-    Artemis 2.44 dead-letters such a message from the dead-letter queue into the same queue each
-    time it fails to convert it for an AMQP consumer, and loses its origin.
-    """
+    """What the broker can't convert stays where it is, whole; the other dead letters come back."""
     peer = JmsPeer.of(artemis, "core")
     queue = f"e2e.back.{unique}"
     harness = AmqpArtemisHarness(artemis, queue)
@@ -364,7 +356,6 @@ def test_a_core_stream_with_a_byte_array_stops_nothing(
         sets=[f"intake.queues={queue}.DLQ", "intake.backlog=process"],
     ) as sidecar:
         sidecar.start()
-        # Why: as long as the broker is busy with the first one, a second one may get through.
         for number in range(3):
             with peer.start_flaky_consumer(queue, failures=1) as consumer:
                 peer.produce(queue, "Text", test_id=f"{unique}-{number}")

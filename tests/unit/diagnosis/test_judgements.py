@@ -149,21 +149,6 @@ OWN = (
 )
 
 
-def test_a_dead_letter_address_without_one_of_its_own_loses_what_amqp_cannot_carry() -> None:
-    """A warning to who may manage and so avoids it."""
-    bare = {"maxDeliveryAttempts": -1}
-    [finding] = dead_letter_findings({"#": STOCK, "DLQ": bare}, DLQ, ())
-    assert (finding.severity, finding.subject, finding.mend) == (Severity.WARNING, "DLQ", OWN)
-    expired = (*DLQ, IntakeQueue(queue("ExpiryQueue"), expires=True))
-    settings: dict[str, dict[str, object]] = {
-        "#": STOCK,
-        "DLQ": {**STOCK, **bare},
-        "ExpiryQueue": dict(bare),
-    }
-    found = dead_letter_findings(settings, expired, ())
-    assert severities(tuple(found)) == [("DLQ", "ok"), ("ExpiryQueue", "warning")]
-
-
 def test_who_may_not_manage_must_not_read_such_a_queue_over_amqp() -> None:
     """The rules tell it, as far as they name it."""
     own = AddressSettings(dead_letter_address="DLQ")

@@ -1,30 +1,59 @@
-"""Core dead letters in queues where it harms to read what can't be converted, found by their types.
+"""Core dead letters are read over AMQP only once a list has shown that they can be converted.
 
 Quirk (Artemis 2.44): some Core messages can't be converted to AMQP (see `may_be_unconvertible`).
-The broker sends such a message to the dead-letter address of the queue it lies in at the first try
-to hand it over, and drops it where there is none. Where that is the same queue, the copy has lost
-its origin, the original is back when the consumer ends, and each further try makes one more copy;
-the copies survive a restart of the broker. From a queue without such an address, and from one with
-such a copy, nothing that needs converting is read before the management's list of messages has
-shown that it can be converted.
+At the first try to hand one over, the broker moves it to the dead-letter address of its queue, and
+drops it where there is none. Where that is the same queue, a copy lies there whose origin is that
+queue; the original is back when its reader ends, and gone after a restart. No selector shows the
+type of a body; the management's list does. So a receiver selects what AMQP clients have made, and
+of the rest only what the list has shown to be convertible, each message by its number or id.
 """
 
 import json
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
+from amqsidecar.formats.artemis_properties import COMPRESSED
+from amqsidecar.model.destination import Destination
 
-_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
-_OBJECT: Final = 2
-_STREAM: Final = 6
+_OBJECT, _BYTES, _STREAM = 2, 4, 6
 _NUMBERS: Final = ("_AMQ_GROUP_SEQUENCE", "_AMQ_INGRESS_TIMESTAMP")
 _ENCODED: Final = "JMS_AMQP_ENCODED_"
 _ANNOTATIONS: Final = ("JMS_AMQP_MA_", "JMS_AMQP_DA_", "JMS_AMQP_FT_")
 _FIRST_ACQUIRER: Final = "JMS_AMQP_FirstAcquirer"
 _FETCHED_MAX: Final = 200
+_TERMS_MAX: Final = 4
+# Bound: what did not come for so long was taken by others.
+_VAIN_S: Final = 2.0
+_HOLDING_S: Final = 30.0
+_REASON: Final = "not_convertible"
+_OF_AMQP: Final = f"{MADE_BY_AMQP} OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL)"
+"""Selector of what AMQP clients have made, dead or not.
+
+Why the number: `_AMQ_AD` tells an AMQP message, but an application may write it on a Core one; each
+of those that died has a number.
+"""
+_OF_OTHERS: Final = f"{MADE_BY_OTHERS} AND (_AMQ_AD IS NULL OR {CORE_NUMBER} IS NOT NULL)"
+
+NOT_CONVERTIBLE: Final = (
+    "ObjectMessages and StreamMessages of Core or OpenWire clients, or messages with properties "
+    "that begin with JMS_AMQP_: the broker can't convert each of them to AMQP, and would overwrite "
+    "the origin of one that it tries, so that none is tried; use artemis://, which takes them all"
+)
+
+
+CUT: Final = (
+    "BytesMessages that a Core client has compressed: the broker cuts them when it converts them "
+    "to AMQP; use artemis://"
+)
+
+
+def is_cut_when_converted(entry: Mapping[str, object]) -> bool:
+    """Return whether the broker cuts a Core message that it lists; see `is_cut`."""
+    return entry.get("type") == _BYTES and COMPRESSED in entry
 
 
 def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
@@ -56,82 +85,106 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def selected(numbers: Collection[int]) -> str:
-    """Return the selector of what AMQP clients have made, and of these messages."""
-    wanted = [f"{_NUMBER} = {number}" for number in numbers]
-    return " OR ".join([MADE_BY_AMQP, *wanted])
+def both(selector: str, other: str) -> str:
+    """Return the selector of what both want; an operator's may be ""."""
+    return f"({selector}) AND ({other})" if selector else other
 
 
-class AmqpCoreFetcher:
-    """Finds which queues need it, and which of their messages can be read."""
+def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
+    """Return the question for what the broker would have to convert.
 
-    def __init__(self, management: ArtemisQuestions) -> None:
-        self._management = management
-        self._left: dict[IntakeQueue, set[int]] = {}
+    The broker looks at the first messages of a queue only, 200 unless the address setting
+    `management-browse-page-size` says otherwise.
+    """
+    name = queue.destination.name.rpartition("::")[2]
+    return ManagementQuestion(
+        f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, _OF_OTHERS),)
+    )
 
-    def is_needed(self, queue: IntakeQueue) -> bool:
-        """Return whether the broker would drop unconvertible messages, or has copied one.
 
-        False = neither, or unknown.
+class Listed:
+    """What the newest list of a queue showed, and what of it was asked for.
 
-        A fully qualified name is read without a selector, so it is not asked about either.
-        """
-        name = queue.destination.name
-        if self._management.missing is not None or "::" in name:
-            return False
-        # Why the other keys: where the settings can't be read at all, this one is absent, too.
-        settings = self._management.settings([name])[0]
-        if not settings:
-            return False
-        target = settings.get("deadLetterAddress")
-        if target and settings.get("autoCreateDeadLetterResources"):
-            return False
-        return not target or not self._management.queues(address=target) or self._holds_copies(name)
+    Attributes:
+        awaited: numbers and ids that were asked for and have not come yet.
+        left: how many messages may be unconvertible, or can't be named.
+        cut: how many the broker would cut.
+    """
 
-    def _holds_copies(self, name: str) -> bool:
-        """Return whether a queue has such a copy among the messages that the broker looks at."""
-        selector = f"{MADE_BY_OTHERS} AND _AMQ_ORIG_ADDRESS = {quoted(name)}"
-        answer = self._management.ask(
-            ManagementQuestion(f"queue.{name}", "countMessages", (selector,))
-        )
-        return answer.is_ok and int(answer.value) > 0
+    def __init__(self) -> None:
+        self.awaited: set[int | str] = set()
+        self.left = self.cut = 0
+        self._since_s = 0.0
 
-    def convertible(self, queue: IntakeQueue) -> list[int]:
-        """Return the numbers of some readable dead letters; none = there are none now.
+    def is_due(self, now_s: float, *, holds_back: bool) -> bool:
+        """Return whether the list is to be read again."""
+        rest_s = _VAIN_S if self.awaited else 0.0
+        # Why longer: a new receiver gets what the old one has in hand and never gives away, too.
+        return now_s >= self._since_s + (_HOLDING_S if holds_back else rest_s)
 
-        The broker looks among the first messages of a queue only, 200 unless its address setting
-        `management-browse-page-size` says otherwise; with as many left ones in front it stalls.
-        """
-        left = self._left[queue] = set[int]()
-        found: list[int] = []
-        answer = self._management.ask(
-            ManagementQuestion(
-                f"queue.{queue.destination.name}", "listMessagesAsJSON", (MADE_BY_OTHERS,)
-            )
-        )
-        for entry in json.loads(answer.value or "[]") if answer.is_ok else ():
-            number = entry.get(_NUMBER)
-            if type(number) is not int:
-                # Why: it did not die, or carries no number; no selector can name it.
-                left.add(-1 - len(left))
-            elif (
-                may_be_unconvertible(entry)
-                or entry.get("_AMQ_ORIG_ADDRESS") == queue.destination.name
-            ):
-                left.add(number)
+    def read(self, text: str, now_s: float) -> bool:
+        """Note what a list shows; return whether there is something to ask for."""
+        left: list[int | str | None] = []
+        found: dict[int | str, None] = {}
+        self.cut = 0
+        for entry in json.loads(text):
+            name = _name_of(entry)
+            if is_cut_when_converted(entry):
+                self.cut += 1
+            elif name is None or may_be_unconvertible(entry):
+                left.append(name)
             else:
-                found.append(number)
-        return found[:_FETCHED_MAX]
+                found[name] = None
+        self.left = len(left)
+        # Why without those: a selector means all that have one name.
+        wanted = [one for one in found if one not in left][:_FETCHED_MAX]
+        if wanted:
+            self.awaited, self._since_s = set(wanted), now_s
+        return bool(wanted)
 
-    def left_behind(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what was seen in a queue and may not be convertible."""
-        name = queue.destination.name
-        count = len(self._left.get(queue, ()))
-        if not count:
-            return ()
-        meaning = (
-            "ObjectMessages and StreamMessages of Core or OpenWire clients: the broker can't "
-            f"convert those without an object, or with bytes in them, to AMQP, and would drop them "
-            f"or copy them to {name} without their origin; use artemis://, which takes them all"
-        )
-        return (LeftBehind(queue.destination, "not_convertible", count, meaning, at_least=True),)
+    def selector(self) -> str:
+        """Return the selector of what AMQP clients have made, and of what is awaited."""
+        numbers = sorted(one for one in self.awaited if isinstance(one, int))
+        ids = sorted(one for one in self.awaited if isinstance(one, str))
+        terms = [f"({CORE_NUMBER} IS NULL AND AMQUserID = {quoted(one)})" for one in ids]
+        if numbers:
+            terms.append(_one_of(numbers))
+        return " OR ".join([_OF_AMQP, *terms])
+
+    def came(self, message: bytes, message_id: str | None, now_s: float) -> bool:
+        """Note that a message came; return whether it was the last one awaited."""
+        if not self.awaited:
+            return False
+        name = core_number(message)
+        self.awaited.discard(name if name is not None else message_id or "")
+        self._since_s = now_s
+        return not self.awaited
+
+    def left_behind(self, queue: Destination) -> Iterator[LeftBehind]:
+        """Yield what the newest list showed and is not tried."""
+        if self.left:
+            yield LeftBehind(queue, _REASON, self.left, NOT_CONVERTIBLE, at_least=True)
+        if self.cut:
+            yield LeftBehind(queue, _REASON, self.cut, CUT, at_least=True)
+
+
+def _name_of(entry: Mapping[str, Any]) -> int | str | None:
+    """Return the number that a message had where it died, otherwise its id; None = neither."""
+    number = entry.get(CORE_NUMBER)
+    if type(number) is int:
+        return number
+    message_id = entry.get("userID")
+    return message_id if isinstance(message_id, str) and message_id else None
+
+
+def _one_of(numbers: Sequence[int]) -> str:
+    """Return the selector of these numbers, which are sorted.
+
+    Why halved: the broker tries the selector on each message of a queue, which may be long.
+    """
+    if len(numbers) <= _TERMS_MAX:
+        return " OR ".join(f"{CORE_NUMBER} = {one}" for one in numbers)
+    middle = len(numbers) // 2
+    low, high = _one_of(numbers[:middle]), _one_of(numbers[middle:])
+    bound = numbers[middle]
+    return f"({CORE_NUMBER} < {bound} AND ({low})) OR ({CORE_NUMBER} >= {bound} AND ({high}))"

@@ -77,8 +77,14 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""
-        if not self._connection.rest_until(lambda: self.has_arrived, timeout_s):
+        ends_s = self._clock.monotonic_s() + timeout_s
+        while not self._connection.rest_until(
+            lambda: self.has_arrived, min(timeout_s, self._intake.look_in_s())
+        ):
             self._intake.look()
+            timeout_s = ends_s - self._clock.monotonic_s()
+            if timeout_s <= 0:
+                return
 
     @property
     def has_arrived(self) -> bool:

@@ -1,16 +1,9 @@
 """What a doctor tries on an Artemis over AMQP."""
 
-import json
-
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_artemis.core_messages import (
-    AmqpCoreFetcher,
-    may_be_unconvertible,
-)
+from amqsidecar.brokers.amqp_artemis.core_messages import Listed, list_of_others
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
-from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
@@ -73,25 +66,8 @@ class ArtemisTrials(ArtemisAnswers):
         count = management.message_count(name) or 0
         if count > _LISTED_MAX:
             raise BrokerRefused(f"it holds {count} messages, too many to list their types")
-        answer = management.ask(
-            ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,))
-        )
-        if not answer.is_ok or not answer.value:
-            return ()
-        count = sum(map(may_be_unconvertible, json.loads(answer.value)))
-        if not count:
-            return ()
-        if AmqpCoreFetcher(management).is_needed(queue):
-            meaning = (
-                "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
-                "object, or with bytes in them, can't be converted to AMQP, so that none is tried "
-                "here; artemis:// takes them all"
-            )
-            return (LeftBehind(queue.destination, "not_convertible", count, meaning),)
-        meaning = (
-            "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
-            "object, or with bytes in them, can't be converted to AMQP and stay, their origin "
-            "overwritten; the others are taken; the broker does not show which is which; "
-            "artemis:// takes them all"
-        )
-        return (LeftBehind(queue.destination, "perhaps_not_convertible", count, meaning),)
+        answer = management.ask(list_of_others(queue))
+        listed = Listed()
+        if answer.is_ok and answer.value:
+            listed.read(answer.value, 0)
+        return tuple(listed.left_behind(queue.destination))
