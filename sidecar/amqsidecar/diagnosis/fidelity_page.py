@@ -59,8 +59,10 @@ made, and of the rest only what the list shows to be convertible. **All Core and
 converted and all are taken (`tests/end_to_end/fidelity/test_core_conversion.py`,
 `tests/end_to_end/redelivery/test_core.py`).
 
-The list needs the right to manage. Without it the broker tries each message: the first one of a
-queue that can't be converted loses its origin.
+The broker lists the first 200 messages of a queue (`management-browse-page-size`); behind as many
+that stay, other messages of Core and OpenWire clients wait. The list needs the right to manage.
+Without it the broker tries each message: the first one of a queue that can't be converted loses its
+origin.
 """
 
 _ORIGINS = """

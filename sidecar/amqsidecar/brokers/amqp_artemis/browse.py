@@ -41,8 +41,8 @@ def browse_convertible(
     """
     name = queue.destination.name
     if "::" in name:
-        # Quirk (Artemis): a selector on a multicast queue by its fully qualified name ends the
-        # connection, and without one what can't be converted is copied.
+        # Quirk (Artemis): without the capability `queue`, a selector on a multicast queue by its
+        # fully qualified name ends the connection.
         raise BrokerRefused(
             f"can't look into {name} without the right to manage the broker: allow the user to "
             "send and manage on activemq.management"

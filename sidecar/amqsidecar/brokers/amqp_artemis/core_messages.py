@@ -24,7 +24,11 @@ _NUMBERS: Final = ("_AMQ_GROUP_SEQUENCE", "_AMQ_INGRESS_TIMESTAMP")
 _ENCODED: Final = "JMS_AMQP_ENCODED_"
 _ANNOTATIONS: Final = ("JMS_AMQP_MA_", "JMS_AMQP_DA_", "JMS_AMQP_FT_")
 _FIRST_ACQUIRER: Final = "JMS_AMQP_FirstAcquirer"
-_FETCHED_MAX: Final = 200
+LISTED_MAX: Final = 200
+"""Messages of a queue that the broker looks at to list some of them.
+
+Precedent: management-browse-page-size unless configured.
+"""
 _TERMS_MAX: Final = 4
 # Bound: what did not come for so long was taken by others.
 _VAIN_S: Final = 2.0
@@ -43,11 +47,13 @@ NOT_CONVERTIBLE: Final = (
     "that begin with JMS_AMQP_: the broker can't convert each of them to AMQP, and would overwrite "
     "the origin of one that it tries, so that none is tried; use artemis://, which takes them all"
 )
-
-
 CUT: Final = (
     "BytesMessages that a Core client has compressed: the broker cuts them when it converts them "
     "to AMQP; use artemis://"
+)
+_BEHIND: Final = (
+    f"; the broker lists the first {LISTED_MAX} messages of a queue only, unless "
+    "management-browse-page-size says otherwise, so that others wait behind these"
 )
 
 
@@ -91,11 +97,7 @@ def both(selector: str, other: str) -> str:
 
 
 def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
-    """Return the question for what the broker would have to convert.
-
-    The broker looks at the first messages of a queue only, 200 unless the address setting
-    `management-browse-page-size` says otherwise.
-    """
+    """Return the question for what the broker would have to convert."""
     name = queue.destination.name.rpartition("::")[2]
     return ManagementQuestion(
         f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, _OF_OTHERS),)
@@ -137,7 +139,7 @@ class Listed:
                 found[name] = None
         self.left = len(left)
         # Why without those: a selector means all that have one name.
-        wanted = [one for one in found if one not in left][:_FETCHED_MAX]
+        wanted = [one for one in found if one not in left][:LISTED_MAX]
         if wanted:
             self.awaited, self._since_s = set(wanted), now_s
         return bool(wanted)
@@ -160,12 +162,12 @@ class Listed:
         self._since_s = now_s
         return not self.awaited
 
-    def left_behind(self, queue: Destination) -> Iterator[LeftBehind]:
+    def left_behind(self, queue: Destination, *, at_least: bool = True) -> Iterator[LeftBehind]:
         """Yield what the newest list showed and is not tried."""
-        if self.left:
-            yield LeftBehind(queue, _REASON, self.left, NOT_CONVERTIBLE, at_least=True)
-        if self.cut:
-            yield LeftBehind(queue, _REASON, self.cut, CUT, at_least=True)
+        behind = _BEHIND if self.left + self.cut >= LISTED_MAX else ""
+        for count, meaning in ((self.left, NOT_CONVERTIBLE), (self.cut, CUT)):
+            if count:
+                yield LeftBehind(queue, _REASON, count, meaning + behind, at_least=at_least)
 
 
 def _name_of(entry: Mapping[str, Any]) -> int | str | None:

@@ -66,7 +66,7 @@ class AmqpIntake:
         """
         self._ahead.sweep()
         if self._is_own_only:
-            # Why without those: the broker takes no selector with a fully qualified name.
+            # Why without those: the other wire of the pair reads them alone.
             queues = [one for one in queues if "::" not in one.destination.name]
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):

@@ -2,15 +2,12 @@
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_artemis.core_messages import Listed, list_of_others
+from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, list_of_others
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.trials import TrialFeatures
-
-# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
-_LISTED_MAX = 10_000
 
 
 class ArtemisTrials(ArtemisAnswers):
@@ -55,7 +52,7 @@ class ArtemisTrials(ArtemisAnswers):
         """Return what the broker may be unable to convert; see `core_messages.py`.
 
         Raises:
-            BrokerRefused: it does not answer, or the queue holds too much to be listed.
+            BrokerRefused: it does not answer, or the list shows a part of the queue, and none.
         """
         management, name = self._management, queue.destination.name.rpartition("::")[2]
         if management.missing is not None:
@@ -64,10 +61,12 @@ class ArtemisTrials(ArtemisAnswers):
                 "unable to convert to AMQP"
             )
         count = management.message_count(name) or 0
-        if count > _LISTED_MAX:
-            raise BrokerRefused(f"it holds {count} messages, too many to list their types")
         answer = management.ask(list_of_others(queue))
         listed = Listed()
         if answer.is_ok and answer.value:
             listed.read(answer.value, 0)
-        return tuple(listed.left_behind(queue.destination))
+        has_more = count > LISTED_MAX
+        left = tuple(listed.left_behind(queue.destination, at_least=has_more))
+        if has_more and not left:
+            raise BrokerRefused(f"the broker lists the first {LISTED_MAX} of its {count} messages")
+        return left
