@@ -22,8 +22,9 @@ class Wire:
         options: of the sidecar, beside its intake.
         after: the wire of which it takes what that one refused; "" = it has its own messages.
         individual: whether each queue has a dead-letter queue of its own (Classic).
-        counts_all: whether all that it leaves behind is counted. Classic over AMQP: not what the
-            broker can't show over AMQP.
+        counts_all: whether as much as was sent is counted. Classic over AMQP: not what the broker
+            can't show over AMQP. Artemis over AMQP: more, since the broker copies what it can't
+            show an application over AMQP.
     """
 
     name: str
@@ -54,7 +55,7 @@ CLASSIC_WIRES = (
 )
 ARTEMIS_WIRES = (
     Wire("artemis", "pair_url"),
-    Wire("amqp", "amqp_url"),
+    Wire("amqp", "amqp_url", counts_all=False),
     Wire("stomp", "stomp_url"),
 )
 CLASSIC_CLIENTS = ("openwire", "qpid", "qpid-jms", "stomp")

@@ -297,19 +297,18 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
     own = {"deadLetterAddress": harness.dead_letter_queue, "redeliveryMultiplier": 2.0}
     harness.set_address(names[0], **own, maxDeliveryAttempts=3, redeliveryDelay=ONE_HOUR_MS)
     harness.set_address(names[1], **own, maxDeliveryAttempts=1)
-    left = set()
+    left = 0
     for provider in ("core", "qpid", "openwire"):
         peer = JmsPeer.of(artemis, provider)
         for name in names:
             peer.produce(name, ["Text", "Map", "Message"], priority=4)
             unread = peer.produce(name, ["Object", "PlainStream"], priority=4)
-            if provider != "qpid":
-                left |= {one.message_id for one in unread}
+            left += 0 if provider == "qpid" else len(unread)
     for name in names:
         harness.put_dead_letters(name, 3)
         harness.kill(name)
     [stuck] = JmsPeer.of(artemis, "core").produce(names[0], "Stream", priority=4)
-    left.add(stuck.message_id)
+    left += 1
     harness.kill(names[0])
     # Why: a dead letter without any past, which somebody put there.
     JmsPeer.of(artemis, "qpid").produce(harness.dead_letter_queue, "Text")
@@ -328,8 +327,7 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
             taken = "amqsidecar_dead_letters_received_total"
             eventually(
                 lambda: (
-                    (sidecar.metric(taken), sidecar.metric("amqsidecar_left_behind"))
-                    == (29, len(left))
+                    (sidecar.metric(taken), sidecar.metric("amqsidecar_left_behind")) == (29, left)
                 ),
                 what="all are taken but the Objects and Streams of Core and OpenWire",
             )
@@ -340,8 +338,10 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
     assert looks
     assert said == two.decisions()
     assert said[stuck.message_id][0] == "redeliver"
-    said = {one: decision for one, decision in said.items() if one not in left}
-    assert said == decisions_of(sidecar, 29)
+    decided = decisions_of(sidecar, 29)
+    assert len(said) == len(decided) + left
+    said = {one: decision for one, decision in said.items() if one in decided}
+    assert said == decided
     kinds = [decision[0] for decision in said.values()]
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {
         "redeliver": 14,

@@ -147,11 +147,13 @@ class Listed:
     def selector(self) -> str:
         """Return the selector of what AMQP clients have made, and of what is awaited."""
         numbers = sorted(one for one in self.awaited if isinstance(one, int))
-        ids = sorted(one for one in self.awaited if isinstance(one, str))
-        terms = [f"({CORE_NUMBER} IS NULL AND AMQUserID = {quoted(one)})" for one in ids]
+        ids = ", ".join(quoted(one) for one in self.awaited if isinstance(one, str))
+        terms = [_OF_AMQP]
+        if ids:
+            terms.append(f"({CORE_NUMBER} IS NULL AND AMQUserID IN ({ids}))")
         if numbers:
             terms.append(_one_of(numbers))
-        return " OR ".join([_OF_AMQP, *terms])
+        return " OR ".join(terms)
 
     def came(self, message: bytes, message_id: str | None, now_s: float) -> bool:
         """Note that a message came; return whether it was the last one awaited."""
