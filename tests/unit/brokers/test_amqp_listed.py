@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed
+from amqsidecar.brokers.artemis.management import ManagementAnswer
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import queue
 
@@ -19,7 +20,7 @@ def entry(number: int | None, kind: int = TEXT, user_id: str = "") -> Mapping[st
 
 def read(*entries: Mapping[str, Any]) -> Listed:
     listed = Listed()
-    listed.read(json.dumps(entries), 1.0)
+    listed.read(ManagementAnswer(json.dumps(entries), is_ok=True), 1.0)
     return listed
 
 
@@ -63,3 +64,10 @@ def test_it_is_told_that_others_wait_behind_as_many_as_are_listed() -> None:
         listed = read(*(entry(number, OBJECT) for number in range(count)))
         [left] = listed.left_behind(queue("DLQ"))
         assert ("wait behind these" in left.meaning) is is_told
+
+
+def test_a_list_that_is_refused_is_told() -> None:
+    listed = read(entry(1, OBJECT))
+    assert not listed.read(ManagementAnswer("AMQ229213", is_ok=False), 2.0)
+    [left] = listed.left_behind(queue("DLQ"))
+    assert (left.count, left.meaning.endswith("AMQ229213")) == (0, True)

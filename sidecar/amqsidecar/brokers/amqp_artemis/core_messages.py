@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
-from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
 from amqsidecar.formats.artemis_properties import COMPRESSED
 from amqsidecar.model.destination import Destination
@@ -50,6 +50,9 @@ NOT_CONVERTIBLE: Final = (
 CUT: Final = (
     "BytesMessages that a Core client has compressed: the broker cuts them when it converts them "
     "to AMQP; use artemis://"
+)
+_UNLISTED: Final = (
+    "what Core and OpenWire clients have made is not tried, since the broker does not list it: "
 )
 _BEHIND: Final = (
     f"; the broker lists the first {LISTED_MAX} messages of a queue only, unless "
@@ -111,11 +114,13 @@ class Listed:
         awaited: numbers and ids that were asked for and have not come yet.
         left: how many messages may be unconvertible, or can't be named.
         cut: how many the broker would cut.
+        refusal: the broker's words why it lists nothing; "" = it does.
     """
 
     def __init__(self) -> None:
         self.awaited: set[int | str] = set()
         self.left = self.cut = 0
+        self.refusal = ""
         self._since_s = 0.0
 
     def is_due(self, now_s: float, *, holds_back: bool) -> bool:
@@ -124,12 +129,14 @@ class Listed:
         # Why longer: a new receiver gets what the old one has in hand and never gives away, too.
         return now_s >= self._since_s + (_HOLDING_S if holds_back else rest_s)
 
-    def read(self, text: str, now_s: float) -> bool:
+    def read(self, answer: ManagementAnswer, now_s: float) -> bool:
         """Note what a list shows; return whether there is something to ask for."""
+        self.refusal = "" if answer.is_ok else str(answer.value)
+        entries = json.loads(answer.value or "[]") if answer.is_ok else []
         left: list[int | str | None] = []
         found: dict[int | str, None] = {}
         self.cut = 0
-        for entry in json.loads(text):
+        for entry in entries:
             name = _name_of(entry)
             if is_cut_when_converted(entry):
                 self.cut += 1
@@ -166,6 +173,8 @@ class Listed:
 
     def left_behind(self, queue: Destination, *, at_least: bool = True) -> Iterator[LeftBehind]:
         """Yield what the newest list showed and is not tried."""
+        if self.refusal:
+            yield LeftBehind(queue, _REASON, 0, _UNLISTED + self.refusal, at_least=True)
         behind = _BEHIND if self.left + self.cut >= LISTED_MAX else ""
         for count, meaning in ((self.left, NOT_CONVERTIBLE), (self.cut, CUT)):
             if count:

@@ -175,7 +175,7 @@ class AmqpIntake:
         self._look_at_s = max(self._rest_until_s, listed_s + _LOOK_EVERY_S)
         made: list[Receiver] = []
         for (queue, listed), answer in zip(due, answers, strict=True):
-            if answer.is_ok and listed.read(answer.value or "[]", now_s):
+            if listed.read(answer, now_s):
                 # Why not a second one: a message group would belong to one of the two.
                 self._retire(self._receivers.pop(queue))
                 self._receivers[queue] = self._make_receiver(queue)

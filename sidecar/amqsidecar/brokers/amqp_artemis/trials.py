@@ -60,11 +60,13 @@ class ArtemisTrials(ArtemisAnswers):
                 "only users with the manage permission can see which messages the broker may be "
                 "unable to convert to AMQP"
             )
-        count = management.message_count(name) or 0
-        answer = management.ask(list_of_others(queue))
+        count = management.message_count(name)
+        if count is None:
+            return ()
         listed = Listed()
-        if answer.is_ok and answer.value:
-            listed.read(answer.value, 0)
+        listed.read(management.ask(list_of_others(queue)), 0)
+        if listed.refusal:
+            raise BrokerRefused(f"the broker does not list it: {listed.refusal}")
         has_more = count > LISTED_MAX
         left = tuple(listed.left_behind(queue.destination, at_least=has_more))
         if has_more and not left:
