@@ -50,13 +50,14 @@ def test_what_has_no_number_is_named_by_its_id() -> None:
 
 def test_the_list_is_read_again_when_all_came_or_none_did_for_some_time() -> None:
     listed = read(entry(1, user_id="ID:a"), entry(None, user_id="ID:b"))
-    assert not listed.is_due(2.0, holds_back=False)
+    assert not listed.is_due(1.5, 0.0, holds_back=False)
     assert not listed.came(b"", "ID:of an AMQP client", 2.0)
-    assert listed.is_due(10.0, holds_back=False)
-    assert not listed.is_due(10.0, holds_back=True)
+    assert listed.is_due(10.0, 0.0, holds_back=False)
+    assert not listed.is_due(10.0, 1.0, holds_back=False), "a slow broker"
+    assert not listed.is_due(10.0, 0.0, holds_back=True)
     listed.awaited.discard(1)
     assert listed.came(b"", "ID:b", 3.0)
-    assert listed.is_due(3.0, holds_back=False)
+    assert listed.is_due(3.0, 0.0, holds_back=False)
 
 
 def test_it_is_told_that_others_wait_behind_as_many_as_are_listed() -> None:
@@ -71,3 +72,10 @@ def test_a_list_that_is_refused_is_told() -> None:
     assert not listed.read(ManagementAnswer("AMQ229213", is_ok=False), 2.0)
     [left] = listed.left_behind(queue("DLQ"))
     assert (left.count, left.meaning.endswith("AMQ229213")) == (0, True)
+
+
+def test_what_is_asked_for_already_is_not_asked_for_again() -> None:
+    listed = read(entry(1), entry(2))
+    for numbers, is_new in (((1, 2), False), ((2,), False), ((2, 3), True)):
+        answer = ManagementAnswer(json.dumps([entry(one) for one in numbers]), is_ok=True)
+        assert (listed.read(answer, 2.0), listed.awaited) == (is_new, set(numbers))

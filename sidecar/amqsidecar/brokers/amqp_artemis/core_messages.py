@@ -30,8 +30,9 @@ LISTED_MAX: Final = 200
 Precedent: management-browse-page-size unless configured.
 """
 _TERMS_MAX: Final = 4
-# Bound: what did not come for so long was taken by others.
-_VAIN_S: Final = 2.0
+# Bound: what did not come for so long was taken by others, unless the broker is that slow.
+_VAIN_S: Final = 1.0
+_VAIN_LISTS: Final = 10
 _HOLDING_S: Final = 30.0
 _REASON: Final = "not_convertible"
 _OF_AMQP: Final = f"{MADE_BY_AMQP} OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL)"
@@ -123,9 +124,9 @@ class Listed:
         self.refusal = ""
         self._since_s = 0.0
 
-    def is_due(self, now_s: float, *, holds_back: bool) -> bool:
-        """Return whether the list is to be read again."""
-        rest_s = _VAIN_S if self.awaited else 0.0
+    def is_due(self, now_s: float, list_s: float, *, holds_back: bool) -> bool:
+        """Return whether the list is to be read again; the last one took `list_s`."""
+        rest_s = max(_VAIN_S, _VAIN_LISTS * list_s) if self.awaited else 0.0
         # Why longer: a new receiver gets what the old one has in hand and never gives away, too.
         return now_s >= self._since_s + (_HOLDING_S if holds_back else rest_s)
 
@@ -146,10 +147,14 @@ class Listed:
                 found[name] = None
         self.left = len(left)
         # Why without those: a selector means all that have one name.
-        wanted = [one for one in found if one not in left][:LISTED_MAX]
-        if wanted:
-            self.awaited, self._since_s = set(wanted), now_s
-        return bool(wanted)
+        wanted = [one for one in found if one not in left]
+        wanted.sort(key=lambda one: one not in self.awaited)
+        # Why not once more: a slow broker would begin anew to search the queue, again and again.
+        has_new = not self.awaited.issuperset(wanted)
+        self.awaited = set(wanted[:LISTED_MAX])
+        if has_new:
+            self._since_s = now_s
+        return has_new
 
     def selector(self) -> str:
         """Return the selector of what AMQP clients have made, and of what is awaited."""

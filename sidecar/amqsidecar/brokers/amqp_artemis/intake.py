@@ -50,7 +50,7 @@ class AmqpIntake:
         self._timeout_s = timeout_s
         self._receivers: dict[IntakeQueue, Receiver] = {}
         self._listed: dict[IntakeQueue, Listed] = {}
-        self._look_at_s = self._rest_until_s = 0.0
+        self._look_at_s = self._rest_until_s = self._list_s = 0.0
         self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
@@ -167,11 +167,12 @@ class AmqpIntake:
             if (receiver := self._receivers[queue]).is_open
             # Why: what is arriving in pieces would begin anew.
             and not receiver.is_receiving
-            and listed.is_due(now_s, holds_back=self._held_back(receiver) > 0)
+            and listed.is_due(now_s, self._list_s, holds_back=self._held_back(receiver) > 0)
         ]
         answers = self._management.ask_all([list_of_others(queue) for queue, _ in due])
         listed_s = self._clock.monotonic_s()
-        self._rest_until_s = listed_s + (listed_s - now_s) * _REST
+        self._list_s = listed_s - now_s
+        self._rest_until_s = listed_s + self._list_s * _REST
         self._look_at_s = max(self._rest_until_s, listed_s + _LOOK_EVERY_S)
         made: list[Receiver] = []
         for (queue, listed), answer in zip(due, answers, strict=True):
