@@ -72,10 +72,3 @@ def test_a_list_that_is_refused_is_told() -> None:
     assert not listed.read(ManagementAnswer("AMQ229213", is_ok=False), 2.0)
     [left] = listed.left_behind(queue("DLQ"))
     assert (left.count, left.meaning.endswith("AMQ229213")) == (0, True)
-
-
-def test_what_is_asked_for_already_is_not_asked_for_again() -> None:
-    listed = read(entry(1), entry(2))
-    for numbers, is_new in (((1, 2), False), ((2,), False), ((2, 3), True)):
-        answer = ManagementAnswer(json.dumps([entry(one) for one in numbers]), is_ok=True)
-        assert (listed.read(answer, 2.0), listed.awaited) == (is_new, set(numbers))

@@ -147,14 +147,13 @@ class Listed:
                 found[name] = None
         self.left = len(left)
         # Why without those: a selector means all that have one name.
-        wanted = [one for one in found if one not in left]
-        wanted.sort(key=lambda one: one not in self.awaited)
-        # Why not once more: a slow broker would begin anew to search the queue, again and again.
-        has_new = not self.awaited.issuperset(wanted)
-        self.awaited = set(wanted[:LISTED_MAX])
-        if has_new:
+        wanted = [one for one in found if one not in left][:LISTED_MAX]
+        self.awaited = set(wanted)
+        if wanted:
+            # Why also what was asked for before: only a new consumer is offered a message whose
+            # group belonged to one that is closed.
             self._since_s = now_s
-        return has_new
+        return bool(wanted)
 
     def selector(self) -> str:
         """Return the selector of what AMQP clients have made, and of what is awaited."""
