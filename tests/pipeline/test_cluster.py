@@ -73,6 +73,8 @@ def tables(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+# Why in proof: below, one job on the cluster writes what it writes on one machine.
+@pytest.mark.proof
 def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
     cluster: SparkCluster, skewed: Generated
 ) -> None:

@@ -12,7 +12,7 @@ from bench.journal_truth import check_causes, check_recovery
 from pipeline.generated import Generated
 
 
-@pytest.fixture(params=["even", "skewed"])
+@pytest.fixture(params=["even", pytest.param("skewed", marks=pytest.mark.proof)])
 def journal(request: pytest.FixtureRequest) -> Generated:
     made: Generated = request.getfixturevalue(request.param)
     return made
