@@ -2,12 +2,12 @@
 
 import pytest
 
-from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX, AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
-from support.wires.hostile_amqp import ATTACKS
+from support.wires.hostile_amqp import ATTACKS, whole_messages
 from support.wires.hostile_broker import hostile_broker
 
 WAITING_BYTES_MAX = 64 * 2**20
@@ -43,3 +43,18 @@ def talk(connection: AmqpConnection) -> None:
     receiver.flow(100)
     while True:
         connection.pump(60)
+
+
+def test_messages_that_came_whole_make_no_room_for_those_that_did_not() -> None:
+    with hostile_broker([whole_messages(3, 500_000)]) as broker:
+        connection = AmqpConnection(Endpoint("127.0.0.1", broker.port), SystemClock())
+        try:
+            connection.open("sidecar")
+            receiver = Receiver(connection, "receiver", "queue")
+            receiver.flow(3)
+            assert connection.run_until(lambda: len(receiver.arrived) == 3, 60)
+            assert [len(message) for _, message in receiver.arrived] == [500_000] * 3
+            assert connection.has_room_for(BEGUN_BYTES_MAX)
+            assert not connection.has_room_for(BEGUN_BYTES_MAX + 1)
+        finally:
+            connection.close()
