@@ -73,7 +73,10 @@ class Site:
         self.die(self.soon, 1)
         assert len(self.peer.consume(self.soon, count=1)) == 1
         [doubt] = [line for line in self.sidecar.log_lines() if line["event"] == "cycle_in_doubt"]
-        assert "3 that waited are held" in doubt["reason"]
+        # Why at least: other tests leave dead letters in the same broker, and those wait, too.
+        held = re.search(r"(\d+) that waited are held", doubt["reason"])
+        assert held is not None, doubt
+        assert int(held[1]) >= 3
         assert self.peer.browse(self.late) == []
 
 
