@@ -21,7 +21,7 @@ from amqsidecar.model.cause import group_name
 from amqsidecar.operations.words import one_line, span
 
 if TYPE_CHECKING:
-    from amqsidecar.operations.groups import Group
+    from amqsidecar.operations.failures.groups import Group
 
 
 def list_groups(
@@ -54,7 +54,7 @@ def list_groups(
     window_ms = duration_ms(window, "--last", least_ms=1)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.operations.groups import read_groups  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.groups import read_groups  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
     name = canonical(destination, "--destination")

@@ -60,7 +60,7 @@ def list_rows(listed: ListChoice) -> None:
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above
-    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
     rows, properties = read_filter(listed, now_ms), read_properties(listed.properties)

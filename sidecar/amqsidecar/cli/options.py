@@ -275,7 +275,7 @@ def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "
     Raises:
         NothingFound: no group, or several, are meant.
     """
-    from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import with_group  # noqa: PLC0415 - as above
 
     if chosen.cause_group is None and chosen.group is None:
         return rows

@@ -18,7 +18,7 @@ from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import export
-from amqsidecar.operations.groups import Group, read_groups
+from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
 from amqsidecar.schedule import Schedule
 

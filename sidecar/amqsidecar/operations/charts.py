@@ -9,7 +9,7 @@ import msgspec
 from amqsidecar.model.failure import CountKind, FailureCount
 from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
-from amqsidecar.operations.groups import DAY_MS, DEATHS, HOUR_MS, Place
+from amqsidecar.operations.failures.groups import DAY_MS, DEATHS, HOUR_MS, Place
 from amqsidecar.schedule import Schedule
 
 OTHER: Final = "(all others)"

@@ -8,7 +8,7 @@ from typing import Final
 from amqsidecar.formats.csv_cell import cell
 from amqsidecar.model.operation import Member
 from amqsidecar.model.schedule import RowView
-from amqsidecar.operations.groups import Group
+from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.words import clock_time
 
 ROWS_MAX: Final = 10_000

@@ -17,7 +17,7 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.exhausted import read_missing, read_unknown
-from amqsidecar.operations.groups import (
+from amqsidecar.operations.failures.groups import (
     DAY_MS,
     DEATHS,
     HOUR_MS,
@@ -27,7 +27,7 @@ from amqsidecar.operations.groups import (
     read_groups,
     window,
 )
-from amqsidecar.operations.solved import SolvedGroup, find_solutions
+from amqsidecar.operations.failures.solved import SolvedGroup, find_solutions
 from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.schedule import Schedule
 

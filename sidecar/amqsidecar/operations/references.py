@@ -8,7 +8,7 @@ from amqsidecar.model.cause import group_name
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.browse import is_row_number, read_story
-from amqsidecar.operations.find_group import numbered_groups
+from amqsidecar.operations.failures.find_group import numbered_groups
 from amqsidecar.operations.words import clock_time, one_line
 from amqsidecar.schedule import ScheduleView
 

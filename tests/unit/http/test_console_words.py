@@ -20,7 +20,7 @@ from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, s
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.confidence import share
-from amqsidecar.operations.groups import Group, Trend
+from amqsidecar.operations.failures.groups import Group, Trend
 from amqsidecar.operations.overview import (
     DestinationRecovery,
     Died,

@@ -27,8 +27,16 @@ from amqsidecar.operations.charts import (
     schedule_ahead,
 )
 from amqsidecar.operations.confidence import share
-from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Trend, read_group, read_groups, trend
-from amqsidecar.operations.notes import write_note
+from amqsidecar.operations.failures.groups import (
+    DAY_MS,
+    HOUR_MS,
+    Trend,
+    read_group,
+    read_groups,
+    trend,
+)
+from amqsidecar.operations.failures.notes import write_note
+from amqsidecar.operations.failures.solved import Ending
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.overview import (
     RecoveryVerdict,
@@ -36,7 +44,6 @@ from amqsidecar.operations.overview import (
     read_recoveries,
     read_waiting,
 )
-from amqsidecar.operations.solved import Ending
 from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health

@@ -125,7 +125,7 @@ def _act(name: str, asked: Asked) -> None:
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
-    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
 
@@ -251,7 +251,7 @@ def _operate(store: "Schedule", asked: Asked, wish: "Wish", config: "Config") ->
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationPace, OperationState  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
-    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import begin, undoable  # noqa: PLC0415 - as above
     from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
 

@@ -70,8 +70,8 @@ def note(
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-    from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
-    from amqsidecar.operations.notes import write_note  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import with_group  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.notes import write_note  # noqa: PLC0415 - as above
 
     name = canonical(destination, "--destination")
     assert name is not None  # noqa: S101 - it is required

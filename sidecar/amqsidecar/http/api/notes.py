@@ -13,7 +13,7 @@ from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import act
-from amqsidecar.operations.notes import SNOOZE_MAX_MS, write_note
+from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, write_note
 from amqsidecar.schedule import Schedule
 
 

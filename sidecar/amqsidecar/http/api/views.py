@@ -17,7 +17,7 @@ from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.browse import Status, read_status, row_named
-from amqsidecar.operations.groups import Group, read_groups
+from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages, shown_row
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,

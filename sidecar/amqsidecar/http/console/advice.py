@@ -1,7 +1,7 @@
 """Facts about a group and advice, in sentences."""
 
 from amqsidecar.http.console.templating import many
-from amqsidecar.operations.groups import Group
+from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryVerdict
 
 

@@ -43,15 +43,22 @@ from amqsidecar.operations.charts import (
     recovery_by_attempt,
     schedule_ahead,
 )
-from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, Place, read_group, read_groups
-from amqsidecar.operations.notes import LONGEST_NOTE, LONGEST_OWNER, write_note
+from amqsidecar.operations.failures.groups import (
+    DAY_MS,
+    HOUR_MS,
+    Group,
+    Place,
+    read_group,
+    read_groups,
+)
+from amqsidecar.operations.failures.notes import LONGEST_NOTE, LONGEST_OWNER, write_note
+from amqsidecar.operations.failures.solved import Solution, find_solutions
 from amqsidecar.operations.overview import (
     DestinationRecovery,
     Overview,
     read_overview,
     read_recoveries,
 )
-from amqsidecar.operations.solved import Solution, find_solutions
 from amqsidecar.schedule import Schedule
 
 GROUPS_SHOWN = 200

@@ -8,7 +8,7 @@ import msgspec
 
 from amqsidecar.model.event import AnyEvent, DeadLettered, Discarded, Redirected, Resent, Retried
 from amqsidecar.model.operation import Operation, OperationPace
-from amqsidecar.operations.groups import Group, Place
+from amqsidecar.operations.failures.groups import Group, Place
 from amqsidecar.schedule import Schedule
 
 _OPERATIONS_LOOKED_AT: Final = 100

@@ -8,7 +8,7 @@ import msgspec
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import group_name, group_number
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.groups import Place
+from amqsidecar.operations.failures.groups import Place
 from amqsidecar.schedule import ScheduleView
 
 _GROUPS_MAX = 5_000

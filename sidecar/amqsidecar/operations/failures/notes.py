@@ -4,7 +4,7 @@ from typing import Final
 
 from amqsidecar.model.note import GroupNote
 from amqsidecar.operations.act import ActionRefused
-from amqsidecar.operations.groups import Place, read_group
+from amqsidecar.operations.failures.groups import Place, read_group
 from amqsidecar.schedule import Schedule
 
 LONGEST_NOTE: Final = 2_000

@@ -9,7 +9,7 @@ from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.failure import FailureGroup, GroupTally
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.operations.find_group import with_group
+from amqsidecar.operations.failures.find_group import with_group
 
 TIMEOUT, REFUSED = "java.net.SocketTimeoutException: *", "java.net.ConnectException: refused"
 ENVELOPE = "java.lang.Throwable: Delivery[*] exceeds redelivery policy limit"

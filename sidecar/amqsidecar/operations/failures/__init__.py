@@ -1,0 +1,1 @@
+"""Groups of failures: found, described, annotated, and what ended them."""
