@@ -11,11 +11,11 @@ import pytest
 
 from amqsidecar.ledger import Ledger, MemberUpdate, MemberVerdict, RowKey, RowOrder
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause import NO_REASON
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
 from amqsidecar.model.failure import (
     BUCKET_MS,
     MORE,
-    NO_REASON,
     CountKey,
     CountKind,
     FailureGroup,

@@ -17,7 +17,6 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_rows, say
-from amqsidecar.model.cause import group_name
 from amqsidecar.operations.words import one_line, span
 
 if TYPE_CHECKING:
@@ -89,5 +88,5 @@ def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
         f"{span(max(0, now_ms - group.first_at_ms))} ago",
         f"{span(max(0, now_ms - group.last_at_ms))} ago",
         one_line(group.destination),
-        one_line(group_name(group.cause_group)),
+        one_line(group.cause_group),
     )

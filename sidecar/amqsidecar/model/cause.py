@@ -29,6 +29,9 @@ ROW_BYTES_MAX: Final = 2_048
 BLANK: Final = "(blank)"
 """The group of a text of which nothing is left."""
 
+NO_REASON: Final = "(no reason given)"
+"""The group of messages that died without a reason, be the broker's text empty or missing."""
+
 _ROOT_MAX = 110
 _MARK_BYTES_MAX = 80
 _MEMO_TEXTS = 2_048
@@ -141,9 +144,9 @@ def cause_group(text: str) -> str:
     """Return a cause without its numbers, ids, addresses, times and quoted values.
 
     Different classes of exceptions never have the same group, up to the longest group. Takes the
-    broker's envelope off where it holds an application's exception, and reads the first line and
-    the line of the root cause (`Caused by:`). At most `GROUP_MAX` characters, on one line, never
-    empty; a group's own group is itself.
+    broker's envelope off, and reads the first line and the line of the root cause (`Caused by:`).
+    An envelope without an exception (`cause:null`) is `NO_REASON`. At most `GROUP_MAX` characters,
+    on one line, never empty; a group's own group is itself.
 
     Args:
         text: the broker's words, of any length and from anyone.
@@ -205,37 +208,20 @@ def given_reason(text: str | None) -> str:
         ... )
         'java.io.IOException: no route'
     """
-    return _opened(text or "")[1]
-
-
-def group_name(group: str) -> str:
-    """Return the name of a group for people; envelopes without a reason are "no reason given"."""
-    return "no reason given" if _EMPTY_ENVELOPE.fullmatch(group) else group
-
-
-_EMPTY_ENVELOPE = _pattern(
-    r"java\.lang\.Throwable: (?:Delivery|(?:listener )?[Dd]ispatch)\[\*\](?: to \*)?"
-    r" exceeds redelivery policy limit"
-)
+    text = text or ""
+    while True:
+        head, limit, rest = text.partition(" redelivery policy limit:")
+        if not limit or not head.startswith("java.lang.Throwable: "):
+            return text
+        text = rest.partition(", cause:")[2]
+        if text in ("", "null"):
+            return ""
 
 
 def _unwrap(text: str) -> str:
     """Return the application's exception in the envelope of the broker's client, else the text."""
-    envelope, inside = _opened(text)
-    return inside or envelope
-
-
-def _opened(text: str) -> tuple[str, str]:
-    """Return the text of the innermost envelope, and its content; either may be empty."""
-    envelope = ""
-    while True:
-        head, limit, rest = text.partition(" redelivery policy limit:")
-        if not limit or not head.startswith("java.lang.Throwable: "):
-            return envelope, text
-        envelope = head + limit[:-1]
-        text = rest.partition(", cause:")[2]
-        if text in ("", "null"):
-            return envelope, ""
+    inside = given_reason(text)
+    return NO_REASON if text and not inside else inside
 
 
 def _essential_line(text: str) -> str:

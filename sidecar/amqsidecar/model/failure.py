@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from amqsidecar.model.cause import cause_group
+from amqsidecar.model.cause import NO_REASON, cause_group
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
@@ -37,9 +37,6 @@ MERGED_BACK_MS: Final = 3_600_000
 EXPIRED: Final = "(expired)"
 """The group of expired messages without a cause."""
 
-NO_REASON: Final = "(no reason given)"
-"""The group of other dead messages without a cause."""
-
 MORE: Final = "(more)"
 """The group of deaths whose group is not recorded."""
 
@@ -49,9 +46,8 @@ GROUPS_MAX: Final = 5_000
 
 def failure_cause(cause: str | None, *, expired: bool) -> str:
     """Return the group that a death belongs to by its cause; never empty."""
-    if cause:
-        return cause_group(cause)
-    return EXPIRED if expired else NO_REASON
+    group = cause_group(cause) if cause else NO_REASON
+    return EXPIRED if expired and group == NO_REASON else group
 
 
 class CountKind(StrEnum):

@@ -4,7 +4,6 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.cause import group_name
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.browse import is_row_number, read_story
@@ -97,7 +96,7 @@ def _groups(schedule: ScheduleView, reference: str) -> list[Reference]:
         Reference(
             kind="group",
             id=number,
-            what=f"{one_line(destination)}: {one_line(group_name(cause_group))}",
+            what=f"{one_line(destination)}: {one_line(cause_group)}",
             command=f"amqsidecar list --group {number}",
         )
         for destination, cause_group in numbered_groups(schedule, int(number))

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.model.cause import NO_REASON
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
@@ -23,7 +24,6 @@ from amqsidecar.model.event import (
 from amqsidecar.model.failure import (
     BUCKET_MS,
     EXPIRED,
-    NO_REASON,
     CountKey,
     CountKind,
     FailureGroup,

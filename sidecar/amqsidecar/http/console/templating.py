@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
-from amqsidecar.model.cause import given_reason, group_name, group_number
+from amqsidecar.model.cause import given_reason, group_number
 from amqsidecar.model.operation import lacks_sends
 from amqsidecar.operations.words import due, size, span
 
@@ -109,7 +109,6 @@ def make_environment() -> Environment:
         size=size,
         exact=Exact,
         given_reason=given_reason,
-        group_name=group_name,
         lacks_sends=lacks_sends,
     )
     environment.globals.update(

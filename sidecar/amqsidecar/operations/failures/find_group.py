@@ -6,7 +6,7 @@ from difflib import get_close_matches
 import msgspec
 
 from amqsidecar.errors import NothingFound
-from amqsidecar.model.cause import group_name, group_number
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.groups import Place
 from amqsidecar.schedule import ScheduleView
@@ -63,7 +63,7 @@ def _cause(part: str, places: Iterable[Place]) -> str:
     causes = _causes(places)
     if part in causes:
         return part
-    found = [one for one in causes if part.casefold() in group_name(one).casefold()]
+    found = [one for one in causes if part.casefold() in one.casefold()]
     if len(found) == 1:
         return found[0]
     if found:
@@ -106,6 +106,6 @@ def _number(text: str) -> int | None:
 
 
 def _list(found: Collection[str]) -> str:
-    shown = [repr(group_name(one)) for one in list(found)[:_SHOWN]]
+    shown = [repr(one) for one in list(found)[:_SHOWN]]
     more = len(found) - _SHOWN
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -6,13 +6,12 @@ import pytest
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.cause import group_number
+from amqsidecar.model.cause import NO_REASON, group_number
 from amqsidecar.model.failure import FailureGroup, GroupTally
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.failures.find_group import with_group
 
 TIMEOUT, REFUSED = "java.net.SocketTimeoutException: *", "java.net.ConnectException: refused"
-ENVELOPE = "java.lang.Throwable: Delivery[*] exceeds redelivery policy limit"
 
 
 class Groups:
@@ -34,7 +33,7 @@ class Groups:
     def group_tallies(self) -> list[GroupTally]:
         return [
             GroupTally(destination="queue://A", state=RowState.HELD, cause_group=cause, count=1)
-            for cause in (REFUSED, ENVELOPE)
+            for cause in (REFUSED, NO_REASON)
         ]
 
 
@@ -55,7 +54,7 @@ def test_a_part_that_one_cause_has_is_enough() -> None:
     assert found(part="refused") == (None, REFUSED)
     assert found(part=TIMEOUT) == (None, TIMEOUT)
     assert found(part="sockettimeout", destination="queue://A") == ("queue://A", TIMEOUT)
-    assert found(part="no reason") == (None, ENVELOPE)
+    assert found(part="no reason") == (None, NO_REASON)
 
 
 @pytest.mark.parametrize(
