@@ -16,10 +16,11 @@ from amqsidecar.cli.options import (
     duration_ms,
     read_config,
 )
-from amqsidecar.cli.printing import print_json, print_rows, say
+from amqsidecar.cli.printing import print_json, print_line, print_rows, say
 from amqsidecar.operations.words import one_line, span
 
 if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
     from amqsidecar.operations.failures.groups import Group
 
 
@@ -38,6 +39,16 @@ def list_groups(
     ] = "1h",
     limit: Annotated[int, typer.Option(min=1, max=2_000, help="Maximum number.")] = 50,
     wide: Wide = False,
+    suggest: Annotated[
+        bool,
+        typer.Option(
+            "--suggest",
+            help=(
+                "Print instead which fields of the kept messages divide them best, for "
+                "`intake.group_by`. Opens the bodies of a sample."
+            ),
+        ),
+    ] = False,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -48,6 +59,8 @@ def list_groups(
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
     "quiet", "recent", "recent_messages", "day_before", "first_at_ms", "last_at_ms", "total",
     "waiting", "held", "parked", "exhausted", "example_id", "note": as in `note` | null}]
+    With --suggest: [{"destination", "messages", "fields": [{"field", "present", "distinct",
+    "values": {value: messages}, "same_as"}]}]
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
@@ -55,8 +68,11 @@ def list_groups(
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.operations.failures.groups import read_groups  # noqa: PLC0415 - as above
 
-    now_ms = SystemClock().now_ms()
     name = canonical(destination, "--destination")
+    if suggest:
+        _suggest(config, name, output)
+        return
+    now_ms = SystemClock().now_ms()
     with opened_schedule(config) as store:
         groups = read_groups(store, now_ms, window_ms=window_ms, destination=name, limit=limit)
     if output is OutputFormat.JSON:
@@ -73,6 +89,35 @@ def list_groups(
         )
         cells = [_cells(group, now_ms) for group in groups]
         print_rows(headers, cells, below=2, spare=("first", "day before"), is_wide=wide)
+
+
+def _suggest(config: "Config", destination: str | None, output: OutputFormat) -> None:
+    from amqsidecar.messages.fields import OpenMessage  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures import suggest  # noqa: PLC0415 - as above
+
+    def list_fields(encoding: str, message: bytes) -> dict[str, str]:
+        return OpenMessage(encoding, message).list_fields()
+
+    with opened_schedule(config) as store:
+        found = suggest.suggest(store, list_fields, destination)
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    for one in found:
+        if not one.fields:
+            say(f"{one.destination}: no field divides the {one.messages} messages looked at")
+            continue
+        print_line(f"{one_line(one.destination)}: fields of {one.messages} messages")
+        for field in one.fields:
+            values = ", ".join(f"{one_line(value)} ({n})" for value, n in field.values.items())
+            more = field.distinct - len(field.values)
+            print_line(
+                f"  {one_line(field.field)}: {values}" + (f", {more} more" if more > 0 else "")
+            )
+            if field.same_as:
+                print_line(f"    as {', '.join(map(one_line, field.same_as[:3]))}")
+    if not found:
+        say("the schedule has no messages")
 
 
 def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:

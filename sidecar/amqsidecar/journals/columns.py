@@ -94,7 +94,11 @@ def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
             continue
         values = list(map(attrgetter(column.field), events))
         if column.field == "cause":
-            groups = [None if cause is None else _group_of(cause) for cause in values]
+            own = map(attrgetter("cause_group"), events)
+            groups = [
+                group or (None if cause is None else _group_of(cause))
+                for group, cause in zip(own, values, strict=True)
+            ]
             arrays["cause_group"] = pa.array(groups, pa.string())
         if column.field != "cause" or cause_text:
             arrays[column.name] = _array(column, values)

@@ -30,6 +30,7 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
 
     Attributes:
         properties: application properties that `journal.properties` names, as text; None = none.
+        cause_group: the group by `intake.group_by`; "" = that of its cause.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     size_bytes: int = 0
     persistent: bool = True
     properties: dict[str, str] | None = None
+    cause_group: str = ""
 
 
 class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):

@@ -5,13 +5,13 @@ same whatever the history holds.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from amqsidecar.model.cause import NO_REASON, cause_group
+from amqsidecar.model.cause import GROUP_MAX, NO_REASON, cause_group
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
@@ -44,10 +44,38 @@ GROUPS_MAX: Final = 5_000
 """Maximum groups remembered; deaths of further ones are counted as `MORE`."""
 
 
+_VALUE_MAX: Final = 60
+
+
 def failure_cause(cause: str | None, *, expired: bool) -> str:
     """Return the group that a death belongs to by its cause; never empty."""
     group = cause_group(cause) if cause else NO_REASON
     return EXPIRED if expired and group == NO_REASON else group
+
+
+def group_with(group: str, values: Sequence[tuple[str, str]]) -> str:
+    """Return the group of deaths that share a cause group and values of fields.
+
+    At most `GROUP_MAX` characters, on one line; long values and names are cut.
+
+    Example:
+        >>> group_with("(no reason given)", [("errorCode", "E42"), ("JMSType", "order")])
+        '(no reason given) [errorCode=E42, JMSType=order]'
+    """
+    told = ", ".join(f"{_plain(name)}={_plain(value)}" for name, value in values)
+    told = f" [{told[: GROUP_MAX // 2]}]"
+    return group[: GROUP_MAX - len(told)].rstrip() + told
+
+
+def _plain(text: str) -> str:
+    """Return the beginning of a text without what has no place in a line."""
+    shown = "".join(one if one.isprintable() else " " for one in text[: 2 * _VALUE_MAX])
+    return " ".join(shown.split())[:_VALUE_MAX]
+
+
+def death_group(event: Received) -> str:
+    """Return the group that a death belongs to; never empty."""
+    return event.cause_group or failure_cause(event.cause, expired=event.expired)
 
 
 class CountKind(StrEnum):
@@ -158,7 +186,7 @@ def failures_of(events: Iterable[AnyEvent]) -> Failures:
             continue
         if isinstance(event, Received):
             cause = event.cause
-            group = known.get(cause)
+            group = event.cause_group or known.get(cause)
             if group is None:
                 group = failure_cause(cause, expired=event.expired)
                 if cause:

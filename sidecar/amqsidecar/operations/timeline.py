@@ -7,7 +7,7 @@ import msgspec
 
 from amqsidecar.model import event as events
 from amqsidecar.model.cause import given_reason
-from amqsidecar.model.failure import failure_cause
+from amqsidecar.model.failure import death_group
 from amqsidecar.model.outcome import Observation, Outcome, outcome_of
 from amqsidecar.operations.words import clock_time, one_line, span
 from amqsidecar.schedule import Schedule
@@ -87,7 +87,7 @@ def _resends(history: Sequence[events.AnyEvent]) -> list[tuple[_Resend, int | No
 def _moment(event: events.AnyEvent, said: str, outcome: Outcome | None) -> Moment:
     group = None
     if isinstance(event, events.Received):
-        group = failure_cause(event.cause, expired=event.expired)
+        group = death_group(event)
     return Moment(
         event=event,
         kind=tag_of(event),

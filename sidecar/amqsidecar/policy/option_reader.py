@@ -130,6 +130,18 @@ class OptionReader:
                 self.fail(f"{key}[{index}]", f"expected a text without blanks, found {value!r}")
         return " ".join(words) if words else None
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts; one text counts as a list of one."""
+        if isinstance(self._options.get(key), str):
+            return (self.text(key, ""),)
+        texts = []
+        for index, value in enumerate(self._list(key)):
+            if isinstance(value, str):
+                texts.append(str(value))
+            else:
+                self.fail(f"{key}[{index}]", f"expected a text, found {value!r}")
+        return tuple(texts)
+
     def _list(self, key: str) -> Sequence[object]:
         self._read.add(key)
         value = self._options.get(key)

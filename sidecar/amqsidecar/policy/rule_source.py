@@ -19,4 +19,10 @@ class RuleSource:
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
+def parse_source(text: str) -> RuleSource:
+    """Return the place that a text names, such as `sidecar.yaml:12`."""
+    path, _, line = text.rpartition(":")
+    return RuleSource(path, int(line)) if path and line.isdigit() else RuleSource(text)
+
+
 DEFAULTS = RuleSource()

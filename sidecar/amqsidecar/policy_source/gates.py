@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Gate, GatePlugin
-from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy.rule_source import RuleSource, parse_source
 
 GATES_KEY = "policy.gates"
 
@@ -23,8 +23,7 @@ def read_gates(
     Raises:
         ConfigError: with every problem found.
     """
-    path, _, line = origin.rpartition(":")
-    whole = RuleSource(path, int(line)) if path and line.isdigit() else RuleSource(origin)
+    whole = parse_source(origin)
     gates: dict[str, Gate] = {}
     problems: list[Problem] = []
     for item in content:

@@ -12,6 +12,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.stores.open import check_store
 from amqsidecar.wiring.gates import load_gates
+from amqsidecar.wiring.grouping import load_grouping
 from amqsidecar.wiring.http import access_settings
 from amqsidecar.wiring.parts import require_url
 from amqsidecar.wiring.rules import load_rules
@@ -80,6 +81,7 @@ _READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] =
     (require_url, frozenset()),
     (_rules, frozenset({"policy.source"})),
     (load_gates, frozenset()),
+    (load_grouping, frozenset()),
     (_login, frozenset({"broker.password_file"})),
     (
         _certificates,

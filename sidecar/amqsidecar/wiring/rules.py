@@ -44,6 +44,7 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import RulesChange
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
 from amqsidecar.runtime.work import MakeJudge
+from amqsidecar.wiring.grouping import load_grouping
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -155,6 +156,7 @@ class RunningRules:
         parks_topics = self._config.policy.topics is TopicPolicy.PARK
         cause_of = chosen_cause(self._config.intake.cause_properties)
         true_origin, resend_problem = self._true_origin(), self._resend_problem()
+        death_group_of = load_grouping(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
             is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -172,6 +174,7 @@ class RunningRules:
                 cause_of,
                 group_of,
                 resend_problem,
+                death_group_of,
             )
 
         return make

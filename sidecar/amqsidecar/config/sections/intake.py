@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
@@ -47,6 +47,18 @@ DeclaredOrigins = Annotated[
         lambda origins: {name: str(origin) for name, origin in origins.items()},
         return_type=dict[str, str],
     ),
+]
+
+
+def _as_group_by(value: object) -> object:
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise ValueError("expected a mapping with `entries`, `default_entry`, or both")
+
+
+# Why no type of what is in it: the YAML reader's mappings know their lines.
+GroupBy = Annotated[
+    Mapping[str, object], PlainValidator(_as_group_by, json_schema_input_type=dict[str, Any])
 ]
 AllowedLosses = Annotated[
     tuple[Loss, ...], BeforeValidator(as_texts, json_schema_input_type=list[Loss])
@@ -103,6 +115,14 @@ class IntakeOptions(Section):
         "one present is used, before the broker's cause (`causes.md`). A property of your own "
         "such as `x-exception-message` stays on the re-sent message; the sidecar's own is removed.",
         why="Artemis gives no cause, and Classic only for rollbacks by its own clients",
+    )
+    group_by: GroupBy = option(
+        {},
+        "What else groups of failures differ in, by destination: `entries`, each with a pattern "
+        "and `fields`, and `default_entry` (`causes.md`). A field is `property:NAME`, `jms_type`, "
+        "`json:/path` or `xml:/path` into the body, or `redeliveries`. Empty = groups differ in "
+        "their causes only, and no body is opened.",
+        why="values of messages would stand in groups, which every viewer sees",
     )
     prefetch: StrictInt = option(
         0,

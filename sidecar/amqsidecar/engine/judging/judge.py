@@ -33,7 +33,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.model.failure import failure_cause
+from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import Provenance, kept_message_id
 from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
 from amqsidecar.plugin import Chance, Decider
@@ -95,6 +95,15 @@ def no_group(_encoding: str, _message: bytes) -> str | None:
     return None
 
 
+DeathGroupOf = Callable[[Delivery, Destination | None, str | None], str]
+"""Delivery, true origin and cause to the group of the death; "" = that of its cause."""
+
+
+def by_cause(_delivery: Delivery, _origin: Destination | None, _cause: str | None) -> str:
+    """Return ""."""
+    return ""
+
+
 class Judgement(msgspec.Struct, frozen=True, gc=False):
     """The verdict on a dead letter.
 
@@ -150,6 +159,7 @@ class Judge:
         cause_of: CauseOf = no_cause,
         group_of: GroupOf = no_group,
         resend_problem: ResendProblem = no_resend_problem,
+        death_group_of: DeathGroupOf = by_cause,
     ) -> None:
         self._decider = decider
         self.is_intake = is_intake
@@ -160,6 +170,7 @@ class Judge:
         self._properties_of = properties_of
         self._cause_of = cause_of
         self._group_of = group_of
+        self._death_group_of = death_group_of
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -186,20 +197,22 @@ class Judge:
         redelivery_id = provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
             redelivery_id = first_redelivery_id(uid, row_id)
+        # Why this order: who gave it up knows more than the broker.
+        cause = self._cause_of(delivery.encoding, delivery.message) or provenance.cause
         received = (Received if provenance.redelivery_count == 0 else Returned)(
             at_ms=now_ms,
             id=row_id,
             redelivery_id=redelivery_id,
             source=str(delivery.source),
             origin=None if origin is None else str(origin),
-            # Why this order: who gave it up knows more than the broker.
-            cause=self._cause_of(delivery.encoding, delivery.message) or provenance.cause,
+            cause=cause,
             expired=provenance.expired,
             redelivery_count=provenance.redelivery_count,
             message_id=kept_message_id(provenance.message_id),
             size_bytes=len(delivery.message),
             persistent=provenance.persistent,
             properties=self._properties_of(delivery.encoding, delivery.message),
+            cause_group=self._death_group_of(delivery, origin, cause),
         )
         group = self._group_of(delivery.encoding, delivery.message)
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
@@ -352,7 +365,6 @@ class _Draft:
         delay_ms: int = 0,
         expiration_ms: int = 0,
     ) -> TakenRow:
-        provenance = self.delivery.provenance
         return TakenRow(
             id=self.row_id,
             state=state,
@@ -366,7 +378,7 @@ class _Draft:
             expiration_ms=expiration_ms,
             rule=rule,
             cause=self.received.cause,
-            cause_group=failure_cause(self.received.cause, expired=provenance.expired),
+            cause_group=death_group(self.received),
             message_id=self.received.message_id,
             received_at_ms=self.now_ms,
             encoding=self.delivery.encoding,
