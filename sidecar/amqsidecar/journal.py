@@ -70,7 +70,7 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("origin", ColumnType.STRING, "origin", True, "where it died, such as queue://orders"),
     Column("destination", ColumnType.STRING, "destination", True, "where it goes, was sent, or would have gone"),
     Column("decided_destination", ColumnType.STRING, "decided_destination", True, "what the broker's rules name, where the sidecar renamed it"),
-    Column("cause_group", ColumnType.STRING, None, True, "the cause without numbers, ids, addresses and dates (`model/cause.py`); null = the broker gives none"),
+    Column("cause_group", ColumnType.STRING, "cause_group", True, "the cause without numbers, ids, addresses and dates (`model/cause.py`), with the values of the fields that `intake.group_by` names; null = the broker gives none"),
     Column("cause", ColumnType.STRING, "cause", True, "the broker's text; only with "
                                                       "`journal.cause_text`"),
     Column("expired", ColumnType.BOOL, "expired", True, "whether its time to live ran out"),

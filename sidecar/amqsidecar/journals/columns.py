@@ -93,13 +93,12 @@ def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
         if column.field is None or column.field not in kind.__struct_fields__:
             continue
         values = list(map(attrgetter(column.field), events))
-        if column.field == "cause":
-            own = map(attrgetter("cause_group"), events)
-            groups = [
+        if column.field == "cause_group":
+            causes = map(attrgetter("cause"), events)
+            values = [
                 group or (None if cause is None else _group_of(cause))
-                for group, cause in zip(own, values, strict=True)
+                for group, cause in zip(values, causes, strict=True)
             ]
-            arrays["cause_group"] = pa.array(groups, pa.string())
         if column.field != "cause" or cause_text:
             arrays[column.name] = _array(column, values)
     return pa.table(arrays)

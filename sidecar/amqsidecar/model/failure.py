@@ -62,13 +62,13 @@ def group_with(group: str, values: Sequence[tuple[str, str]]) -> str:
         >>> group_with("(no reason given)", [("errorCode", "E42"), ("JMSType", "order")])
         '(no reason given) [errorCode=E42, JMSType=order]'
     """
-    told = ", ".join(f"{_plain(name)}={_plain(value)}" for name, value in values)
+    told = ", ".join(f"{plain_value(name)}={plain_value(value)}" for name, value in values)
     told = f" [{told[: GROUP_MAX // 2]}]"
     return group[: GROUP_MAX - len(told)].rstrip() + told
 
 
-def _plain(text: str) -> str:
-    """Return the beginning of a text without what has no place in a line."""
+def plain_value(text: str) -> str:
+    """Return the beginning of a value without what has no place in a line."""
     shown = "".join(one if one.isprintable() else " " for one in text[: 2 * _VALUE_MAX])
     return " ".join(shown.split())[:_VALUE_MAX]
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import regex
 
+from amqsidecar.model.failure import plain_value
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.schedule import Schedule
 
@@ -26,7 +27,6 @@ FIELDS_MAX: Final = 5
 VALUES_MAX: Final = 5
 """Values that are shown of a field."""
 
-_VALUE_MAX: Final = 60
 _DISTINCT_MAX: Final = 50
 _TELLS_ERRORS: Final = regex.compile(r"err|exception|cause|reason|fault|code|status", regex.I)
 
@@ -104,7 +104,7 @@ def divide(destination: str, messages: Sequence[Mapping[str, str]]) -> Suggestio
     messages. Fields whose names tell errors come first, then those whose values are most even.
     """
     counts = len(messages)
-    names = dict.fromkeys(name for one in messages for name in one)
+    names = dict.fromkeys(name for one in messages for name in one if name.isprintable())
     by_partition: dict[tuple[int, ...], list[str]] = {}
     for name in names:
         values = [one.get(name) for one in messages]
@@ -145,6 +145,6 @@ def _suggested(alike: Sequence[str], messages: Sequence[Mapping[str, str]]) -> S
         field=name,
         present=values.total(),
         distinct=len(values),
-        values={value[:_VALUE_MAX]: count for value, count in values.most_common(VALUES_MAX)},
+        values={plain_value(value): count for value, count in values.most_common(VALUES_MAX)},
         same_as=list(alike[1:]),
     )
