@@ -11,7 +11,15 @@ from amqsidecar.cli.main import run_command_line
 from amqsidecar.http.console.pages import headline
 from amqsidecar.http.console.plots import plot_deaths
 from amqsidecar.http.console.svg import stacked_bars
-from amqsidecar.model.event import AnyEvent, Received, Resent, Retried, Returned
+from amqsidecar.model.event import (
+    AnyEvent,
+    DeadLettered,
+    Missed,
+    Received,
+    Resent,
+    Retried,
+    Returned,
+)
 from amqsidecar.model.failure import BUCKET_MS
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
@@ -370,11 +378,21 @@ def resent_by(actor: str) -> list[AnyEvent]:
     return [*by_person, Resent(**about, redelivery_count=1, lateness_ms=0)]
 
 
+def missed() -> list[AnyEvent]:
+    about: About = {
+        "redelivery_id": "r-1",
+        "destination": f"{PAY}.final",
+        "at_ms": NOW_MS - 20 * 60_000,
+    }
+    return [DeadLettered(**about, redelivery_count=1), Missed(**about)]
+
+
 @pytest.mark.parametrize(
     ("events", "ending", "actor"),
     [
         (resent_by(""), Ending.RESENT, ""),
         (resent_by("cli:ann"), Ending.RESENT, "cli:ann"),
+        (missed(), Ending.MISSED, ""),
         ([], Ending.UNKNOWN, ""),
     ],
 )

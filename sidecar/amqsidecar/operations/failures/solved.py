@@ -6,7 +6,15 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.event import AnyEvent, DeadLettered, Discarded, Redirected, Resent, Retried
+from amqsidecar.model.event import (
+    AnyEvent,
+    DeadLettered,
+    Discarded,
+    Missed,
+    Redirected,
+    Resent,
+    Retried,
+)
 from amqsidecar.model.operation import Operation, OperationPace
 from amqsidecar.operations.failures.groups import Group, Place
 from amqsidecar.schedule import Schedule
@@ -16,12 +24,15 @@ _OPERATIONS_LOOKED_AT: Final = 100
 
 
 class Ending(StrEnum):
-    """The end of the last message of a group."""
+    """The end of the last message of a group, as the predicate of a sentence about it."""
 
-    RESENT = "re-sent, and did not come back"
-    REDIRECTED = "sent elsewhere"
+    RESENT = "was re-sent, and did not come back"
+    REDIRECTED = "was sent elsewhere"
     GIVEN_UP = "went to its final dead-letter queue"
-    DISCARDED = "discarded"
+    MISSED = (
+        "is gone from its final dead-letter queue: another program took it, or purged the queue"
+    )
+    DISCARDED = "was discarded"
     UNKNOWN = "left the schedule"
 
 
@@ -31,7 +42,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at_ms: when the last message that died of it left the schedule.
         ending: what became of that one.
-        actor: the person or program that acted; "" = the rules.
+        actor: the person or program that acted; "" = the rules, or it is not known.
         operation: the latest operation about it; None = none of the latest ones.
     """
 
@@ -86,6 +97,8 @@ def _ended(group: Group, history: Iterable[AnyEvent]) -> Solution:
                 at_ms = event.at_ms
             case DeadLettered():
                 at_ms, ending = event.at_ms, Ending.GIVEN_UP
+            case Missed():
+                at_ms, ending, actor = event.at_ms, Ending.MISSED, ""
             case Discarded():
                 at_ms, ending, actor = event.at_ms, Ending.DISCARDED, event.actor or ""
             case _:
