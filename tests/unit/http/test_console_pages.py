@@ -251,12 +251,14 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
                 "1 message died in the last hour",
                 "The waiting ones go by themselves",
                 "Retry…",
-                "by minute and cause",
+                "Dead letters by minute, last hour",
                 "Messages of this group",
                 "Note for others",
             )
         ]
         assert places == sorted(places)
+        offered = page.xpath("//section[@aria-label='Act on all of this group']//a/text()")
+        assert offered == ["Retry…", "Hold…", "Redirect…", "Give up…", "Discard…"]
         [form] = page.xpath("//form[.//textarea[@name='note']]")
         fields = dict(form.form_values())
         wrong = client.post(form.action, data={**fields, "note": "x", "snooze": "7"})
@@ -268,6 +270,27 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
         first = page_of(client, "/").get_element_by_id("live").text_content()
         assert "1 snoozed group" in first
         assert "Nothing is open of what died in the last 24 hours." in first
+
+
+def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    bodies = [bytes(Message(properties={"order": number}).encode()) for number in (1, 2)]
+    rows = [
+        dead(n + 1, "boom", 0, destination="queue://a", message=b) for n, b in enumerate(bodies)
+    ]
+    keep(store, [*rows, dead(3, "bang", 0, destination="queue://b")])
+    store.close()
+    with (
+        running_console(path) as site,
+        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, "/messages?destination=a")
+        assert page.xpath("//table//th/a/bdi/text()") == ["2", "1"]
+        [said] = page.xpath("//p[contains(., 'are of one group')]")
+        assert "boom" in said.text_content()
+        page = page_of(client, "/messages")
+        assert page.xpath("//table//th/a/bdi/text()") == ["bang", "boom", "boom"]
 
 
 def test_a_group_has_an_owner_until_another_is_named_or_nobody(tmp_path: Path) -> None:
@@ -552,7 +575,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
         pages = {place: page.text_content() for place, page in crawl(client).items()}
     assert "Nothing died in the last hour." in pages["/"]
     assert "When one is, it shows here" in pages["/groups"]
-    assert "Nothing waits." in pages["/messages"]
+    assert "Nothing is in the schedule." in pages["/messages"]
     assert "No operation yet." in pages["/operations"]
 
 

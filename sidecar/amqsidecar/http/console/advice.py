@@ -1,8 +1,9 @@
 """Facts about a group and advice, in sentences."""
 
-from amqsidecar.http.console.templating import many
+from amqsidecar.model.operation import Action
 from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryVerdict
+from amqsidecar.operations.words import many
 
 
 def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
@@ -52,6 +53,16 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     if group.held:
         steps.append("The held ones go when a person releases or retries them.")
     return steps
+
+
+def useless_actions(group: Group) -> list[Action]:
+    """Return actions that would change no message of a group now."""
+    needed = (
+        (Action.HOLD, group.waiting),
+        (Action.RELEASE, group.held),
+        (Action.TAKE_BACK, group.exhausted),
+    )
+    return [action for action, count in needed if not count]
 
 
 def died(messages: int, deaths: int) -> str:

@@ -43,8 +43,7 @@ def _list_route(console: Console) -> BaseRoute:
         except QueryError as error:
             problem, query = str(error), read_query(type(params)(), queries.clock.now_ms())
 
-        rows, role = query.selection.rows, caller_of(request).role
-        is_of_group = rows.destination is not None and rows.cause_group is not None
+        role = caller_of(request).role
         wanted = params.get("show", "")
 
         def read(
@@ -59,7 +58,8 @@ def _list_route(console: Console) -> BaseRoute:
                 after=query.after,
             )
             differing = None
-            if is_of_group:
+            places = {(row.destination, row.cause_group) for row in found.rows}
+            if len(places) == 1 and found.rows[0].cause_group:
                 differing = read_differing(queries, store.message, found.rows, role, wanted)
             masked = [masking.row(row) for row in found.rows]
             return msgspec.structs.replace(found, rows=masked), differing

@@ -17,7 +17,7 @@ from amqsidecar.http.console import (
     policy_pages,
     report_pages,
 )
-from amqsidecar.http.console.advice import known_of, next_steps
+from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.plots import (
@@ -29,7 +29,6 @@ from amqsidecar.http.console.plots import (
 )
 from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
-from amqsidecar.http.console.templating import many
 from amqsidecar.http.guard import caller_of
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.note import GroupNote
@@ -59,6 +58,7 @@ from amqsidecar.operations.overview import (
     read_overview,
     read_recoveries,
 )
+from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
 
 GROUPS_SHOWN = 200
@@ -190,6 +190,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                     deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place),
                     queries.masking.text,
                     marks,
+                    is_one_cause=True,
                 ),
                 trend=plot_group(deaths_of_group(store, place, now_ms), marks),
                 members=[queries.masking.row(row) for row in members.rows],
@@ -211,6 +212,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             group=found.group,
             known=[] if found.group is None else known_of(found.group, found.recovery),
             next_steps=[] if found.group is None else next_steps(found.group, found.recovery),
+            useless=[] if found.group is None else useless_actions(found.group),
             solution=found.solution,
             notes=found.notes,
             written=written or NoteForm(owner=owner),

@@ -15,19 +15,24 @@ from amqsidecar.operations.words import span
 
 
 def plot_deaths(
-    timeline: Timeline, masked: Callable[[str], str], marks: Sequence[ChartMark] = ()
+    timeline: Timeline,
+    masked: Callable[[str], str],
+    marks: Sequence[ChartMark] = (),
+    *,
+    is_one_cause: bool = False,
 ) -> Plotted:
     """Return deaths by time and cause; causes as they may be shown."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(largest.name)}."
     by_minute = timeline.step_ms == MINUTE_MS
-    when = "minute and cause, last hour" if by_minute else "hour and cause, last 24 hours"
+    step, period = ("minute", "last hour") if by_minute else ("hour", "last 24 hours")
+    causes = "" if is_one_cause else " and cause"
     return Plotted(
         key="minutes" if by_minute else "deaths",
-        title=f"Dead letters by {when}",
+        title=f"Dead letters by {step}{causes}, {period}",
         description=f"{number(total)} deaths.{most}",
-        axis=f"{'minute' if by_minute else 'hour'} from, UTC",
+        axis=f"{step} from, UTC",
         labels=_times(timeline),
         names=[masked(one.name) for one in timeline.series],
         counts=[one.counts for one in timeline.series],

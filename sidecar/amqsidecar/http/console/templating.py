@@ -9,7 +9,7 @@ from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
 from amqsidecar.model.cause import given_reason, group_number
 from amqsidecar.model.operation import lacks_sends
-from amqsidecar.operations.words import due, size, span
+from amqsidecar.operations.words import due, many, size, span
 
 
 class Exact(str):
@@ -33,16 +33,6 @@ def number(count: float) -> str:
         ('1,234,567', '0.5')
     """
     return f"{count:,}"
-
-
-def many(count: int, thing: str, things: str | None = None) -> str:
-    """Return how many of a thing.
-
-    Example:
-        >>> many(1, "message"), many(1200, "message")
-        ('1 message', '1,200 messages')
-    """
-    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def percent(share: float) -> str:
