@@ -37,7 +37,9 @@ def access() -> None:
 def make_token(
     name: Name, role: RoleOption = RoleChoice.VIEWER, output: Output = OutputFormat.TEXT
 ) -> None:
-    """Print a line for `http.tokens_file`, and, on standard error, the token that belongs to it.
+    """Print a line for `http.tokens_file`, and its new token.
+
+    The token goes to standard error.
 
     JSON: {"name", "role", "token", "line"}
     """

@@ -18,10 +18,10 @@ def backup(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Copy the schedule, as it is at one moment, into a file; the service may run.
+    """Copy the schedule into a file, also while the service runs.
 
-    What is taken or sent after that moment is not in it: read deploy/guides/backup.md before you
-    restore one.
+    The copy is of one moment. What is taken or sent after it is not in it: read
+    deploy/guides/backup.md before you restore one.
 
     \b
     JSON: {"file", "size_bytes"}

@@ -67,10 +67,11 @@ def demo(
     keep: Keep = False,
     quick: Quick = False,
 ) -> None:
-    """Watch real messages die, wait and come back, through a kill -9; counts them at the end.
+    """Watch real messages die, wait and come back.
 
-    Needs a Java runtime, and Maven for the first time. Takes 45 seconds. Exit codes: 0 nothing was
-    lost or doubled; 1 something was, or the demo failed; 78 something is missing.
+    The sidecar is killed meanwhile (`kill -9`), and every message is counted at the end. Needs a
+    Java runtime, and Maven for the first time. Takes 45 seconds. Exit codes: 0 nothing was lost or
+    doubled; 1 something was, or the demo failed; 78 something is missing.
     """
     from amqsidecar.config.secrets import secret_in  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.demo.maven import FetchError  # noqa: PLC0415 - as above

@@ -29,7 +29,7 @@ _EXAMINATIONS_MAX = 200
 def doctor(
     config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
 ) -> None:
-    """Check a broker against a configuration, and print what is wrong and what mends it.
+    """Check broker and configuration; print what mends each fault.
 
     Takes and changes no message. Exit codes: 0 nothing would be lost, doubled or altered; 78
     something would, or the service could not work: the broker's or our configuration must change;

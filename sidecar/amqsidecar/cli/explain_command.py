@@ -108,10 +108,10 @@ def explain(
     sets: Sets = None,
     output: OutputChoice = None,
 ) -> None:
-    """Print what the rules decide about a dead letter; no broker is needed.
+    """Print what the rules decide about a dead letter.
 
-    Classic: --destination queue://A --redelivery-count 2. Artemis: --address A --delivery-count 3.
-    Many cases: --batch.
+    Needs no broker. Classic: --destination queue://A --redelivery-count 2. Artemis: --address A
+    --delivery-count 3. Many cases: --batch.
     """
     if batch and (destination is not None or address is not None):
         raise typer.BadParameter("--batch reads its cases from standard input; give no other case")

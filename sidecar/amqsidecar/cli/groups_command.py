@@ -53,7 +53,9 @@ def list_groups(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print what dies and why: failures by destination and cause, those first of which most die.
+    """Print what dies and why, by destination and cause.
+
+    Groups of which most messages died lately come first.
 
     \b
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
@@ -120,11 +122,15 @@ def _suggest(config: "Config", destination: str | None, output: OutputFormat) ->
         say("the schedule has no messages")
 
 
+def _times(messages: int, deaths: int) -> str:
+    return f"{messages} ({deaths} times)" if deaths > messages else str(messages)
+
+
 def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
     return (
         str(group.number),
         group.trend.value,
-        str(group.recent),
+        _times(group.recent_messages, group.recent),
         str(group.day_before),
         str(group.waiting),
         str(group.held),

@@ -33,9 +33,9 @@ def import_policy(
     sets: Sets = None,
     output: OutputChoice = None,
 ) -> None:
-    """Turn a broker's XML into the equivalent YAML policy; warnings go to standard error.
+    """Turn a broker's XML into the equivalent YAML policy.
 
-    With --output json: the policy and the warnings as JSON.
+    Warnings go to standard error. With --output json: the policy and the warnings as JSON.
     """
     if source is None:
         _, rules, plugins = load_rules(config_file, sets)

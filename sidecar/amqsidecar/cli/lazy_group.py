@@ -44,6 +44,13 @@ def lazy_group(
                 self.commands[cmd_name] = typer.main.get_command(found)
             return self.commands[cmd_name]
 
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args[0] not in commands and args[0] not in aliases:
+                # Why: for a name that is none, the library suggests of those that were made.
+                for name in commands:
+                    self.get_command(ctx, name)
+            return super().resolve_command(ctx, args)
+
         def invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)

@@ -74,7 +74,9 @@ def redrive(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Redeliver the messages of a plan, each once, at the plan's pace, and no others.
+    """Redeliver the messages of a plan, each once.
+
+    No others are redelivered; the pace is the plan's.
 
     \b
     JSON: {"plan_id", "planned", "sent", "waiting", "parked", "left": {reason: count}, "stopped"}

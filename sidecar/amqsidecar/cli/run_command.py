@@ -39,7 +39,10 @@ def run(
     check: CheckOnly = False,
     await_files: AwaitFiles = False,
 ) -> None:
-    """Run the service until SIGTERM; it finishes its cycle and leaves within seconds."""
+    """Run the service until SIGTERM.
+
+    It then finishes its cycle and leaves within seconds.
+    """
     config = read_config(config_file, sets)
     if check:
         _check(config, awaits_files=await_files)

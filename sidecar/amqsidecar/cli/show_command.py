@@ -40,7 +40,7 @@ def show(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show one message: where it waits, and its history over all its deaths.
+    """Show a message: where it waits, and all that happened to it.
 
     \b
     JSON: {"redelivery_id": null = no message, "rows": [as in `list`; empty = it waits no longer],

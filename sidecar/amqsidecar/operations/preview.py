@@ -12,6 +12,7 @@ from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
 from amqsidecar.operations.select import PropertyReader, is_tallied, narrow, selector
+from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
 
 ROWS_MAX: Final = 5_000
@@ -152,7 +153,7 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
     if not is_more and not is_fewer:
         return None
     about = "" if is_whole else "at least "
-    return f"this would change {about}{count} messages, not {expected}; look again"
+    return f"this would change {about}{many(count, 'message')}, not {expected}; look again"
 
 
 class _Look:

@@ -20,7 +20,7 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import undoable
-from amqsidecar.operations.words import clock_time
+from amqsidecar.operations.words import clock_time, many
 from amqsidecar.schedule import Schedule
 
 
@@ -193,7 +193,7 @@ def doing(operation: Operation, now_ms: int) -> str:
         case OperationState.UNDOING:
             return "a running service is putting back the discarded messages"
         case OperationState.UNDONE:
-            return f"{operation.restored} of {operation.changed} messages were put back"
+            return f"{operation.restored} of {many(operation.changed, 'message')} were put back"
         case OperationState.RUNNING if now_ms < min(
             begins_ms := operation.pace.begin_at_ms or 0, operation.runner_until_ms
         ):

@@ -69,6 +69,16 @@ def size(count_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def many(count: int, thing: str, things: str | None = None) -> str:
+    """Return how many of a thing.
+
+    Example:
+        >>> many(1, "message"), many(1200, "message")
+        ('1 message', '1,200 messages')
+    """
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
 def one_line(text: str | None, limit: int = 100) -> str:
     """Return a text on one line, cut to a length; "" for None."""
     line = " ".join((text or "")[: 4 * limit].split())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -133,6 +133,28 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert main.run_command_line(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {command}" in text for command in main.COMMANDS)
+
+
+def test_no_line_of_a_list_of_commands_is_cut() -> None:
+    def cut(command: Any, path: str) -> Iterator[str]:
+        context = typer.Context(command, info_name=path)
+        names = command.list_commands(context)
+        room = 80 - 2 - 6 - max(map(len, names))
+        for name in names:
+            found = command.get_command(context, name)
+            if found.get_short_help_str(room).endswith("..."):
+                yield f"{path} {name}"
+            if hasattr(found, "list_commands"):
+                yield from cut(found, f"{path} {name}")
+
+    assert list(cut(typer.main.get_command(main.app), "amqsidecar")) == []
+
+
+def test_a_command_that_is_misspelled_is_told_the_right_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run_command_line(["retri"]) == 2
+    assert "Did you mean 'retry'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -312,8 +334,10 @@ def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.Monkey
     written = cli("note", "still broken", *place, "--snooze", "0s").out
     assert written.endswith("\nowner: bob\n")
     found = cli("note", *place, "--output", "json").json
-    numbered = [*place[:3], str(group["number"])]
-    assert cli("note", *numbered, "--output", "json").json == found
+    for numbered in ([*place[:3], str(group["number"])], ["--group", str(group["number"])]):
+        assert cli("note", *numbered, "--output", "json").json == found
+    assert cli("note", "--group", "999999999").code == main.EXIT_FAILED
+    assert "say which group" in cli("note", "x").err
 
 
 @pytest.mark.parametrize(
@@ -658,10 +682,10 @@ def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
 def test_what_matches_nothing_ends_with_1_and_says_what_is_near(cli: Cli) -> None:
     result = cli("retry", "--cause", "nobody", "--yes")
     assert (result.code, result.out) == (1, "retry: 0 messages\n")
-    assert "nothing matched; 5 messages wait" in result.err
+    assert "nothing matched; 5 messages are in the schedule" in result.err
     result = cli("list", "--destination", "order")
     assert result.code == 1
-    assert "nothing waits for queue://order, but for 'queue://orders'" in result.err
+    assert "there is nothing of queue://order, but of 'queue://orders'" in result.err
     result = cli("retry", "99", "nobody")
     assert (result.code, result.out) == (1, "")
     assert "99: does not wait (any more)\nnobody: does not wait" in result.err
@@ -674,7 +698,7 @@ def test_a_filter_asks_first_and_a_script_must_say_yes(
     result = cli("give-up", "--all")
     assert result.code == 2
     assert "this would give-up 5 messages, to their final dead-letter queue" in result.err
-    assert "say --yes if it shall" in result.err
+    assert "to do it, add --yes" in result.err
     for action in ("give-up", "cancel", "discard"):
         assert cli(action, "1").code == 2, action
     assert not any(row["is_final"] for row in cli("list", "--output", "json").json["rows"])
@@ -777,7 +801,7 @@ def test_millions_are_not_counted_for_who_did_not_ask(
         return count_rows(store, row_filter)
 
     monkeypatch.setattr(SqliteStore, "count_rows", noted)
-    assert cli("give-up", "--cause", "timeout", "--yes").out == "give-up: 1 messages\n"
+    assert cli("give-up", "--cause", "timeout", "--yes").out == "give-up: 1 message\n"
     assert counted == []
     assert "nothing matched" in cli("cancel", "--cause", "none", "--yes").err
     cli("hold", "--all", "--yes")
@@ -901,7 +925,7 @@ def test_redirect_sends_elsewhere_and_needs_to_know_where(cli: Cli) -> None:
 
 def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "ada")
-    assert cli("discard", "--state", "parked", "--yes").out == "discard: 1 messages\n"
+    assert cli("discard", "--state", "parked", "--yes").out == "discard: 1 message\n"
     assert sorted(cli.states()) == [1, 2, 3, 5]
     last = cli("show", "test-000000000004", "--output", "json").json["history"][-1]
     assert (last["type"], last["actor"]) == ("discarded", "cli:ada")
@@ -923,7 +947,10 @@ def test_a_discard_is_undone_by_the_number_that_its_answer_tells(cli: Cli) -> No
     again = cli("operation", "undo", "1")
     assert again.code == 2
     assert "nothing that operation 1 discarded is kept" in again.err
-    assert "there is no operation 9" in cli("operation", "undo", "9").err
+    for step in ("undo", "show", "pause"):
+        unknown = cli("operation", step, "9")
+        assert unknown.code == main.EXIT_FAILED
+        assert "there is no operation 9; the newest is 1" in unknown.err
     cli("hold", "1")
     assert "only discard can be undone" in cli("operation", "undo", "2").err
 
@@ -998,7 +1025,7 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
     )
     over = cli("operation", "resume", "1")
     assert (over.code, "operation 1 is cancelled" in over.err) == (2, True)
-    assert cli("operation", "show", "2").code == 2
+    assert cli("operation", "show", "2").code == main.EXIT_FAILED
     assert "retry   cli:ada  cancelled  0" in cli("operations").out
 
 

@@ -21,10 +21,11 @@ def compact(
     max_events: MaxEvents = 1_000_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Merge files of ten segments, of a hundred, and so on, as far as the largest size allows.
+    """Merge small files of the journal into larger ones.
 
-    May be killed at any moment and run beside the service; each event stays in exactly one file
-    that counts. A reader that has listed the old files may miss them: it has to be run again.
+    Files of ten segments, of a hundred, and so on, as far as the largest size allows. May be killed
+    at any moment and run beside the service; each event stays in exactly one file that counts. A
+    reader that has listed the old files may miss them: it has to be run again.
 
     \b
     JSON: {"merged": files that were merged, "into": number of files, "removed": old files}

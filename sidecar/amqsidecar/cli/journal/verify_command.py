@@ -32,10 +32,10 @@ def verify(
     store: OfStore | None = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Check that all events are in the journal, each once and as the store has them.
+    """Check that all events are in the journal, each once.
 
-    Reads every file, with its checksums. Exit codes: 0 it is whole; 78 something is missing,
-    differs, or is damaged; one line says what and in which file.
+    Compares them with the store, and reads every file with its checksums. Exit codes: 0 it is
+    whole; 78 something is missing, differs, or is damaged; one line says what and in which file.
 
     \b
     JSON: {"streams": [{"stream", "files", "first", "last", "events"}], "faults": [text],

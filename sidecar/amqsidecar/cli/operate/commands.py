@@ -29,7 +29,7 @@ from amqsidecar.cli.printing import print_json, print_line, print_table, progres
 from amqsidecar.cli.times import zoned_time
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.model.cause import given_reason
-from amqsidecar.operations.words import clock_time, one_line
+from amqsidecar.operations.words import clock_time, many, one_line
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
@@ -63,7 +63,9 @@ def retry(asked: Asked) -> None:
 
 @takes(Asked)
 def redirect(asked: Asked) -> None:
-    """Send to another destination now, with the same redelivery count.
+    """Send to another destination now.
+
+    The redelivery count stays the same.
 
     JSON: as `retry`
     """
@@ -74,7 +76,9 @@ def redirect(asked: Asked) -> None:
 
 @takes(Asked, but=("to", *JUDGED))
 def give_up(asked: Asked) -> None:
-    """Send to the final dead-letter queue now; asks first, or wants --yes.
+    """Send to the final dead-letter queue now.
+
+    Asks first, or wants --yes.
 
     JSON: as `retry`
     """
@@ -92,7 +96,9 @@ def discard(asked: Asked) -> None:
 
 @takes(Asked, but=("to", "state", *JUDGED))
 def take_back(asked: Asked) -> None:
-    """Take exhausted messages out of their final queue, and keep them in the schedule.
+    """Take exhausted messages out of their final queue.
+
+    They are kept in the schedule until a person acts.
 
     JSON: as `retry`
     """
@@ -110,7 +116,9 @@ def hold(asked: Asked) -> None:
 
 @takes(Asked, but=("to", "state", *JUDGED))
 def release(asked: Asked) -> None:
-    """Release held messages: they are sent at their due time, at once if it has passed.
+    """Release held messages.
+
+    They are sent at their due time, at once if it has passed.
 
     JSON: as `retry`
     """
@@ -221,10 +229,10 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     """Whether there is something to do, and it shall be done."""
     if not count or asked.yes or (asked.ids and action not in _ENDS_AS):
         return count != 0
-    what = f"{action.word} {'' if is_whole else 'at least '}{count} messages"
+    what = f"{action.word} {'' if is_whole else 'at least '}{many(count, 'message')}"
     what += _ENDS_AS.get(action, "")
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"this would {what}: say --yes if it shall")
+        raise typer.BadParameter(f"this would {what}; to do it, add --yes")
     try:
         is_confirmed = typer.confirm(f"{what}?", err=True)
     except typer.Abort:
@@ -376,7 +384,7 @@ def _print_result(outcome: "ActionResult", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
         return
-    print_line(f"{outcome.action.word}: {outcome.changed} messages")
+    print_line(f"{outcome.action.word}: {many(outcome.changed, 'message')}")
     if outcome.action.value == "discard" and outcome.changed:
         _print_undoing(outcome)
     if outcome.stopped:
@@ -402,7 +410,7 @@ def _print_preview(found: "Preview", output: OutputFormat) -> None:
         print_json(found)
         return
     least = "" if found.is_whole else "at least "
-    print_line(f"{found.action.word}: {least}{found.count} messages")
+    print_line(f"{found.action.word}: {least}{many(found.count, 'message')}")
     if found.parts:
         rows = [(part.destination, part.state, str(part.count)) for part in found.parts]
         print_table(("destination", "state", "count"), rows)

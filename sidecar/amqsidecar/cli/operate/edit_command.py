@@ -61,10 +61,11 @@ def edit(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    r"""Edit a message and re-send it now; the original stays in its history.
+    r"""Edit a message and re-send it now.
 
-    What is not named keeps its bytes. The running service carries the re-send out. A message in
-    its final dead-letter queue is taken out of it first; if it can't be edited so, it goes back.
+    The original stays in its history. What is not named keeps its bytes. The running service
+    carries the re-send out. A message in its final dead-letter queue is taken out of it first; if
+    it can't be edited so, it goes back.
 
     \b
     JSON: the operation, as `operation show`; with --dry-run what the message would be
@@ -90,6 +91,11 @@ def edit(
         set_entries=tuple(map(_value, entries or ())),
         remove_entries=tuple(without_entry or ()),
     )
+    if change == MessageEdit() and not dry_run:
+        raise typer.BadParameter(
+            "it says no change: give --text, --bytes, --property, --without, --entry or "
+            "--without-entry"
+        )
     try:
         with opened_schedule(config) as store, usage_errors():
             ids, _ = resolve(store, [message])
@@ -198,7 +204,7 @@ def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> 
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("this would edit and re-send a message; say --yes if it shall")
+        raise typer.BadParameter("this would edit and re-send a message; to do it, add --yes")
     has_body = change.text is not None or change.data is not None
     names = [one.name for one in (*change.set_properties, *change.set_entries)]
     names += [*change.remove_properties, *change.remove_entries]

@@ -8,6 +8,9 @@ from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.options import (
     ConfigFile,
+    FilterDestination,
+    FilterGroup,
+    FilterNumber,
     Output,
     OutputFormat,
     Sets,
@@ -27,17 +30,9 @@ def note(
         ),
     ] = None,
     *,
-    destination: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Where the group died; a plain name is a queue."),
-    ],
-    cause_group: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="Its cause, as groups name it, a part that only one group has, or its number.",
-        ),
-    ],
+    group: FilterNumber = None,
+    destination: FilterDestination = None,
+    cause_group: FilterGroup = None,
     owner: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +54,9 @@ def note(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Write a note on a group of failures, and print its notes, the latest first.
+    """Write a note on a group of failures, and print its notes.
 
-    The latest note names the owner of the group, and the end of its snooze.
+    The latest is first; it names the owner of the group, and the end of its snooze.
 
     \b
     JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]
@@ -70,22 +65,22 @@ def note(
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import with_group  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import the_group  # noqa: PLC0415 - as above
     from amqsidecar.operations.failures.notes import write_note  # noqa: PLC0415 - as above
 
+    if (group is None) == (cause_group is None):
+        raise typer.BadParameter("say which group: --group N, or --cause-group TEXT")
     name = canonical(destination, "--destination")
-    assert name is not None  # noqa: S101 - it is required
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
     is_written = (text, owner, snooze) != (None, None, None)
     with opened_schedule(config, read_only=not is_written) as store:
-        found = with_group(store, RowFilter(destination=name), part=cause_group)
-        cause_group = found.cause_group or cause_group
+        place = the_group(store, RowFilter(destination=name), part=cause_group, number=group)
         if is_written:
             try:
                 now_ms = SystemClock().now_ms()
                 write_note(
                     store,
-                    (name, cause_group),
+                    place,
                     text or "",
                     cli_actor(),
                     now_ms,
@@ -94,7 +89,7 @@ def note(
                 )
             except ActionRefused as error:
                 raise typer.BadParameter(str(error)) from error
-        notes = store.notes(name, cause_group)
+        notes = store.notes(*place)
     if output is OutputFormat.JSON:
         print_json(notes)
         return

@@ -25,6 +25,7 @@ from amqsidecar.operations.words import clock_time, one_line
 if TYPE_CHECKING:
     from amqsidecar.model.operation import Operation
     from amqsidecar.operations.progress import MemberPage, Progress
+    from amqsidecar.schedule import Schedule
 
 _EXIT_NOT_DONE = 69
 _STEP_PAUSE_S = 0.03
@@ -151,6 +152,7 @@ def show(
     page, clock = None, SystemClock()
     until_s = clock.monotonic_s() + (wait_ms or 0) / 1000
     with opened_schedule(config) as store, usage_errors():
+        _check_known(store, number)
         progress = read_progress(store, number, clock.now_ms())
         while progress.result in UNSETTLED and clock.monotonic_s() < until_s:
             time.sleep(_LOOK_PAUSE_S)
@@ -187,7 +189,9 @@ def resume(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Resume a paused or stopped operation, in the service, with a new probe.
+    """Resume a paused or stopped operation, with a new probe.
+
+    The service carries it out.
 
     JSON: as `operation show`
     """
@@ -202,7 +206,9 @@ def cancel(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """End an operation: what it changed stays changed, the rest stays untouched.
+    """End an operation; its finished work stays.
+
+    The rest of its messages stays untouched.
 
     JSON: as `operation show`
     """
@@ -217,9 +223,9 @@ def undo(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Put back what a discard of the last hour removed: each message as it was before.
+    """Put back what a discard of the last hour removed.
 
-    What lay in a final dead-letter queue goes back there.
+    Each message is as it was before. What lay in a final dead-letter queue goes back there.
 
     JSON: as `operation show`
     """
@@ -234,6 +240,7 @@ def undo(
     means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
     with opened_schedule(config, read_only=False) as store, usage_errors():
+        _check_known(store, number)
         one = operate.undo(store, number, now_ms(), actor, reason)
         while is_working(one):
             one = operate.carry_out(store, number, runner, means, now_ms).operation
@@ -258,9 +265,20 @@ def _change(
     changes = {"pause": operate.pause, "resume": operate.resume, "cancel": operate.cancel}
     now_ms = SystemClock().now_ms()
     with opened_schedule(config, read_only=False) as store, usage_errors():
+        _check_known(store, number)
         changes[name](store, number, now_ms, cli_actor(), reason)
         progress = read_progress(store, number, now_ms)
     print_progress(progress, output)
+
+
+def _check_known(store: "Schedule", number: int) -> None:
+    """Raise NothingFound unless there is an operation of this number."""
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+
+    if store.operation(number) is None:
+        newest = store.operations(1)
+        near = f"the newest is {newest[0].id}" if newest else "none was begun"
+        raise NothingFound(f"there is no operation {number}; {near}")
 
 
 def print_progress(

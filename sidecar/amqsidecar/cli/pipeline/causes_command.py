@@ -55,9 +55,10 @@ def causes(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Report why messages die, per destination and over time: what is new, and what grows.
+    """Report why messages die: what is new, and what grows.
 
-    Writes tables and `report.html`; what they mean: `deploy/reference/pipeline.md`.
+    Per destination and over time. Writes tables and `report.html`; what they mean:
+    `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.causes.causes import (  # noqa: PLC0415 - keeps `--help` fast
         CausesOptions,

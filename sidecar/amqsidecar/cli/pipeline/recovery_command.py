@@ -42,10 +42,11 @@ def recovery(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Compute how many messages recover by which re-send, per destination and cause, with bounds.
+    """Compute how many messages recover by which re-send.
 
-    A message that does not return after a re-send has recovered; one that was re-sent a short while
-    ago is not counted as a success. Tables and what they mean: `deploy/reference/pipeline.md`.
+    Per destination and cause, with bounds. A message that does not return after a re-send has
+    recovered; one that was re-sent a short while ago is not counted as a success. Tables and what
+    they mean: `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - keeps `--help` fast
         RecoveryOptions,

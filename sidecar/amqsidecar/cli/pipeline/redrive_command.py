@@ -81,7 +81,7 @@ def redrive(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Plan the redelivery of what lies in final dead-letter queues, or is parked or held.
+    """Plan the redelivery of exhausted, parked and held messages.
 
     Writes the tables `redrive_plan` and `redrive_summary`, and `report.html`; `amqsidecar redrive`
     executes the plan.

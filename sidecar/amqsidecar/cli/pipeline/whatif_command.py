@@ -86,11 +86,11 @@ def whatif(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Play policies on the history: recoveries, re-sends, time to recovery, load, with bounds.
+    """Play policies on the history, and compare their results.
 
-    Decides by the same code as the sidecar. Writes what the policies would have come to, and a
-    proposal: proposal/policy.yaml, and proposal/values.yaml for Helm. Tables and what they mean:
-    `deploy/reference/pipeline.md`.
+    Recoveries, re-sends, time to recovery and load, with bounds. Decides by the same code as the
+    sidecar. Writes what the policies would have come to, and a proposal: proposal/policy.yaml, and
+    proposal/values.yaml for Helm. Tables and what they mean: `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.pipeline.whatif.search import Rule  # noqa: PLC0415 - as above

@@ -9,6 +9,7 @@ from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.groups import Place
+from amqsidecar.operations.words import many
 from amqsidecar.schedule import ScheduleView
 
 _GROUPS_MAX = 5_000
@@ -41,6 +42,24 @@ def with_group(
     return msgspec.structs.replace(rows, cause_group=_cause(part or "", places))
 
 
+def the_group(
+    schedule: ScheduleView, rows: RowFilter, *, part: str | None, number: int | None
+) -> Place:
+    """Return the one group that a person means; arguments and errors as `with_group`."""
+    found = with_group(schedule, rows, part=part, number=number)
+    places = [
+        (destination, cause)
+        for destination, cause in _places(schedule)
+        if cause == found.cause_group and found.destination in (None, destination)
+    ]
+    if len(places) > 1:
+        raise NothingFound(
+            f"{len(places)} groups have this cause: add --destination, one of "
+            + _list([destination for destination, _ in places])
+        )
+    return places[0]
+
+
 def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
     """Return the groups that have a number; hardly ever more than one."""
     return [place for place in _places(schedule) if group_number(*place) == number]
@@ -50,16 +69,16 @@ def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
     """Return what is near a filter that matches nothing, to end a sentence; "" = nothing is."""
     tallies = schedule.tallies()
     if not tallies:
-        return "; nothing waits at all"
+        return "; the schedule is empty"
     names = list(dict.fromkeys(tally.destination for tally in tallies))
     if rows.destination is not None and rows.destination not in names:
         near = get_close_matches(rows.destination, names, _SHOWN, 0.5) or names
-        return f"; nothing waits for {rows.destination}, but for {_list(near)}"
+        return f"; there is nothing of {rows.destination}, but of {_list(near)}"
     total = sum(tally.count for tally in tallies)
-    return f"; {total} messages wait, see `amqsidecar status`"
+    return f"; {many(total, 'message is', 'messages are')} in the schedule, see `amqsidecar status`"
 
 
-def _cause(part: str, places: Iterable[Place]) -> str:
+def _cause(part: str, places: Collection[Place]) -> str:
     causes = _causes(places)
     if part in causes:
         return part
@@ -67,11 +86,10 @@ def _cause(part: str, places: Iterable[Place]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        count = f"{len(found)} groups contain it"
-        raise NothingFound(f"no group {part!r}; {count}: {_list(found)}")
+        raise NothingFound(f"no group {part!r}; {len(found)} groups contain it: {_list(found)}")
     near = get_close_matches(part, causes, _SHOWN, 0.4)
     raise NothingFound(
-        f"no group {part!r}" + (f"; near it: {_list(near)}" if near else _others(causes))
+        f"no group {part!r}" + (f"; near it: {_list(near)}" if near else _others(len(places)))
     )
 
 
@@ -83,11 +101,12 @@ def _the_only(found: list[Place], name: str, places: Collection[Place]) -> Place
             f"{len(found)} groups have the number {name}: add --destination, one of "
             + _list([destination for destination, _ in found])
         )
-    raise NothingFound(f"no group {name}{_others(_causes(places))}")
+    raise NothingFound(f"no group {name}{_others(len(places))}")
 
 
-def _others(causes: Collection[str]) -> str:
-    return f"; there are {len(causes)}, see `amqsidecar groups`" if causes else "; there is none"
+def _others(count: int) -> str:
+    what = many(count, "other", "others")
+    return f"; `amqsidecar groups` lists {what}" if count else "; there is none"
 
 
 def _places(schedule: ScheduleView) -> list[Place]:

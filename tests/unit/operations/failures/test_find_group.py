@@ -5,11 +5,11 @@ from typing import cast
 import pytest
 
 from amqsidecar.errors import NothingFound
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import NO_REASON, group_number
 from amqsidecar.model.failure import FailureGroup, GroupTally
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.operations.failures.find_group import with_group
+from amqsidecar.operations.failures.find_group import the_group, with_group
+from amqsidecar.schedule import ScheduleView
 
 TIMEOUT, REFUSED = "java.net.SocketTimeoutException: *", "java.net.ConnectException: refused"
 
@@ -39,7 +39,7 @@ class Groups:
 
 def found(**wanted: object) -> tuple[str | None, str | None]:
     rows = RowFilter(destination=cast("str | None", wanted.pop("destination", None)))
-    narrowed = with_group(cast("Ledger", Groups()), rows, **wanted)  # type: ignore[arg-type]
+    narrowed = with_group(cast("ScheduleView", Groups()), rows, **wanted)  # type: ignore[arg-type]
     return narrowed.destination, narrowed.cause_group
 
 
@@ -62,8 +62,8 @@ def test_a_part_that_one_cause_has_is_enough() -> None:
     [
         ({"part": "java.net"}, "no group 'java.net'; 2 groups contain it: 'java.net.SocketTime"),
         ({"part": "java.net.ConectException: refused"}, "near it: 'java.net.ConnectException"),
-        ({"part": "zzz"}, "no group 'zzz'; there are 3, see `amqsidecar groups`"),
-        ({"number": 7}, "no group #7; there are 3"),
+        ({"part": "zzz"}, "no group 'zzz'; `amqsidecar groups` lists 4 others"),
+        ({"number": 7}, "no group #7; `amqsidecar groups` lists 4 others"),
         ({"part": "x", "destination": "queue://C"}, "no group 'x'; there is none"),
     ],
 )
@@ -73,3 +73,12 @@ def test_none_or_several_are_refused_with_what_is_near(
     with pytest.raises(NothingFound) as refused:
         found(**wanted)
     assert said in str(refused.value)
+
+
+def test_one_group_is_meant_only_with_its_destination_where_several_have_its_cause() -> None:
+    schedule = cast("ScheduleView", Groups())
+    with pytest.raises(NothingFound, match="2 groups have this cause: add --destination, one of"):
+        the_group(schedule, RowFilter(), part=TIMEOUT, number=None)
+    of_b = RowFilter(destination="queue://B")
+    assert the_group(schedule, of_b, part="socket", number=None) == ("queue://B", TIMEOUT)
+    assert the_group(schedule, RowFilter(), part="refused", number=None) == ("queue://A", REFUSED)
