@@ -38,6 +38,7 @@ from amqsidecar.formats.artemis_properties import (
     make_origin,
 )
 from amqsidecar.formats.core.message import (
+    CoreEntry,
     CoreMessage,
     CoreProperty,
     CorePropertyType,
@@ -65,6 +66,7 @@ _ORIGIN_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 # Bound: longer names and origins are not remembered.
 _NAME_BYTES_MAX: Final = 256
 _ORIGIN_BYTES_MAX: Final = 4 * 1024
+_NO_NUMBER_YET: Final = 0
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
 # Source: CoreMessage.BUFFER_HEADER_SPACE; the end of body counts from there.
@@ -108,7 +110,8 @@ def take_apart(kept: bytes) -> KeptCore:
     try:
         end = _INT.unpack_from(kept)[0]
         if end >= 0:
-            return KeptCore(decode_message(kept), is_large=False)
+            # Why not its constructor, here and below: that takes twice as long.
+            return tuple.__new__(KeptCore, (decode_message(kept), False))
         body_end = -end - _END_OF_EMPTY_BODY + _INT.size
         if not _INT.size <= body_end <= len(kept):
             raise UndecodableMessage("the body of a large message is cut off")
@@ -128,11 +131,7 @@ class CoreProperties:
             UndecodableMessage: they can't be read.
         """
         self._encoded = encoded
-        try:
-            self.entries = split_properties(encoded)
-        except CoreProtocolError as cause:
-            raise UndecodableMessage(str(cause)) from None
-        self._by_key = {entry.key: entry for entry in self.entries}
+        self._by_key = {entry[0]: entry for entry in _split(encoded)}
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._by_key
@@ -146,8 +145,9 @@ class CoreProperties:
         entry = self._by_key.get(key)
         if entry is None:
             return None
+        _, _, value, end = entry
         try:
-            return read_core_property(self._encoded, entry.value, entry.end).value
+            return read_core_property(self._encoded, value, end).value
         except ValueError as cause:
             raise UndecodableMessage(str(cause)) from None
 
@@ -159,7 +159,10 @@ class CoreProperties:
     def encoded(self, key: bytes) -> bytes | None:
         """Return type and value as they are encoded; None = there is none."""
         entry = self._by_key.get(key)
-        return None if entry is None else self._encoded[entry.value - 1 : entry.end]
+        if entry is None:
+            return None
+        _, _, value, end = entry
+        return self._encoded[value - 1 : end]
 
 
 def key_of(name: str) -> bytes:
@@ -280,55 +283,56 @@ def make_resend(resend: Resend, address: str, now_ms: int) -> KeptCore:
         UndecodableMessage: the message can't be taken apart.
     """
     message, is_large = take_apart(resend.message)
+    body, _, _, user_id, kind, durable, _, timestamp_ms, priority, _ = message
     is_expiring = resend.is_final and resend.expiration_ms > 0
-    sent = CoreMessage(
-        body=message.body,
-        message_id=0,
-        address=address,
-        user_id=message.user_id,
-        kind=message.kind,
-        durable=message.durable,
-        expiration_ms=now_ms + resend.expiration_ms if is_expiring else 0,
-        timestamp_ms=message.timestamp_ms,
-        priority=message.priority,
-        properties=_properties(message, resend),
+    sent = tuple.__new__(
+        CoreMessage,
+        (
+            body,
+            _NO_NUMBER_YET,
+            address,
+            user_id,
+            kind,
+            durable,
+            now_ms + resend.expiration_ms if is_expiring else 0,
+            timestamp_ms,
+            priority,
+            _properties(message, resend),
+        ),
     )
-    return KeptCore(sent, is_large)
+    return tuple.__new__(KeptCore, (sent, is_large))
 
 
 def _properties(message: CoreMessage, resend: Resend) -> bytes:
     encoded = message.properties
-    properties = CoreProperties(encoded)
+    entries = _split(encoded)
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
-    if _KEY_DUPLICATE in properties:
+    # Why the bytes first: most messages have none of these properties.
+    if _KEY_DUPLICATE in encoded and any(key == _KEY_DUPLICATE for key, *_ in entries):
         # Why: what is kept beside one is that of the message from which this one was copied.
         dropped |= {_DUPLICATE_KEPT}
     kept: list[bytes] = []
-    for key, start, value, end in properties.entries:
+    for key, start, value, end in entries:
         fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
-        if fate == _KEEP:
-            kept.append(encoded[start:end])
-        elif fate in dropped:
-            continue
-        elif fate == _DUPLICATE:
+        if fate == _DUPLICATE:
             kept.append(_ENTRY_ORIGINAL_DUPLICATE + encoded[value - 1 : end])
-        else:
+        elif fate not in dropped:
             kept.append(encoded[start:end])
     message_id = message_id_of(message)
     identity = identity_of(message_id, message.timestamp_ms)
-    count = resend.redelivery_count
+    count, destination = resend.redelivery_count, resend.destination
     redelivery_id = _text(resend.redelivery_id)
-    shown_id = original_id(
-        properties.encoded(_KEY_ORIGINAL_ID),
-        None if message_id is None else _text(message_id),
-        is_return=properties.encoded(_KEY_ID) == redelivery_id,
-    )
+    shown_id = None if message_id is None else _text(message_id)
+    if _KEY_ORIGINAL_ID in encoded:
+        marks = CoreProperties(encoded)
+        is_return = marks.encoded(_KEY_ID) == redelivery_id
+        shown_id = original_id(marks.encoded(_KEY_ORIGINAL_ID), shown_id, is_return=is_return)
     kept += (
-        _ROUTING_ANYCAST if resend.destination.is_queue else _ROUTING_MULTICAST,
+        _ROUTING_ANYCAST if destination.is_queue else _ROUTING_MULTICAST,
         _ENTRY_ID + redelivery_id,
         _ENTRY_COUNT + _INT.pack(count),
         _ENTRY_DELAY + _LONG.pack(resend.redelivery_delay_ms),
-        _ENTRY_CHECK + _text(check_of(resend.redelivery_id, count, resend.destination, identity)),
+        _ENTRY_CHECK + _text(check_of(resend.redelivery_id, count, destination, identity)),
     )
     if shown_id is not None:
         kept.append(_ENTRY_ORIGINAL_ID + shown_id)
@@ -336,6 +340,13 @@ def _properties(message: CoreMessage, resend: Resend) -> bytes:
         at = CoreProperty(CorePropertyType.LONG, resend.deliver_at_ms)
         kept.append(core_entry(DELIVERY_TIME, at))
     return join_properties(kept)
+
+
+def _split(encoded: bytes) -> list[CoreEntry]:
+    try:
+        return split_properties(encoded)
+    except CoreProtocolError as cause:
+        raise UndecodableMessage(str(cause)) from None
 
 
 _TEXT_CODE: Final = bytes((CorePropertyType.STRING,))

@@ -14,29 +14,36 @@ class DestinationKind(StrEnum):
     TEMP_TOPIC = "temp-topic"
 
 
+_QUEUES = (DestinationKind.QUEUE, DestinationKind.TEMP_QUEUE)
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A queue or topic, temporary or not.
 
     On Artemis `QUEUE` means anycast and `TOPIC` multicast routing; the name is an address, or
     `address::queue` (a fully qualified queue name) where one queue of the address is meant.
+
+    Attributes:
+        is_queue: whether it is a queue, temporary or not.
     """
 
     kind: DestinationKind
     name: str
+    is_queue: bool = field(init=False, repr=False, compare=False)
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Why: the text is asked for several times per message, and destinations are few.
+        # Why: both are asked for several times per message, and destinations are few.
+        object.__setattr__(self, "is_queue", self.kind in _QUEUES)
         object.__setattr__(self, "_text", f"{self.kind.value}://{self.name}")
+
+    def __hash__(self) -> int:
+        # Why: a text remembers its hash, and a pair has none to remember.
+        return hash(self._text)
 
     def __str__(self) -> str:
         return self._text
-
-    @property
-    def is_queue(self) -> bool:
-        """Whether it is a queue, temporary or not."""
-        return self.kind in (DestinationKind.QUEUE, DestinationKind.TEMP_QUEUE)
 
     @property
     def is_temporary(self) -> bool:

@@ -24,6 +24,7 @@ STREAM_MESSAGE, EMBEDDED_MESSAGE = 6, 7
 
 _INT = Struct(">i")
 _LONG = Struct(">q")
+_LONG_AND_FLAG = Struct(">qb")
 _SHORT = Struct(">h")
 _UNSIGNED_SHORT = Struct(">H")
 _BYTE = Struct(">b")
@@ -101,11 +102,11 @@ def new_message(
     )
 
 
-def encode_message(message: CoreMessage) -> bytes:
-    """Return a message with its body, as `SESS_SEND` carries it."""
+def encode_message(message: CoreMessage, tail: bytes = b"") -> bytes:
+    """Return a message with its body, as `SESS_SEND` carries it, and what follows it there."""
     body = message.body
     size = _INT.pack(_PACKET_HEAD_BYTES + len(body))
-    return b"".join((size, body, encode_headers(message)))
+    return b"".join((size, body, *_encoded_headers(message), tail))
 
 
 def decode_message(data: bytes) -> CoreMessage:
@@ -114,26 +115,35 @@ def decode_message(data: bytes) -> CoreMessage:
     Raises:
         CoreProtocolError: it is cut off, or its end of body lies outside.
     """
+    return decode_message_until(data, len(data))
+
+
+def decode_message_until(data: bytes, end: int) -> CoreMessage:
+    """Return the message that ends at an offset, as `decode_message` does."""
     try:
         body_end = _INT.unpack_from(data)[0] - _PACKET_HEAD_BYTES + _INT.size
     except error as cause:
         raise CoreProtocolError("a message has no body") from cause
-    if not _INT.size <= body_end <= len(data):
-        raise CoreProtocolError(f"a message's body ends at {body_end} of {len(data)} bytes")
-    return _with_headers(data, body_end, data[_INT.size : body_end])
+    if not _INT.size <= body_end <= end:
+        raise CoreProtocolError(f"a message's body ends at {body_end} of {end} bytes")
+    return _with_headers(data, body_end, end, data[_INT.size : body_end])
 
 
 def encode_headers(message: CoreMessage) -> bytes:
     """Return headers and properties, as `SESS_SEND_LARGE` carries them."""
-    address, user_id = message.address, message.user_id
-    return b"".join(
-        (
-            _LONG.pack(message.message_id),
-            b"\0" if address is None else b"\x01" + simple_string(address),
-            b"\0" if user_id is None else b"\x01" + user_id,
-            _HEADERS.pack(*message[4:9]),
-            message.properties,
-        )
+    return b"".join(_encoded_headers(message))
+
+
+def _encoded_headers(message: CoreMessage) -> tuple[bytes, ...]:
+    _, message_id, address, user_id, kind, durable, expiration_ms, timestamp_ms, priority, _ = (
+        message
+    )
+    return (
+        _LONG.pack(message_id),
+        b"\0" if address is None else b"\x01" + simple_string(address),
+        b"\0" if user_id is None else b"\x01" + user_id,
+        _HEADERS.pack(kind, durable, expiration_ms, timestamp_ms, priority),
+        message.properties,
     )
 
 
@@ -143,23 +153,21 @@ def decode_headers(data: bytes, at: int = 0) -> CoreMessage:
     Raises:
         CoreProtocolError: they are cut off.
     """
-    return _with_headers(data, at, b"")
+    return _with_headers(data, at, len(data), b"")
 
 
-def _with_headers(data: bytes, at: int, body: bytes) -> CoreMessage:
+def _with_headers(data: bytes, at: int, end: int, body: bytes) -> CoreMessage:
     try:
-        message_id = _LONG.unpack_from(data, at)[0]
-        at += 8
+        message_id, has_address = _LONG_AND_FLAG.unpack_from(data, at)
+        at += _LONG_AND_FLAG.size
         address = None
-        if data[at]:
-            size = _INT.unpack_from(data, at + 1)[0]
-            start = at + 5
+        if has_address:
+            size = _INT.unpack_from(data, at)[0]
+            start = at + _INT.size
             at = start + size
-            if size < 0 or at > len(data):
+            if size < 0 or at > end:
                 raise CoreProtocolError(f"an address claims {size} bytes")
             address = decode_simple_text(data[start:at])
-        else:
-            at += 1
         user_id = None
         if data[at]:
             user_id = data[at + 1 : at + 1 + _USER_ID_BYTES]
@@ -167,20 +175,25 @@ def _with_headers(data: bytes, at: int, body: bytes) -> CoreMessage:
         at += 1
         kind, durable, expiration_ms, timestamp_ms, priority = _HEADERS.unpack_from(data, at)
         at += _HEADERS.size
-        data[at]
     except (error, IndexError) as cause:
         raise CoreProtocolError("a message's headers are cut off") from cause
-    return CoreMessage(
-        body,
-        message_id,
-        address,
-        user_id,
-        kind,
-        durable != 0,
-        expiration_ms,
-        timestamp_ms,
-        priority,
-        data[at:],
+    if at >= end:
+        raise CoreProtocolError("a message's headers are cut off")
+    # Why not its constructor: that takes twice as long.
+    return tuple.__new__(
+        CoreMessage,
+        (
+            body,
+            message_id,
+            address,
+            user_id,
+            kind,
+            durable != 0,
+            expiration_ms,
+            timestamp_ms,
+            priority,
+            data[at:end],
+        ),
     )
 
 
@@ -260,20 +273,12 @@ class CoreProperty(NamedTuple):
         raise TypeError
 
 
-class CoreEntry(NamedTuple):
-    """Where a property stands among encoded properties.
+CoreEntry = tuple[bytes, int, int, int]
+"""Where a property stands among encoded properties: name, start, value, end.
 
-    Attributes:
-        key: its name in UTF-16 little endian.
-        start: of the whole entry.
-        value: where its value begins; the byte before it is its type.
-        end: of the whole entry.
-    """
-
-    key: bytes
-    start: int
-    value: int
-    end: int
+The name is in UTF-16 little endian, start and end are those of the whole entry, and the byte before
+the value is its type.
+"""
 
 
 def split_properties(encoded: bytes) -> list[CoreEntry]:
@@ -285,32 +290,32 @@ def split_properties(encoded: bytes) -> list[CoreEntry]:
     found: list[CoreEntry] = []
     if encoded == NO_PROPERTIES:
         return found
-    # Why these names: this loop is a tenth of what a message takes.
-    read_int, sizes, make = _INT.unpack_from, FIXED_BYTES, tuple.__new__
+    # Why these names, and plain tuples: this loop is a tenth of what a message takes.
+    read_int, sizes, add = _INT.unpack_from, FIXED_BYTES, found.append
     try:
-        count = read_int(encoded, 1)[0]
+        (count,) = read_int(encoded, 1)
         if count < 0 or not encoded[0]:
             raise CoreProtocolError(f"properties claim {count} entries")
         at = _PROPERTIES_HEAD_BYTES
         for _ in range(count):
             start = at
             key = at + 4
-            at = key + read_int(encoded, at)[0]
-            if at < key:
+            (size,) = read_int(encoded, at)
+            if size < 0:
                 raise CoreProtocolError("a property's name claims fewer than 0 bytes")
-            kind = encoded[at]
-            value = at + 1
+            key_end = key + size
+            kind = encoded[key_end]
+            value = key_end + 1
             if kind in sizes:
-                end = value + sizes[kind]
+                at = value + sizes[kind]
             elif kind in _SIZED:
-                size = read_int(encoded, value)[0]
+                (size,) = read_int(encoded, value)
                 if size < 0:
                     raise CoreProtocolError(f"a property claims {size} bytes")
-                end = value + 4 + size
+                at = value + 4 + size
             else:
                 raise CoreProtocolError(f"a property has the type {kind}")
-            found.append(make(CoreEntry, (encoded[key:at], start, value, end)))
-            at = end
+            add((encoded[key:key_end], start, value, at))
     except (error, IndexError) as cause:
         raise CoreProtocolError("a message's properties are cut off") from cause
     if at > len(encoded):

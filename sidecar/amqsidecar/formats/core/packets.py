@@ -15,6 +15,7 @@ from amqsidecar.formats.core.message import (
     CoreMessage,
     decode_headers,
     decode_message,
+    decode_message_until,
     encode_headers,
     encode_message,
 )
@@ -742,8 +743,9 @@ def decode_received(fields: bytes) -> ReceiveMessage:
         CoreProtocolError: the fields can't be read.
     """
     at = len(fields) - _RECEIVE_TAIL.size
-    message = decode_message(fields[: max(0, at)])
-    return ReceiveMessage(message, *_RECEIVE_TAIL.unpack_from(fields, at))
+    message = decode_message_until(fields, at)
+    # Why not its constructor: that takes twice as long.
+    return tuple.__new__(ReceiveMessage, (message, *_RECEIVE_TAIL.unpack_from(fields, at)))
 
 
 def message_of_received(fields: bytes) -> bytes:
@@ -753,12 +755,12 @@ def message_of_received(fields: bytes) -> bytes:
 
 def encode_unanswered(message: CoreMessage) -> bytes:
     """Return what `encode` does of a `SendMessage` that asks for no answer, in half the time."""
-    return encode_message(message) + _UNANSWERED
+    return encode_message(message, _UNANSWERED)
 
 
 def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
     """Return what `encode` does of a `SendMessage` that asks for an answer, in half the time."""
-    return encode_message(message) + _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER)
+    return encode_message(message, _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER))
 
 
 @_packet(76, "SessionReceiveLargeMessage")

@@ -4,6 +4,7 @@ Source: Artemis, org.apache.activemq.artemis: core.buffers.impl.ChannelBufferWra
 utils.UTF8Util, api.core.SimpleString, utils.BufferHelper, api.core.TransportConfiguration.
 """
 
+from codecs import utf_16_le_decode, utf_16_le_encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct, error
@@ -79,7 +80,8 @@ def _number(name: str, form: Struct) -> FieldType[int]:
 
 def simple_string(text: str) -> bytes:
     """Return a SimpleString: an int of bytes, then UTF-16 little endian."""
-    data = text.encode("utf-16-le", "surrogatepass")
+    # Why not `str.encode`: to look this codec up takes four times as long as to use it.
+    data, _ = utf_16_le_encode(text, "surrogatepass")
     return _INT.pack(len(data)) + data
 
 
@@ -91,7 +93,7 @@ def decode_simple_text(data: bytes) -> str:
     """
     if len(data) % 2:
         raise CoreProtocolError(f"a SimpleString has an odd number of bytes: {len(data)}")
-    return data.decode("utf-16-le", "surrogatepass")
+    return utf_16_le_decode(data, "surrogatepass")[0]
 
 
 def _read_simple_string(reader: CoreReader) -> str:
