@@ -94,8 +94,9 @@ class StoredDeadLetters:
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         """Return what the decider answers about the message as it can only have been."""
-        is_kept = self._strategies.keeps_non_persistent(dead_letter.destination)
-        if not dead_letter.persistent and not is_kept:
+        if not (
+            dead_letter.persistent or self._strategies.keeps_non_persistent(dead_letter.destination)
+        ):
             dead_letter = replace(dead_letter, persistent=True)
         return self._decider.decide(dead_letter, chance)
 

@@ -223,12 +223,12 @@ class Judge:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
         try:
             decision = self._decider.decide(
-                DeadLetter(
-                    destination=_policy_destination(origin),
-                    redelivery_count=provenance.redelivery_count,
-                    persistent=provenance.persistent,
-                    expired=provenance.expired,
-                    is_store_duplicate=provenance.is_store_duplicate,
+                _dead_letter(
+                    origin,
+                    provenance.redelivery_count,
+                    provenance.persistent,
+                    provenance.expired,
+                    provenance.is_store_duplicate,
                 ),
                 self._chance,
             )
@@ -310,23 +310,25 @@ def _fault_of(decision: object) -> str | None:
     """
     match decision:
         case Redeliver():
-            numbers: tuple[object, ...] = (decision.delay_ms, decision.redelivery_count)
+            is_whole = type(decision.delay_ms) is type(decision.redelivery_count) is int
         case DeadLetterTo():
-            numbers = (decision.expiration_ms,)
+            is_whole = type(decision.expiration_ms) is int
         case Discard() | None:
-            numbers = ()
+            is_whole = True
         case _:
             return f"they answer {decision!r}"
-    if any(type(number) is not int for number in numbers):
-        return f"they answer with a number that is not whole: {decision}"
-    return None
+    return None if is_whole else f"they answer with a number that is not whole: {decision}"
 
 
-def _policy_destination(origin: Destination) -> Destination:
-    """Return an origin as policies know it: the address, without `::queue`."""
-    if "::" not in origin.name:
-        return origin
-    return Destination(DestinationKind(origin.kind), origin.address)
+@lru_cache(maxsize=4096)
+def _dead_letter(
+    origin: Destination, redelivery_count: int, persistent: bool, expired: bool, duplicate: bool, /
+) -> DeadLetter:
+    """Return what policies look at; of an origin they know the address, without `::queue`."""
+    destination = origin
+    if "::" in origin.name:
+        destination = Destination(DestinationKind(origin.kind), origin.address)
+    return DeadLetter(destination, redelivery_count, persistent, expired, duplicate)
 
 
 class _Draft:
