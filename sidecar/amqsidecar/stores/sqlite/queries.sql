@@ -193,10 +193,14 @@ INSERT INTO message (id, body) VALUES (?, ?);
 -- Room for the message of a row.
 INSERT INTO message (id, body) VALUES (?, zeroblob(?));
 
+-- name: kinds_of_rows
+-- What tallies and words know of rows with consecutive numbers.
+SELECT state, destination, cause_group, final_queue, is_final, source, rule, encoding, count(*)
+FROM redelivery WHERE id BETWEEN ? AND ? GROUP BY 1, 2, 3, 4, 5, 6, 7, 8;
+
 -- name: delete_rows
--- Rows with consecutive numbers; tells what tallies and words knew of them.
-DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
-RETURNING state, destination, cause_group, final_queue, is_final, source, rule, encoding;
+-- Rows with consecutive numbers.
+DELETE FROM redelivery WHERE id BETWEEN ? AND ?;
 
 -- name: set_rows_aside
 -- What is discarded and can be put back; its messages stay where they are.

@@ -1,7 +1,6 @@
 """One write transaction of the SQLite store: cycles, single rows, and what belongs to none."""
 
 import secrets
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import chain
@@ -190,12 +189,7 @@ class SqliteTransaction:
                 read_unfinished(database) is None and cycle == finished + 1,
                 f"cycle {cycle} was begun, but {finished} is the last finished one",
             )
-            words = self._intern(taken)
-            add_rows(database, taken, words)
-            taken_tally = Counter(
-                (row.destination, STATE_NUMBERS[row.state], row.cause_group, *_place(row))
-                for row in taken
-            )
+            taken_tally = add_rows(database, taken)
             database.query(
                 "add_unfinished",
                 (
@@ -208,19 +202,7 @@ class SqliteTransaction:
                             chain((row.id for row in sent if not row.is_final), replaced.values())
                         )
                     ),
-                    pack_deltas(
-                        TallyDelta(
-                            words[destination],
-                            state,
-                            count,
-                            words[group] if group else 0,
-                            words[final] if final else 0,
-                            is_final,
-                        )
-                        for (destination, state, group, final, is_final), count in (
-                            taken_tally.items()
-                        )
-                    ),
+                    pack_deltas(taken_tally),
                     pack_holds(dict(holds or {})),
                     write_block(database, events),
                     pack_failures(failures_of(events)),
@@ -352,19 +334,3 @@ class SqliteTransaction:
         self._database.expect(
             (taken | sent).isdisjoint(ids), "rows of an unfinished cycle can't be changed"
         )
-
-    def _intern(self, taken: Sequence[TakenRow]) -> Mapping[str, int]:
-        texts = {row.destination for row in taken}
-        texts.update(row.source for row in taken)
-        texts.update(row.rule for row in taken)
-        texts.update(row.encoding for row in taken)
-        texts.update(row.cause_group for row in taken if row.cause_group)
-        texts.update(final for row in taken if (final := row.decided_queue))
-        return self._database.intern(texts)
-
-
-def _place(row: TakenRow) -> tuple[str | None, bool]:
-    """Return the additional tally of an exhausted row."""
-    if row.state is not RowState.EXHAUSTED:
-        return None, False
-    return row.decided_queue, row.is_final
