@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from bench.bench_journal import bench_journal
+from bench.dead_letters import dead_letters
 from bench.decisions import KINDS, bench_decisions
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
+from bench.stages import bench_stages
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.versions import CLASSIC_5, CLASSIC_6
@@ -45,6 +47,17 @@ def test_all_dead_letters_are_moved_with_a_journal_and_without(
 ) -> None:
     if own_broker.kind == "artemis":
         assert bench_journal(own_broker, tmp_path, count=1_500, rounds=1).cpu_ratio > 0
+
+
+@pytest.mark.broker
+def test_stages_take_no_longer_than_the_process(own_broker: Broker, tmp_path: Path) -> None:
+    wire = "core" if own_broker.kind == "artemis" else "openwire"
+    with dead_letters(own_broker, "bench.stages") as dead:
+        told = bench_stages(dead, tmp_path / "stages", 1_500, wire)
+
+    assert 0 < told.moved <= 1_500
+    assert {"judge", "make and encode re-sends"} < told.stages_ns.keys()
+    assert sum(told.stages_ns.values()) <= told.process_ns
 
 
 @pytest.mark.broker

@@ -1,0 +1,109 @@
+"""Processor time per moved message by stage, of this checkout and perhaps of another one beside it.
+
+Run it in `tests` with `python -m bench.stages`, or with `--other FOLDER`, where the folder is a
+clone at the commit to compare with; it needs no environment of its own. On a loaded machine the
+processor time of one run says little, and the ratio of two runs next to each other much; their
+order changes from round to round. Nothing is asserted but that all messages arrived.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.dead_letters import DeadLetters, dead_letters
+from bench.peers import BROKERS, NAMES
+from bench.sidecar_watch import measured_sidecar, watch
+from bench.staged_sidecar import Told
+from support.jms.process import LONG_RUN, shared_process
+
+OWN = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "bench.staged_sidecar")
+OTHER_THREADS = "other threads"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--other", type=Path, help="a clone to compare with")
+    parser.add_argument("--broker", choices=tuple(BROKERS), default="artemis")
+    parser.add_argument("--wire", help="default: core or openwire")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=20_000, help="messages per round and checkout")
+    options = parser.parse_args()
+    shared_process(LONG_RUN)
+    wire = options.wire or ("core" if options.broker.startswith("artemis") else "openwire")
+    checkouts = [OWN] if options.other is None else [options.other, OWN]
+    rounds: list[list[Told]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        BROKERS[options.broker]() as broker,
+        dead_letters(broker, "bench.moved") as dead,
+    ):
+        for number in range(options.rounds):
+            told: dict[Path, Told] = {}
+            for checkout in checkouts if number % 2 else checkouts[::-1]:
+                run = Path(folder, f"{number}-{len(told)}")
+                told[checkout] = bench_stages(dead, run, options.count, wire, checkout)
+            rounds.append([told[checkout] for checkout in checkouts])
+            print(*(f"{whole_us(one):.1f}" for one in rounds[-1]), "µs", file=sys.stderr)
+    print(
+        f"{NAMES[options.broker]}; {wire}://, {options.rounds} rounds of {options.count} messages"
+    )
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
+    print(table(rounds))
+    if len(checkouts) > 1:
+        ratios = [whole_us(ours) / whole_us(other) for other, ours in rounds]
+        print(f"median of the ratios of the rounds, here by there: {median(ratios):.2f}")
+
+
+def bench_stages(
+    dead: DeadLetters, folder: Path, count: int, wire: str, checkout: Path = OWN
+) -> Told:
+    """Let a checkout's sidecar move this many dead letters, and return what it spent."""
+    dead.put(count)
+    with measured_sidecar(folder, dead.broker, delay_ms=0, wire=wire) as sidecar:
+        sidecar.program = PROGRAM
+        path = f"{checkout.resolve() / 'sidecar'}{os.pathsep}{OWN / 'tests'}"
+        sidecar.start(environ={"PYTHONPATH": path})
+        watch(sidecar, count)
+        sidecar.stop()
+        (line,) = [line for line in sidecar.log_lines() if line.get("event") == "stages"]
+    arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
+    assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
+    return msgspec.convert(line, Told)
+
+
+def whole_us(told: Told) -> float:
+    """Return the processor time of the whole process per message."""
+    return told.process_ns / told.moved / 1e3
+
+
+def by_stage_us(told: Told) -> dict[str, float]:
+    """Return the processor time per message by stage."""
+    others_ns = told.process_ns - sum(told.stages_ns.values())
+    stages_ns = {**told.stages_ns, OTHER_THREADS: others_ns}
+    return {name: spent_ns / told.moved / 1e3 for name, spent_ns in stages_ns.items()}
+
+
+def table(rounds: Sequence[Sequence[Told]]) -> str:
+    """Return the medians over the rounds, the longest stages of the last column first."""
+    columns: list[dict[str, float]] = []
+    for runs in zip(*rounds, strict=True):
+        found = [by_stage_us(told) for told in runs]
+        stages = dict.fromkeys(name for one in found for name in one)
+        column = {name: median(one.get(name, 0) for one in found) for name in stages}
+        columns.append({"whole process": median(map(whole_us, runs)), **column})
+    names = sorted(columns[-1], key=lambda name: -columns[-1][name])
+    head = ["stage, µs per message", *(["there"] if len(columns) > 1 else []), "here"]
+    lines = [head, ["---"] * len(head)]
+    lines += [[name, *(f"{one.get(name, 0):.1f}" for one in columns)] for name in names]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
