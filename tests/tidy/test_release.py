@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from amqsidecar import __version__
 from amqsidecar.broker import BrokerKind
 from amqsidecar.diagnosis.database import OLDEST_VERSION
-from amqsidecar.diagnosis.wires import TESTED
+from amqsidecar.diagnosis.releases import TESTED
 from support import versions
 
 ROOT = Path(__file__).parents[2]

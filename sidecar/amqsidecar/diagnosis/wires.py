@@ -5,12 +5,7 @@ from collections.abc import Collection, Iterator
 from amqsidecar.broker import BrokerDescription, BrokerKind, Loss
 from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-
-TESTED = {
-    BrokerKind.CLASSIC: ("5.18.3", "5.19.1", "6.3.1", "6.3.2"),
-    BrokerKind.ARTEMIS: ("2.44.0", "2.55.0", "2.57.0"),
-}
-"""Versions that the sidecar's own tests run against."""
+from amqsidecar.diagnosis.releases import release_faults, release_name, untested_release
 
 _PRODUCT = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
 _BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "artemis"}
@@ -18,22 +13,11 @@ _PORT = 61616
 _AMQP = "amqp/1.0"
 
 
-def untested_version(description: BrokerDescription) -> str | None:
-    """Return a sentence about a version that no test has run against; None = it is tested."""
-    kind, version = description.kind, description.version
-    tested = TESTED[kind]
-    if version in tested:
-        return None
-    name = f"{_PRODUCT[kind]} {version or 'of an unknown version'}"
-    return f"is {name}; tested are {', '.join(tested[:-1])} and {tested[-1]}"
-
-
 def version_finding(
     description: BrokerDescription, place: str, expected: BrokerKind | None
 ) -> Iterator[Finding]:
-    """Yield a finding about product and version."""
-    kind, version = description.kind, description.version
-    name = f"{_PRODUCT[kind]} {version or 'of an unknown version'}"
+    """Yield findings about product and version."""
+    kind, name = description.kind, release_name(description)
     if expected is not None and expected is not kind:
         yield _finding(
             Check.BROKER,
@@ -42,10 +26,12 @@ def version_finding(
             f"is {name}, but broker.kind says {expected.value}",
             f"broker: {{kind: {kind.value}}}",
         )
-    elif what := untested_version(description):
+    elif what := untested_release(description):
         yield _finding(Check.BROKER, Severity.NOTE, place, what)
     else:
         yield _finding(Check.BROKER, Severity.OK, place, f"is {name}")
+    for what in release_faults(description):
+        yield _finding(Check.BROKER, Severity.WARNING, place, what)
 
 
 def wire_findings(

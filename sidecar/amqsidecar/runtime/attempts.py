@@ -5,7 +5,7 @@ from typing import Final, Protocol
 import structlog
 
 from amqsidecar.broker import BrokerDescription
-from amqsidecar.diagnosis.wires import untested_version
+from amqsidecar.diagnosis.releases import release_faults, untested_release
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.plugin import Chance
 
@@ -18,11 +18,13 @@ log = structlog.get_logger()
 
 
 def log_link_up(url: str, description: BrokerDescription, **facts: str) -> None:
-    """Log that a link is up; warn about a broker version that no test has run against."""
+    """Log that a link is up; warn about a release that is untested or has a known fault."""
     kind, version = description.kind.value, description.version
     log.info("link_up", url=url, broker=kind, version=version, **facts)
-    if why := untested_version(description):
+    if why := untested_release(description):
         log.warning("broker_version_untested", url=url, reason=f"the broker {why}")
+    for fault in release_faults(description):
+        log.warning("broker_version_faulty", url=url, reason=f"the broker {fault}")
 
 
 class Candidates(Protocol):

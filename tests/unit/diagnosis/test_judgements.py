@@ -351,9 +351,12 @@ def test_what_may_be_lost_by_name_is_reported_and_no_problem() -> None:
 
 def test_the_other_product_than_expected_is_a_problem() -> None:
     description = BrokerDescription(BrokerKind.CLASSIC, "5.17.0", ("openwire/12",))
-    [note] = version_finding(description, "host:1", None)
-    [problem] = version_finding(description, "host:1", BrokerKind.ARTEMIS)
+    [note, *faults] = version_finding(description, "host:1", None)
+    [problem, *_] = version_finding(description, "host:1", BrokerKind.ARTEMIS)
     assert (note.severity, problem.severity) == (Severity.NOTE, Severity.PROBLEM)
+    assert "AMQ-9217" in faults[0].what
+    assert "CVE-2023-46604" in faults[1].what
+    assert {one.severity for one in faults} == {Severity.WARNING}
 
 
 def test_findings_are_reported_by_check_and_the_worst_first() -> None:
