@@ -70,7 +70,9 @@ def _move_by_openwire(broker: Broker, source: str, target: str, count: int) -> B
         connection.open()
         with closing(connection):
             name = connection.connection
-            login = codec.connection_info(name, "bare", endpoint.user, endpoint.password)
+            login = codec.connection_info(
+                name, "bare", endpoint.user, endpoint.credentials.secret()
+            )
             connection.call(codec.CONNECTION_INFO, login)
             connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
             producer = codec.producer_info(codec.producer_id(name, 1, 1))

@@ -10,6 +10,7 @@ from amqsidecar.brokers.amqp.sasl import HEADER, SaslExchange
 from amqsidecar.brokers.amqp.scram import ScramClient
 from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
 from amqsidecar.brokers.artemis import token as artemis_token
+from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic.queues import read_destination_info
 from amqsidecar.errors import (
@@ -47,7 +48,13 @@ texts = st.sampled_from((b"r=", b"s=YQ==", b"i=4096", b"i=9", b"v=YQ==", b"e=x",
 def test_any_answers_to_a_log_in(stream: bytes, data: st.DataObject | None) -> None:
     chunks = [stream] if data is None else data.draw(pieces(stream))
     exchange = SaslExchange(
-        Endpoint("h", 5672, user="u", password="secret", mechanisms=("SCRAM-SHA-256",))
+        Endpoint(
+            "h",
+            5672,
+            user="u",
+            credentials=fixed_password("secret"),
+            mechanisms=("SCRAM-SHA-256",),
+        )
     )
     with suppress(BrokerRefused, LinkLost):
         for chunk in chunks:

@@ -32,6 +32,28 @@ CASES: dict[str, dict[str, Any]] = {
         "policy": {"existingConfigMap": "rules", "key": "broker.xml"},
         "access": {"tokensSecret": "tokens", "usersSecret": "users", "sessionKeySecret": "key"},
     },
+    "beside, a projected token": {
+        "config": {"broker": BROKER | {"token_file": "/var/run/secrets/broker/token"}},
+        "extraVolumes": [
+            {
+                "name": "broker-token",
+                "projected": {
+                    "sources": [
+                        {
+                            "serviceAccountToken": {
+                                "path": "token",
+                                "audience": "broker",
+                                "expirationSeconds": 3600,
+                            }
+                        }
+                    ]
+                },
+            }
+        ],
+        "extraVolumeMounts": [
+            {"name": "broker-token", "mountPath": "/var/run/secrets/broker", "readOnly": True}
+        ],
+    },
     "beside, rules as a file": MINIMAL | {"policy": {"content": "<beans>\n {{x}}\n</beans>\n"}},
     "beside, rules as values": {
         "config": {

@@ -119,6 +119,11 @@ def oldest(family: str) -> Release:
     return next(one for one in RELEASES if one.family == family)
 
 
+def newest(family: str, wire: str) -> Release:
+    """Return the newest release of a family that speaks a wire."""
+    return next(one for one in reversed(RELEASES) if one.family == family and wire in one.wires)
+
+
 def classic(version: str) -> Release:
     """Return the row of a release of Classic.
 

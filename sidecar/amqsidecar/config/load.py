@@ -29,6 +29,8 @@ _FREE_FORM: Final = ("policy.rules", "policy.gates", "intake.group_by")
 
 _PATHS: Final = (
     "broker.password_file",
+    "broker.token_file",
+    "broker.oidc.client_secret_file",
     "broker.tls.ca_file",
     "broker.tls.cert_file",
     "broker.tls.key_file",
@@ -115,7 +117,10 @@ def has_amqp() -> bool:
 
 
 def check_wire(config: Config) -> list[Problem]:
-    """Return that `broker.url` asks for AMQP and its library is not installed; else nothing."""
+    """Return which libraries are not installed that `broker.url` or `broker.oidc` asks for."""
+    if config.broker.oidc.issuer and find_spec("authlib") is None:
+        what = 'broker.oidc: needs Authlib: pip install "amqsidecar[oidc]"'
+        return [Problem(config.origin("broker.oidc.issuer"), what)]
     if not any(url.scheme.startswith("amqp") for url in config.broker.url):
         return []
     if has_amqp():

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.openwire.link import OpenWireLink
@@ -44,7 +45,9 @@ class RunningBroker:
     def endpoint(self) -> Endpoint:
         """Where it listens for the sidecar's wire, with the user."""
         url = self.url
-        return Endpoint(url.host, url.port, user=url.user, password=self.password)
+        return Endpoint(
+            url.host, url.port, user=url.user, credentials=fixed_password(self.password)
+        )
 
 
 class GuestApplications(Protocol):

@@ -48,6 +48,10 @@ class Candidates(Protocol):
         """Return, once, whether the last link found out what the next one will do without."""
         ...
 
+    def login_outdated(self, since_s: float) -> bool:
+        """Return whether a link that was up then should end, so that the next logs in anew."""
+        ...
+
 
 class OneBroker:
     """The only candidate, for who has no list."""
@@ -60,6 +64,10 @@ class OneBroker:
 
     def has_learned(self) -> bool:
         """Return False: nothing is remembered from link to link."""
+        return False
+
+    def login_outdated(self, since_s: float) -> bool:
+        """Return False: a log-in lasts."""
         return False
 
 
@@ -88,6 +96,10 @@ class Attempts:
     def current(self) -> str:
         """The URL of the current broker, without its password."""
         return self._candidates.current
+
+    def login_outdated(self, since_s: float) -> bool:
+        """Return whether a link that was up then should end, so that the next logs in anew."""
+        return self._candidates.login_outdated(since_s)
 
     def up(self) -> None:
         """Take note that the link is up."""

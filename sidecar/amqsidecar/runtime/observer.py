@@ -167,9 +167,10 @@ class Observer:
         self, link: LookSession, judge: Judge, names: IntakeNames, hears: HeardDeaths | None
     ) -> None:
         settings, clock = self._settings, self._clock
-        look_at_s = clock.monotonic_s() + settings.interval_s
-        find_at_s = clock.monotonic_s() + settings.discovery_interval_s
-        while not self._stop.is_set():
+        since_s = clock.monotonic_s()
+        look_at_s = since_s + settings.interval_s
+        find_at_s = since_s + settings.discovery_interval_s
+        while not self._stop.is_set() and not self._attempts.login_outdated(since_s):
             link.wait(max(0.0, min(_TURN_S, look_at_s - clock.monotonic_s())))
             if hears is not None:
                 self._hear(hears, judge)

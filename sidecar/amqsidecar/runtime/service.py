@@ -118,6 +118,7 @@ class Service:
         self._look_again = Flag()
         self._link: LookSession | None = None
         self._is_up = False
+        self._logs_in_anew = False
         self.service_clock = ServiceClock(self.wake, clock)
 
     # ------------------------------------------------------------------ for other threads
@@ -157,12 +158,12 @@ class Service:
             self.service_clock.stop()
 
     def _run_once(self, *, is_first: bool) -> bool:
-        """Run one link until it ends; return whether `stop` ended it, else wait."""
+        """Run one link until it ends; return whether `stop` ended it. Wait if it was lost."""
         attempts = self._attempts
         self._is_up = False
         self._watch_clock()
         try:
-            self._run_link(has_been_up=attempts.has_been_up)
+            self._run_link(has_been_up=attempts.has_been_up and not self._logs_in_anew)
         except (LinkLost, BrokerRefused, ConfigError) as error:
             reason, pause_s = attempts.fault(error, was_up=self._is_up, is_first=is_first)
         except StoreUnavailable as failed:
@@ -170,7 +171,7 @@ class Service:
             self._health.store_failed(str(failed))
             pause_s = attempts.ended()
         else:
-            return True
+            return self._stop.is_set()
         self._health.link_down(reason)
         log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
         self._stop.wait(pause_s)
@@ -194,11 +195,12 @@ class Service:
             session.close()
 
     def _work(self, opened: OpenedLink, work: Work, *, has_been_up: bool) -> None:
-        """Redeliver over a session until `stop`."""
+        """Redeliver over a session until `stop`, or until its log-in is outdated."""
         link = opened.link
         self._look_for_queues(link, work)
         work.look_for_tokens()
         self._is_up = True
+        self._logs_in_anew = False
         self._attempts.up()
         self._health.link_up()
         if has_been_up:
@@ -208,9 +210,10 @@ class Service:
         work.engine.settle_up()
 
     def _drive(self, link: IntakeSession, work: Work) -> None:
-        not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
+        since_s = self._clock.monotonic_s()
+        not_before_s = since_s + SHORTEST_LOOK_S
         has_changed = False
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._is_outdated(since_s):
             work.engine.turn(self._settings.max_wait_s)
             self._watch_clock()
             finals_changed = work.tend()
@@ -227,6 +230,12 @@ class Service:
                 has_changed = False
                 self._look_for_queues(link, work)
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
+
+    def _is_outdated(self, since_s: float) -> bool:
+        self._logs_in_anew = self._attempts.login_outdated(since_s)
+        if self._logs_in_anew:
+            log.info("logging_in_anew", reason="there is a newer token to log in with")
+        return self._logs_in_anew
 
     def _watch_clock(self) -> None:
         step = self._look_at_clock()

@@ -64,6 +64,10 @@ class Brokers(Protocol):
         """Return a link to the current one."""
         ...
 
+    def login_outdated(self, since_s: float) -> bool:
+        """Return whether a link that was up then should end, so that the next logs in anew."""
+        ...
+
 
 class _Watched:
     """One destination and what was seen of it."""
@@ -143,6 +147,7 @@ class Watching:
         self._find_unread = find_unread
         self._unread: tuple[str, ...] = ()
         self._find_at_s = 0.0
+        self._since_s = 0.0
         self._report_counted = report_counted
         self._stop = Flag()
         self._link: LookSession | None = None
@@ -408,15 +413,21 @@ class Watching:
         return seen
 
     def _open_link(self) -> LookSession | None:
-        if self._link is not None and self._url != self._brokers.current:
+        if self._link is not None and self._has_better():
             self._close_link()
         if self._link is None and self._clock.monotonic_s() >= self._link_at_s:
             self._url = self._brokers.current
             try:
                 self._link = self._brokers.make(self._instance).look()
+                self._since_s = self._clock.monotonic_s()
             except (LinkLost, BrokerRefused, ConfigError) as error:
                 self._lost(str(error))
         return self._link
+
+    def _has_better(self) -> bool:
+        """Return whether the service is at another broker, or a newer token is at hand."""
+        is_elsewhere = self._url != self._brokers.current
+        return is_elsewhere or self._brokers.login_outdated(self._since_s)
 
     def _lost(self, reason: str) -> None:
         """Give the link up for a while; each reason is logged once."""

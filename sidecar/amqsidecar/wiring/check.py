@@ -5,6 +5,7 @@ from typing import Final
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
+from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.errors import ConfigError, Problem
@@ -50,6 +51,8 @@ def _rules(config: Config) -> None:
 def _login(config: Config) -> None:
     for url in config.broker.url:
         config.broker.password(url)
+    for key, path in config.broker.token_files():
+        secret_in(path, key)
 
 
 def _certificates(config: Config) -> None:
@@ -82,7 +85,10 @@ _READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] =
     (_rules, frozenset({"policy.source"})),
     (load_gates, frozenset()),
     (load_grouping, frozenset()),
-    (_login, frozenset({"broker.password_file"})),
+    (
+        _login,
+        frozenset({"broker.password_file", "broker.token_file", "broker.oidc.client_secret_file"}),
+    ),
     (
         _certificates,
         frozenset({"broker.tls.ca_file", "broker.tls.cert_file", "broker.tls.key_file"}),

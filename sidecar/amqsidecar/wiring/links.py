@@ -8,8 +8,9 @@ from amqsidecar.broker import BrokerKind
 from amqsidecar.brokers.artemis.amqp_made import why_left_by_core
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
+from amqsidecar.brokers.connection.credentials import Credentials, Password
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.clock import Clock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
 from amqsidecar.config.schema import Config
@@ -23,6 +24,7 @@ from amqsidecar.formats.classic_persistence import always_keeps
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.trials import ExaminedLink
+from amqsidecar.wiring.tokens import broker_tokens
 
 if TYPE_CHECKING:
     from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
@@ -83,6 +85,8 @@ class LinkMaker:
         self._unreadable: dict[str, str] = {}
         self._unreadable_told = 0
         self._rooms = Rooms()
+        # Why one: it is renewed for all links, those of other threads, too.
+        self._tokens = broker_tokens(config.broker, SystemClock())
         self._second_wires: dict[int, SecondWireMemory] = {}
 
     @property
@@ -104,6 +108,10 @@ class LinkMaker:
         told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
         return self._unreadable_told > told
 
+    def login_outdated(self, since_s: float) -> bool:
+        """Return whether a link that was up then should end, so that the next logs in anew."""
+        return any(tokens.outdated(since_s) for tokens in self._tokens)
+
     def make(self, instance: str) -> ExaminedLink:
         """Return a link for an instance, to the product that answers at the URL.
 
@@ -111,6 +119,7 @@ class LinkMaker:
             ConfigError: the password or a certificate can't be read, or the schedule is shared and
                 the wire can't do that.
             LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
+                Each wire: the provider of tokens can't.
             BrokerRefused: as above: it refuses us.
         """
         url = self._config.broker.url[self._number]
@@ -274,17 +283,30 @@ class LinkMaker:
 
     def _endpoint(self, url: BrokerUrl) -> Endpoint:
         options = self._config.broker
-        secret = options.password(url)
+        credentials = self._credentials(url)
+        # Why: what can't be read is reported before a connection is made.
+        credentials.secret()
         return Endpoint(
             url.host,
             url.port,
             user=url.user,
-            password=None if secret is None else secret.reveal(),
+            credentials=credentials,
             tls=tls_context(options.tls) if url.uses_tls else None,
             mechanisms=self._mechanisms(url),
             connect_timeout_s=options.connect_timeout_s,
             idle_timeout_s=options.idle_timeout_s,
         )
+
+    def _credentials(self, url: BrokerUrl) -> Credentials:
+        for tokens in self._tokens:
+            return tokens
+        options = self._config.broker
+
+        def password() -> str | None:
+            secret = options.password(url)
+            return None if secret is None else secret.reveal()
+
+        return Password(password)
 
     def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
         if not url.may_speak_amqp:
@@ -294,6 +316,7 @@ class LinkMaker:
         options = self._config.broker
         return mechanisms_for(
             has_user=url.user is not None,
+            has_token=options.has_token,
             has_certificate=url.uses_tls and options.tls.cert_file is not None,
             allowed=[one.value for one in options.sasl_mechanisms],
         )

@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -554,7 +555,7 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
                 port,
                 tls=tls,
                 user=user,
-                password=broker.password,
+                credentials=fixed_password(broker.password),
                 connect_timeout_s=within_s,
             )
             connection = CoreConnection(endpoint, SystemClock(), waker)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
+from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from support import maven
 from support.brokers.broker_xml import PASSWORD, USER
@@ -253,8 +254,11 @@ class Broker(ABC):
 
     def endpoint(self, mark: str, **options: Any) -> Endpoint:
         """Return a connector as links take it, by its mark; our user and patience by default."""
-        known = {"user": self.user, "password": self.password, "connect_timeout_s": PATIENCE_S}
-        return Endpoint("127.0.0.1", self.ports[mark], **{**known, **options})
+        known = {"user": self.user, "connect_timeout_s": PATIENCE_S}
+        credentials = fixed_password(options.pop("password", self.password))
+        return Endpoint(
+            "127.0.0.1", self.ports[mark], credentials=credentials, **{**known, **options}
+        )
 
     def _url(self, scheme: str, mark: str) -> str:
         return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.ports[mark]}"

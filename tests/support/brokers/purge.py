@@ -6,6 +6,7 @@ from uuid import uuid4
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from support import maven
@@ -38,7 +39,7 @@ def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> objec
         "127.0.0.1",
         broker.ports["PORT"],
         user=broker.user,
-        password=broker.password,
+        credentials=fixed_password(broker.password),
         connect_timeout_s=PATIENCE_S,
         idle_timeout_s=30,
     )

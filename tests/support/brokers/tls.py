@@ -100,6 +100,11 @@ class TlsArtemis(ArtemisBroker):
         path = self.config_path.parent / "artemis-users.properties"
         path.write_text(f"{self.user} = {password}\n", encoding="utf-8")
 
+    def know(self, client: PemFiles) -> None:
+        """Know `sidecar` by another certificate from the next start on."""
+        path = self.config_path.parent / "certificate-users.properties"
+        path.write_text(f"sidecar={client.subject}\n", encoding="utf-8")
+
     def _prepare(self) -> None:
         super()._prepare()
         etc = self.config_path.parent

@@ -1,9 +1,9 @@
-"""A small OpenID provider on loopback: discovery, code flow with PKCE, signed ID tokens."""
+"""A small OpenID provider on loopback: code flow with PKCE, ID tokens, client credentials."""
 
 import json
 import secrets
 import time
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +19,9 @@ from starlette.routing import Route
 
 from amqsidecar.http.serving import HttpServer
 
-CLIENT_ID, CLIENT_SECRET = "amqsidecar", "a secret of the client"
+CLIENT_ID, CLIENT_SECRET = "amqsidecar", "a-secret-of-the-client"
+AUDIENCE = "broker"
+"""Whom the access tokens are for."""
 
 
 @dataclass
@@ -33,6 +35,9 @@ class Provider:
         algorithm: that it signs by; `none` = it doesn't.
         metadata: what it says of itself, over what is right.
         more_keys: that it shows beside its own.
+        lifetime_s: of the access tokens that clients get by their credentials.
+        is_down: whether it gives no tokens for now.
+        access_tokens: those, the newest last.
     """
 
     issuer: str = ""
@@ -42,6 +47,9 @@ class Provider:
     algorithm: str = "RS256"
     metadata: dict[str, Any] = field(default_factory=dict)
     more_keys: list[dict[str, Any]] = field(default_factory=list)
+    lifetime_s: int = 300
+    is_down: bool = False
+    access_tokens: list[str] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
@@ -79,6 +87,8 @@ class Provider:
 
     async def _token(self, request: Request) -> Response:
         form = await request.form()
+        if form.get("grant_type") == "client_credentials":
+            return self._client_token(request.headers.get("authorization", ""))
         asked = self.codes.pop(str(form["code"]), None)
         digest = sha256(str(form["code_verifier"]).encode()).digest()
         challenge = urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -105,6 +115,34 @@ class Provider:
             key = self.sign_with or self.key
             token = jwt.encode(header, claims, key, algorithms=[self.algorithm])
         return JSONResponse({"access_token": "x", "token_type": "Bearer", "id_token": token})
+
+    def _client_token(self, authorization: str) -> Response:
+        if self.is_down:
+            return JSONResponse({"error": "server_error"}, 503)
+        right = b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
+        if authorization != f"Basic {right}":
+            return JSONResponse({"error": "invalid_client"}, 401)
+        text = self.access_token()
+        answer = {"access_token": text, "token_type": "Bearer", "expires_in": self.lifetime_s}
+        return JSONResponse(answer)
+
+    def access_token(self, **claims: Any) -> str:
+        """Return a token for a broker, with the claims of the test over those that are right."""
+        now = int(time.time())
+        right = {
+            "iss": self.issuer,
+            "aud": AUDIENCE,
+            "sub": "sidecar",
+            "azp": CLIENT_ID,
+            "iat": now,
+            "exp": now + self.lifetime_s,
+            "jti": secrets.token_urlsafe(),
+            "roles": ["amq"],
+        }
+        header = {"alg": "RS256", "kid": "one"}
+        text = jwt.encode(header, {**right, **claims}, self.key, algorithms=["RS256"])
+        self.access_tokens.append(text)
+        return text
 
 
 @contextmanager

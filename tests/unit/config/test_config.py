@@ -334,6 +334,53 @@ def test_mechanisms_fit_the_url(url: str, mechanisms: str, expected: str) -> Non
     assert expected in problem.what
 
 
+TOKEN = "broker.token_file=/t"
+PROVIDER = (
+    "broker.oidc.issuer=https://login",
+    "broker.oidc.client_id=sidecar",
+    "broker.oidc.client_secret_file=/s",
+)
+
+
+@pytest.mark.parametrize(
+    ("sets", "where", "expected"),
+    [
+        (("broker.url=amqps://b", TOKEN), "token_file", "needs the user in `url`"),
+        (("broker.url=amqps://u:p@b", TOKEN), "token_file", "there is a password too"),
+        (("broker.url=amqps://u@b", TOKEN, *PROVIDER), "token_file", "a provider in `oidc` too"),
+        (("broker.url=core://u@b", TOKEN), "url", "the token for b would cross"),
+        (
+            ("broker.url=amqp://u@b", TOKEN, "broker.sasl_mechanisms=OAUTHBEARER"),
+            "url",
+            "the token for b would cross",
+        ),
+        (
+            ("broker.url=amqps://u@b", TOKEN, "broker.sasl_mechanisms=SCRAM-SHA-256"),
+            "sasl_mechanisms",
+            "has none for a token",
+        ),
+        (
+            ("broker.url=amqps://u:p@b", "broker.sasl_mechanisms=XOAUTH2"),
+            "sasl_mechanisms",
+            "set `token_file` or `oidc`",
+        ),
+        (("broker.url=amqps://u@b", *PROVIDER[:2]), "oidc.client_secret_file", "by its secret"),
+        (("broker.url=amqps://u@b", PROVIDER[0], PROVIDER[2]), "oidc.client_id", "is not set"),
+        (
+            ("broker.url=amqps://u@b", "broker.oidc.issuer=http://login", *PROVIDER[1:]),
+            "oidc.issuer",
+            "without TLS",
+        ),
+    ],
+)
+def test_a_token_that_could_not_be_used_is_refused(
+    sets: tuple[str, ...], where: str, expected: str
+) -> None:
+    [problem] = problems_of(sets=sets)
+    assert problem.where.removeprefix("--set ") == f"broker.{where}"
+    assert expected in problem.what
+
+
 CONSOLE = "broker.jolokia_url=http://ann@localhost:8161/api/jolokia"
 CONSOLE_SECRET = "broker.jolokia_password_file=/p"
 

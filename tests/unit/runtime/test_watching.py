@@ -57,6 +57,10 @@ class Brokers:
         self.made: list[Link] = []
         self.depth = 0
         self.forbidden: Destination | None = None
+        self.newer_token_s = 0.0
+
+    def login_outdated(self, since_s: float) -> bool:
+        return since_s < self.newer_token_s
 
     def make(self, instance: str) -> Link:
         assert instance == "it-watch"
@@ -276,3 +280,15 @@ def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
     watching.turn(store)
 
     assert [one.count for one in store.exhausted_tallies()] == [1]
+
+
+def test_a_newer_token_ends_the_link_that_has_the_old_one(
+    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    keep_one(store)
+    watching.turn(store)
+    clock.now_s += 31
+    brokers.newer_token_s = clock.now_s
+    watching.turn(store)
+    watching.turn(store)
+    assert [link.is_open for link in brokers.made] == [False, True]

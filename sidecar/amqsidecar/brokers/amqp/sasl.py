@@ -28,37 +28,54 @@ HEADER: Final = b"AMQP\x03\x01\x00\x00"
 MECHANISMS_WITH_USER: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """The strongest first."""
 
+MECHANISMS_WITH_TOKEN: Final = ("OAUTHBEARER", "XOAUTH2", "PLAIN")
+"""RFC 7628; Google's, which came before it; the token as the password."""
+
 MECHANISMS_WITHOUT_USER: Final = ("EXTERNAL", "ANONYMOUS")
 """EXTERNAL: we are who our TLS certificate says."""
 
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 _TYPE_SASL = 1
 _FRAME_HEAD = struct.Struct(">IBBH")
+# Why: Artemis 2.56.0 and later reads no longer frame of a log-in by default (ARTEMIS-6176).
+_FRAME_BYTES_USUAL = 4096
 # Bound: the standard's own for a frame before its peer's limit is known.
 _FRAME_BYTES_MAX = 512 * 1024
 _READ_BYTES = 64 * 1024
 _OK, _WRONG_CREDENTIALS, _PERMANENT = 0, 1, 3
+_REFUSAL_ANSWERS: Final = {"OAUTHBEARER": b"\1", "XOAUTH2": b""}
 
 
 def mechanisms_for(
-    *, has_user: bool, has_certificate: bool, allowed: Sequence[str] = ()
+    *,
+    has_user: bool,
+    has_certificate: bool,
+    has_token: bool = False,
+    allowed: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return what to log in with, the preferred first.
 
     Args:
         has_user: there is a user with a password.
         has_certificate: TLS shows a certificate of ours.
+        has_token: what the user has is a bearer token.
         allowed: what the operator restricts it to; () = nothing is restricted.
 
     Example:
         >>> mechanisms_for(has_user=False, has_certificate=False)
         ('ANONYMOUS',)
     """
-    fitting = MECHANISMS_WITH_USER if has_user else MECHANISMS_WITHOUT_USER
+    fitting = _fitting(has_user=has_user, has_token=has_token)
     if allowed:
         return tuple(one for one in fitting if one in allowed)
     # Why: a broker may offer EXTERNAL to who has no certificate, and refuse it then.
     return tuple(one for one in fitting if one != "EXTERNAL" or has_certificate)
+
+
+def _fitting(*, has_user: bool, has_token: bool) -> tuple[str, ...]:
+    if has_token:
+        return MECHANISMS_WITH_TOKEN
+    return MECHANISMS_WITH_USER if has_user else MECHANISMS_WITHOUT_USER
 
 
 class SaslExchange:
@@ -78,14 +95,22 @@ class SaslExchange:
         self.rest = b""
         self.place = endpoint.place
         self._host = endpoint.host
+        self._port = endpoint.port
         self._user = endpoint.user or ""
-        self._password = endpoint.password or ""
-        fitting = MECHANISMS_WITH_USER if endpoint.user else MECHANISMS_WITHOUT_USER
-        self._mechanisms = endpoint.mechanisms or fitting
+        self._has_token = endpoint.credentials.is_token
+        self._password = endpoint.credentials.secret() or ""
+        self._mechanisms = endpoint.mechanisms or _fitting(
+            has_user=bool(endpoint.user), has_token=self._has_token
+        )
         self._has_header = False
         self._scram: ScramClient | None = None
         self._is_challenged = False
         self._is_proven = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether our first answer is longer than brokers take unless they are told to."""
+        return self._has_token and len(self._password) > _FRAME_BYTES_USUAL - _FRAME_HEAD.size
 
     def feed(self, data: bytes) -> bytes:
         """Take in what arrived and return what to send.
@@ -152,6 +177,9 @@ class SaslExchange:
                 return _frame(_RESPONSE, [_encoded(b"")])
             self._is_challenged = True
             return _frame(_RESPONSE, [_encoded(self._scram.final(challenge))])
+        if code == _CHALLENGE and self.mechanism in _REFUSAL_ANSWERS:
+            # Why: a refused token is told by a challenge, and the outcome follows our answer.
+            return _frame(_RESPONSE, [_encoded(_REFUSAL_ANSWERS[self.mechanism])])
         if code == _OUTCOME and self.mechanism:
             self._end(sections.scalar(first), fields[1] if len(fields) > 1 else sections.NULL)
             return b""
@@ -172,6 +200,13 @@ class SaslExchange:
         if self.mechanism in HASHES:
             self._scram = ScramClient(self.mechanism, self._user, self._password)
             return self._scram.first()
+        if self.mechanism == "OAUTHBEARER":
+            # RFC 7628 section 3.1; names are quoted as in RFC 5801 section 4.
+            name = self._user.replace("=", "=3D").replace(",", "=2C")
+            head = f"n,a={name},\1host={self._host}\1port={self._port}"
+            return f"{head}\1auth=Bearer {self._password}\1\1".encode()
+        if self.mechanism == "XOAUTH2":
+            return f"user={self._user}\1auth=Bearer {self._password}\1\1".encode()
         if self.mechanism == "PLAIN":
             return b"\0".join((b"", self._user.encode(), self._password.encode()))
         return b"anonymous" if self.mechanism == "ANONYMOUS" else b""
@@ -185,6 +220,12 @@ class SaslExchange:
             return
         nobody = "the certificate" if self.mechanism == "EXTERNAL" else "us without a user"
         who = f"user {self._user}" if self._user else nobody
+        if code == _WRONG_CREDENTIALS and self._has_token:
+            raise BrokerRefused(
+                f"{self.place} does not accept the token of {who} (SASL {self.mechanism}): has it "
+                "expired, or does the broker trust another issuer or audience (broker.token_file, "
+                "broker.oidc)?"
+            )
         if code == _WRONG_CREDENTIALS:
             mend = (
                 "check the user in broker.url, and the password there or in broker.password_file"
@@ -219,6 +260,11 @@ def log_in(
             if answer:
                 connected.sendall(answer)
     except OSError as error:
+        if exchange.is_long and isinstance(error, ConnectionError):
+            raise LinkLost(
+                f"{exchange.place} ended the log-in by a long token: let its acceptor take one, "
+                "by initialRemoteMaxFrameSize=65536"
+            ) from error
         has_tls = isinstance(connected, ssl.SSLSocket)
         raise _failure(error, exchange.place, timeout_s, has_tls=has_tls) from error
 

@@ -1,7 +1,9 @@
 """The address of a broker, and our credentials there."""
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
 
 
 @dataclass(frozen=True)
@@ -12,9 +14,9 @@ class Endpoint:
         host: of the broker; also the name that its certificate has to carry.
         port: of a connector that speaks the wire of the link.
         user: None = anonymous, or named by the client certificate.
-        password: of the user; sent in clear text where the wire has no other mechanism.
+        credentials: of the user; sent in clear text where the wire has no other mechanism.
         tls: None = plain TCP.
-        mechanisms: of SASL, the preferred first; () = those that fit. AMQP only.
+        mechanisms: of SASL, the preferred first; () = those that fit the credentials. AMQP only.
         connect_timeout_s: for TCP, login, and each attach of AMQP.
         idle_timeout_s: a peer that is silent for longer counts as dead; 0 = never.
     """
@@ -22,7 +24,7 @@ class Endpoint:
     host: str
     port: int
     user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    credentials: Credentials = NO_PASSWORD
     tls: ssl.SSLContext | None = None
     mechanisms: tuple[str, ...] = ()
     connect_timeout_s: float = 10.0

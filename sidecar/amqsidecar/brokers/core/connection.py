@@ -122,7 +122,7 @@ class CoreConnection(ByteStream):
             channel=channel,
             version=self.version,
             user=self._endpoint.user,
-            password=self._endpoint.password,
+            password=self._endpoint.credentials.secret(),
             large_message_bytes_min=_PIECE_BYTES,
             is_xa=False,
             auto_commit_sends=not is_transacted,

@@ -124,7 +124,9 @@ class OpenWireLink:
     def _log_in(self, connection: OpenWireConnection, client_id: str) -> None:
         name, endpoint = connection.connection, self._settings.endpoint
         try:
-            info = codec.connection_info(name, client_id, endpoint.user, endpoint.password)
+            info = codec.connection_info(
+                name, client_id, endpoint.user, endpoint.credentials.secret()
+            )
             connection.call(codec.CONNECTION_INFO, info)
         except CommandRefused as cause:
             if cause.reason.kind.endswith("InvalidClientIDException"):

@@ -36,7 +36,7 @@ def _takes(
     name = connection.connection
     owner = codec.connection_id(name)
     client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
-    info = codec.connection_info(name, client_id, endpoint.user, endpoint.password)
+    info = codec.connection_info(name, client_id, endpoint.user, endpoint.credentials.secret())
     transaction = codec.transaction_id(name, 1)
     begin, rollback = (
         codec.transaction_info(owner, transaction, operation)

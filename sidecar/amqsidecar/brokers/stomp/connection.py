@@ -324,7 +324,7 @@ class StompConnection:
         ]
         for name, value in (
             (b"login", self._endpoint.user),
-            (b"passcode", self._endpoint.password),
+            (b"passcode", self._endpoint.credentials.secret()),
             (b"client-id", self._client_id),
         ):
             if value is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from amqsidecar.config.option import (
     Section,
     StrictBool,
     StrictInt,
+    Texts,
     as_texts,
     option,
     section,
@@ -37,14 +39,26 @@ class SaslMechanism(StrEnum):
 
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
+    OAUTHBEARER = "OAUTHBEARER"
+    XOAUTH2 = "XOAUTH2"
     PLAIN = "PLAIN"
     EXTERNAL = "EXTERNAL"
     ANONYMOUS = "ANONYMOUS"
 
     @property
     def needs_user(self) -> bool:
-        """Whether it goes with a user and a password, and not without."""
+        """Whether it goes with a user in the URL, and not without."""
+        return self not in (self.EXTERNAL, self.ANONYMOUS)
+
+    @property
+    def takes_password(self) -> bool:
+        """Whether it goes with a password."""
         return self in (self.SCRAM_SHA_512, self.SCRAM_SHA_256, self.PLAIN)
+
+    @property
+    def takes_token(self) -> bool:
+        """Whether it goes with a bearer token."""
+        return self in (self.OAUTHBEARER, self.XOAUTH2, self.PLAIN)
 
 
 def _as_urls(value: object) -> tuple[BrokerUrl, ...]:
@@ -116,6 +130,34 @@ class TlsOptions(Section):
             yield "verify", "is false, so `ca_file` would do nothing; remove one of them"
 
 
+class BrokerOidcOptions(Section):
+    """Tokens of an OpenID provider to log in at the broker with."""
+
+    issuer: Annotated[str, BeforeValidator(web_url("https://login.example.com"))] = option(
+        "",
+        "Issuer URL of the provider, by whose tokens the user in `url` logs in at the broker; "
+        "empty = none. The flow is that of client credentials. A token is renewed before it "
+        'expires. Needs `pip install "amqsidecar[oidc]"`.',
+    )
+    client_id: str = option("", "Client id at the provider.")
+    client_secret_file: OptionalPath = option(
+        None, "File that holds the client's secret, read for each token."
+    )
+    scopes: Texts = option((), "Requested scopes; empty = the provider's default.")
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield a provider without a client, or without TLS."""
+        if not self.issuer:
+            return
+        if not self.client_id:
+            yield "client_id", "is not set: it is the client id at the provider"
+        if self.client_secret_file is None:
+            yield "client_secret_file", "is not set: a client gets tokens by its secret"
+        parts = urlsplit(self.issuer)
+        if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+            yield "issuer", "is without TLS, so the client's secret could be read on the way"
+
+
 class BrokerOptions(Section):
     """The broker and how to reach it."""
 
@@ -142,6 +184,16 @@ class BrokerOptions(Section):
         "each connect, so a changed secret applies from the next one; a trailing line end is "
         "ignored.",
     )
+    token_file: OptionalPath = option(
+        None,
+        "File that holds a bearer token for the user in `url`, such as a projected Kubernetes "
+        "token ([connecting.md](connecting.md#tokens)). Read at each log-in; the sidecar logs in "
+        "anew before the token expires. Over AMQP it goes by `OAUTHBEARER` or `XOAUTH2` where the "
+        "broker offers them, else as the password.",
+    )
+    oidc: BrokerOidcOptions = section(
+        BrokerOidcOptions, "Tokens of an OpenID provider to log in at the broker with."
+    )
     jolokia_url: Annotated[str, BeforeValidator(_JOLOKIA_URL)] = option(
         "",
         "Classic: where its web console answers by Jolokia, such as "
@@ -157,8 +209,9 @@ class BrokerOptions(Section):
         (),
         "`amqp` and `amqps`: permitted SASL mechanisms. Empty = with a user, the strongest of "
         "`SCRAM-SHA-512`, `SCRAM-SHA-256` and `PLAIN` that the broker offers; without, `EXTERNAL` "
-        "where there is a `tls.cert_file` and the broker offers it, else `ANONYMOUS`. Name only "
-        "`SCRAM-...` to keep the password from an impostor of the broker.",
+        "where there is a `tls.cert_file` and the broker offers it, else `ANONYMOUS`. With a "
+        "token, the first of `OAUTHBEARER`, `XOAUTH2` and `PLAIN` that the broker offers. Name "
+        "only `SCRAM-...` to keep the password from an impostor of the broker.",
     )
     allow_plain_password: StrictBool = option(
         False,
@@ -196,6 +249,7 @@ class BrokerOptions(Section):
             yield "url", "openwire:// is for Classic; attach to Artemis by artemis://"
         if self.kind is KindChoice.CLASSIC and any(url.is_of_artemis for url in self.url):
             yield "url", "artemis:// and core:// are for Artemis; attach to Classic by openwire://"
+        yield from self._token_problems()
         if self.password_file is not None:
             if any(url.password is not None for url in self.url):
                 yield "password_file", "there is a password in `url` too; remove one of them"
@@ -206,6 +260,24 @@ class BrokerOptions(Section):
         yield from self._idle_tls_problems()
         for key, problem in self.tls.problems():
             yield f"tls.{key}", problem
+        for key, problem in self.oidc.problems():
+            yield f"oidc.{key}", problem
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the user logs in with a bearer token."""
+        return self.token_file is not None or bool(self.oidc.issuer)
+
+    def _token_problems(self) -> Iterator[KeyedProblem]:
+        if not self.has_token:
+            return
+        key = "token_file" if self.token_file is not None else "oidc.issuer"
+        if self.token_file is not None and self.oidc.issuer:
+            yield key, "there is a provider in `oidc` too; remove one of them"
+        if self.password_file is not None or any(url.password is not None for url in self.url):
+            yield key, "there is a password too; remove one of them"
+        if any(url.user is None for url in self.url):
+            yield key, "needs the user in `url`, such as artemis://user@host:61616"
 
     def _idle_tls_problems(self) -> Iterator[KeyedProblem]:
         """Yield TLS files that are unused, because the operator may rely on them."""
@@ -250,22 +322,31 @@ class BrokerOptions(Section):
             yield "sasl_mechanisms", "has none for a user with a password, but `url` has a user"
         if mechanisms and all(needs_user) and any(url.user is None for url in self.url):
             yield "sasl_mechanisms", "needs a user in `url`, such as amqp://user@host:5672"
+        if mechanisms and self.has_token and not any(one.takes_token for one in mechanisms):
+            yield "sasl_mechanisms", "has none for a token: add OAUTHBEARER, XOAUTH2 or PLAIN"
+        has_password_only = not self.has_token and any(url.user is not None for url in self.url)
+        if has_password_only and any(needs_user) and not any(m.takes_password for m in mechanisms):
+            yield "sasl_mechanisms", "has tokens' mechanisms only; set `token_file` or `oidc`"
         # Why not artemis: Core sends the password itself.
         is_hidden = (
             bool(mechanisms)
+            and not self.has_token
             and SaslMechanism.PLAIN not in mechanisms
             and all(url.scheme in ("amqp", "amqps") for url in self.url)
         )
         if self.allow_plain_password or is_hidden:
             return
         for url in self.url:
-            has_password = url.password is not None or self.password_file is not None
-            if has_password and url.user is not None and not (url.uses_tls or url.is_loopback):
+            has_secret = (
+                url.password is not None or self.password_file is not None or self.has_token
+            )
+            if has_secret and url.user is not None and not (url.uses_tls or url.is_loopback):
                 yield (
                     "url",
-                    f"the password for {url.host} would cross the network unencrypted; use "
-                    f"{_WITH_TLS[url.scheme]}:// with the broker's connector for TLS, or set "
-                    "`broker.allow_plain_password: true` if nobody can eavesdrop",
+                    f"the {'token' if self.has_token else 'password'} for {url.host} would cross "
+                    f"the network unencrypted; use {_WITH_TLS[url.scheme]}:// with the broker's "
+                    "connector for TLS, or set `broker.allow_plain_password: true` if nobody "
+                    "can eavesdrop",
                 )
                 return
 
@@ -284,6 +365,13 @@ class BrokerOptions(Section):
             return secret_in(self.password_file, "broker.password_file")
         url = url or next(iter(self.url), None)
         return None if url is None else url.password
+
+    def token_files(self) -> Iterator[tuple[str, Path]]:
+        """Yield each option that names the file of a token or of what a token is asked for with."""
+        if self.token_file is not None:
+            yield "broker.token_file", self.token_file
+        if self.oidc.client_secret_file is not None:
+            yield "broker.oidc.client_secret_file", self.oidc.client_secret_file
 
     def jolokia_password(self) -> Secret | None:
         """Return the password for Jolokia, read from its file; None = it has none.

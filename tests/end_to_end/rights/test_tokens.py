@@ -1,0 +1,137 @@
+"""Tokens in place of passwords, on a real Artemis that trusts a real OpenID provider."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.wiring.links import LinkMaker
+from support.brokers.tokens import TokenArtemis
+from support.jms.peer import JmsPeer
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.waiting import eventually
+from support.web.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+
+pytestmark = pytest.mark.broker
+
+LIFETIME_S = 5
+# A message waits for longer than a token lasts.
+POLICY = """\
+address_settings:
+  - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 3, redelivery_delay_ms: 8000}
+"""
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with running_provider() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def broker(provider: Provider) -> Iterator[TokenArtemis]:
+    with TokenArtemis(provider) as made:
+        yield made
+
+
+@pytest.fixture
+def token_file(provider: Provider, tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(provider.access_token(), encoding="utf-8")
+    return path
+
+
+def log_in(broker: TokenArtemis, scheme: str, token: Path, *sets: str) -> None:
+    url = f"{scheme}://sidecar@127.0.0.1:{broker.ports['PORT']}"
+    options = [f"broker.url={url}", "broker.kind=artemis", f"broker.token_file={token}", *sets]
+    link = LinkMaker(load_config(None, options, {}), SystemClock()).make("tokens")
+    with closing(link.take("amqsidecar.token.tokens")):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("scheme", "mechanism"),
+    [
+        *(("amqp", one) for one in ("OAUTHBEARER", "XOAUTH2", "PLAIN")),
+        *((one, "") for one in ("artemis", "core", "stomp")),
+    ],
+)
+def test_each_wire_logs_in_with_a_token_out_of_a_file(
+    broker: TokenArtemis, token_file: Path, scheme: str, mechanism: str
+) -> None:
+    log_in(broker, scheme, token_file, *([f"broker.sasl_mechanisms={mechanism}"] * bool(mechanism)))
+
+
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "XOAUTH2", "PLAIN"])
+def test_a_token_that_has_expired_is_refused_by_name(
+    broker: TokenArtemis, provider: Provider, tmp_path: Path, mechanism: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(provider.access_token(exp=1), encoding="utf-8")
+    with pytest.raises(BrokerRefused, match=rf"token of user sidecar \(SASL {mechanism}\)"):
+        log_in(broker, "amqp", token, f"broker.sasl_mechanisms={mechanism}")
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(f"{CLIENT_SECRET}\n", encoding="utf-8")
+    return path
+
+
+def sets_of(provider: Provider, secret: Path) -> list[str]:
+    return [
+        f"broker.oidc.issuer={provider.issuer}",
+        f"broker.oidc.client_id={CLIENT_ID}",
+        f"broker.oidc.client_secret_file={secret}",
+    ]
+
+
+def test_a_message_outlives_the_token_that_it_was_taken_with(
+    broker: TokenArtemis, provider: Provider, secret: Path, tmp_path: Path, unique: str
+) -> None:
+    """The next token is obtained and used before the broker refuses the old one."""
+    provider.lifetime_s = LIFETIME_S
+    provider.access_tokens.clear()
+    url = f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}"
+    policy = write_policy(tmp_path, POLICY)
+    sidecar = SidecarProcess(
+        tmp_path,
+        url,
+        policy=policy,
+        sets=["intake.backlog=process", *sets_of(provider, secret)],
+    )
+    with sidecar.start():
+        peer = JmsPeer.of(broker, "core")
+        with peer.start_flaky_consumer(unique, failures=1, how="rollback") as consumer:
+            peer.produce(unique, "Text")
+            consumer.wait_for_successes(1)
+        eventually(lambda: len(provider.access_tokens) > 2, what="tokens were renewed")
+        lines = sidecar.log_lines()
+    provider.lifetime_s = 300
+    events = [line["event"] for line in lines]
+    assert "logging_in_anew" in events
+    assert "link_down" not in events
+    assert not any(token in sidecar.log() for token in provider.access_tokens)
+    assert CLIENT_SECRET not in sidecar.log()
+
+
+def test_a_provider_that_is_away_or_does_not_know_us_is_named(
+    broker: TokenArtemis, provider: Provider, secret: Path
+) -> None:
+    url = f"core://sidecar@127.0.0.1:{broker.ports['PORT']}"
+    options = [f"broker.url={url}", *sets_of(provider, secret)]
+    links = LinkMaker(load_config(None, options, {}), SystemClock())
+    provider.is_down = True
+    with pytest.raises(LinkLost, match=f"{provider.issuer} gives no token now"):
+        links.make("tokens")
+    provider.is_down = False
+    secret.write_text("wrong", encoding="utf-8")
+    with pytest.raises(BrokerRefused, match=f"gives {CLIENT_ID} no token .invalid_client"):
+        links.make("tokens")
