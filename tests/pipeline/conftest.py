@@ -1,6 +1,7 @@
 """One Spark session for all tests of the pipeline, and journals that several modules share.
 
-A session takes five seconds to start.
+A session takes five seconds to start. It does not compile its queries; `test_cluster.py` compares
+what it finds with what a cluster finds that does.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import Plan, plan_for
 from pipeline.generated import Generated
-from support.histories.spark_cluster import FAST_START
+from support.histories.spark_cluster import FAST_START, FEW_ROWS
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,7 @@ def spark() -> Iterator[SparkSession]:
         "tests",
         "local[2]",
         [
+            *FEW_ROWS,
             "spark.sql.shuffle.partitions=2",
             "spark.driver.memory=1g",
             f"spark.driver.extraJavaOptions={FAST_START}",

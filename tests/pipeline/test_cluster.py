@@ -16,10 +16,12 @@ from ruamel.yaml import YAML
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
 from support.histories.spark_cluster import FAST_START, SparkCluster
+from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
 BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
 JOBS = ("recovery", "causes", "redrive")
+WORKERS = at_length(2, otherwise=1)
 CHOSEN_BY_THE_RUN = "plan_id"
 """The one column of which each run makes another value."""
 CONF = (
@@ -44,7 +46,7 @@ pytestmark = pytest.mark.timeout(900)  # nine JVMs, which share what processors 
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Workers whose Python has no packages: what jobs need has to be brought."""
     folder = tmp_path_factory.mktemp("daemons")
-    with SparkCluster(folder, workers=2, python=BARE_PYTHON) as started:
+    with SparkCluster(folder, workers=WORKERS, python=BARE_PYTHON) as started:
         yield started
 
 
@@ -83,7 +85,7 @@ def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
         for job in JOBS
     ]
     finish([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)])
-    assert cluster.workers_of(f"amqsidecar {JOBS[0]}") == 2
+    assert cluster.workers_of(f"amqsidecar {JOBS[0]}") == WORKERS
     for job in JOBS:
         here, there = tables(skewed.output(job)), tables(skewed.folder / "cluster" / job)
         assert any(here.values())

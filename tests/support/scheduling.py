@@ -15,7 +15,6 @@ LONGEST: Final[Sequence[str]] = (
     "tests/contract/test_link_contract.py",
     "tests/image/test_image.py",
     "tests/end_to_end/crashes/test_shared_schedule.py",
-    "tests/pipeline/journal/test_ingest_kills.py",
     "tests/end_to_end/fidelity/test_origins_artemis.py",
     "tests/end_to_end/operators/test_gates.py",
     "tests/end_to_end/redelivery/test_discovery.py",
@@ -34,19 +33,14 @@ LONGEST: Final[Sequence[str]] = (
 """Files, or folders, that take longer than most, longest first (`make test-times` has numbers)."""
 
 ONE_SESSION: Final = "tests/pipeline/"
-"""Its files share one Spark session, which takes five seconds to start, and so one worker."""
-WITHOUT_SESSION: Final = (
-    "tests/pipeline/test_cluster.py",
-    "tests/pipeline/test_session.py",
-    "tests/pipeline/journal/test_ingest_kills.py",
-)
-"""Files of that folder that start processes of their own."""
+"""Its files share one Spark session, which takes ten seconds of processor time to start and to
+become fast, and so one worker."""
 
 
 def worker_scope_of(nodeid: str) -> str:
     """Return what is one for all tests that run in the same worker: a file, or that folder."""
     path = nodeid.partition("::")[0]
-    return ONE_SESSION if path.startswith(ONE_SESSION) and path not in WITHOUT_SESSION else path
+    return ONE_SESSION if path.startswith(ONE_SESSION) else path
 
 
 def rank_of(nodeid: str) -> int:

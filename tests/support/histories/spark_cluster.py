@@ -27,6 +27,8 @@ FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize
 Without the second compiler Java keeps 48 MiB for what is compiled. A session that lives for all
 tests fills them, and then dies where Spark calls through a method handle.
 """
+FEW_ROWS = ("spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN")
+"""Settings for queries of few rows: to compile each of them costs a sixth of a test's time."""
 # Why: they are to end with the process that started them, however that ends.
 TETHER = 'read _; kill "$0" 2>/dev/null'
 
