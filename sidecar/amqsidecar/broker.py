@@ -573,7 +573,7 @@ class TakeSession(IntakeSession, Protocol):
         Raises:
             SendsRefused: nothing happened; the deliveries are still in hand.
             CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token will tell.
+            LinkLost: unknown whether it happened; the token shows it.
         """
         ...
 

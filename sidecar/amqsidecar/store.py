@@ -102,7 +102,7 @@ class StoreTransaction(Protocol):
             cycle: the last finished cycle plus one.
             taken: new rows.
             sent: rows out of `claim_due`.
-            events: of this cycle; thrown away if it is undone.
+            events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
                 row that takes their place and number then.

@@ -130,7 +130,7 @@ class CycleEngine:
         Raises:
             LinkLost: reconnect and `recover`.
             StoreUnavailable: whether the last write happened is unknown; open the store again, and
-                let a new engine `recover`.
+                `recover` by a new engine.
         """
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()

@@ -213,7 +213,7 @@ def _message(row: DueRow, place: GroupPlace | None) -> DueMessage:
 def _asked(
     name: str, ask: Callable[[DueMessage, int], Wait | None], message: DueMessage, now_ms: int
 ) -> Wait | None:
-    """Return a gate's answer; one that fails or makes no sense lets messages wait, none is lost."""
+    """Return a gate's answer; one that fails or makes no sense delays messages, and loses none."""
     try:
         wait = ask(message, now_ms)
         return None if wait is None else _usable(wait, now_ms)

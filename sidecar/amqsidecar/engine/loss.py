@@ -8,10 +8,10 @@ GUILT_OF_PROBE = 1
 """A lost link says little of the message where the destination had ended one before: it is full."""
 
 GUILT = 4
-"""It says more where others had got through to the destination."""
+"""Weight of a loss when other messages had reached that destination."""
 
 GUILT_BEFORE_PARKING = 12
-"""A message with so much of it is parked."""
+"""At this sum of weights a message is parked."""
 
 REMEMBERED_MAX = 1_000
 """Maximum destinations remembered that held up a link; the latest."""

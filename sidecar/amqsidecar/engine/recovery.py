@@ -169,7 +169,7 @@ class Recovery:
         """Hold all that waits, for store and broker are from different times; return how many rows.
 
         A restored store has rows that were sent since; a restored broker has dead letters that were
-        taken since. Only a person can tell which.
+        taken since. Only a person can decide which.
 
         Promise: what isn't held yet is held at the next start, for the token says the same until
         `_settle` is durable.

@@ -92,7 +92,7 @@ class HttpServer:
             ConfigError: the address can't be listened on.
         """
         listening = _listen(host, port)
-        # Why: it tells of every bad request that anybody sends.
+        # Why: it logs every bad request of anybody.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         self._thread = Thread(
             target=self._server.run, args=([listening],), name="http", daemon=True

@@ -184,7 +184,7 @@ def _compare(
         facts.faults.append(f"{where} is missing, the store says it was written")
         return
     if segment.number not in stream.rows:
-        # A gap, or a torn file, of which the files themselves tell; or removed for its age.
+        # A gap or a torn file, which the files themselves show; or removed for its age.
         if segment.number < stream.first and not keeps_all:
             facts.remarks.append(f"{where} was removed, the store still has it")
         return

@@ -168,7 +168,7 @@ def _known_group(text: str) -> str:
 def _group_without_digits(masked: bytes) -> str | None:
     """Return the group of all texts that differ from a masked one in their digits only.
 
-    Nothing here tells one digit from another, so they are cut at the same places. None = some stay.
+    Nothing here distinguishes digits, so they are cut at the same places. None = some stay.
     """
     group = _group(masked.decode("utf-8", "surrogatepass"))
     return None if "0" in group else group

@@ -135,7 +135,7 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     example_id: str
 
     def joined(self, later: "FailureGroup") -> "FailureGroup":
-        """Return this with deaths that were told later; the example is the one that died last."""
+        """Return this with deaths reported later; the example is the one that died last."""
         last = later if later.last_at_ms >= self.last_at_ms else self
         return msgspec.structs.replace(
             last,

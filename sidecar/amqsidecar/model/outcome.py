@@ -34,11 +34,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         depth: messages in it, those in delivery too; None = unknown.
         acknowledged: how many were acknowledged since the counter began; None = unknown.
-        removed: how many went otherwise (expired, killed, purged, moved) since then; None = not
-            told.
+        removed: how many went otherwise (expired, killed, purged, moved) since then; None =
+            unknown.
         run: counters of different runs, such as before and after a restart, can't be compared.
-        counts_deaths_late: dead letters count as acknowledged here, so that only their coming to
-            the sidecar tells them.
+        counts_deaths_late: dead letters count as acknowledged here, so that only their arrival at
+            the sidecar shows them.
         at_least: where the depth is unknown, it holds no fewer.
     """
 

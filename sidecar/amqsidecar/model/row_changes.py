@@ -211,7 +211,7 @@ def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
 
 
 def restored(row: RowView, now_ms: int, actor: str) -> Restored:
-    """Return the event that tells that a discard was undone."""
+    """Return the event that records the undoing of a discard."""
     return Restored(
         at_ms=now_ms,
         id=row.id,

@@ -161,7 +161,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: it is in the current cycle, and only that cycle may change it.
         size_bytes: size of the encoded message.
         cause_group: see `RowFilter`.
-        gate: the gate that lets it wait; None = none does.
+        gate: the gate that delays it; None = no gate.
         final_queue: the final dead-letter queue that it goes to or lies in (`is_final`), or would
             go to (EXHAUSTED and kept here); None = none was decided.
         recall, recall_operation: see `TakenRow`.
@@ -297,7 +297,7 @@ class UnknownTally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateTally(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages of a destination a gate lets wait.
+    """How many messages of a destination a gate delays.
 
     Attributes:
         next_due_at_ms: when the first of them asks it again.

@@ -53,7 +53,7 @@ class Gauges(Protocol):
         ...
 
     def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
-        """Show how many rows gates let wait."""
+        """Show how many rows gates delay."""
         ...
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
@@ -119,7 +119,7 @@ class Housekeeping:
             log.warning("gauges_failed", reason=str(error))
 
     def show_ledger(self) -> None:
-        """Show how many causes are new, and what gates let wait."""
+        """Show how many causes are new, and what gates delay."""
         now_ms = self._clock.now_ms()
         try:
             with closing(self._open_schedule()) as store:

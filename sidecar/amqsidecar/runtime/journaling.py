@@ -120,7 +120,7 @@ class Journaling:
         Args:
             open_schedule: opens the schedule.
             writer: of the segments.
-            clock: tells how old events are.
+            clock: gives the age of events.
             gauges: shows how it goes.
             segment_events: number of events at which a segment is written,
             segment_ms: or age of the oldest event at which it is.

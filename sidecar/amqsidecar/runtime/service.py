@@ -17,7 +17,7 @@ from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
 
 SHORTEST_LOOK_S = 1.0
-"""Time between two looks for queues, however often the broker tells of new ones."""
+"""Time between two looks for queues, however often the broker announces new ones."""
 
 log = structlog.get_logger("amqsidecar.service")
 
@@ -68,7 +68,7 @@ class ServiceHealth:
         """These tokens of other schedules are in the broker; reported after each look."""
 
     def clock(self, step: ClockStep) -> None:
-        """The wall clock was looked at, and perhaps somebody had set it; reported each second."""
+        """The wall clock was checked, and may have been set; reported each second."""
 
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
         """The state of the intake; reported after each look for queues.

@@ -85,7 +85,7 @@ class RunningRules:
         """Return the decider for the broker of an open link.
 
         Raises:
-            BrokerRefused: it is not the broker that the options expect, or it tells no settings.
+            BrokerRefused: it is not the broker that the options expect, or it shows no settings.
             ConfigError: the given rules are of another product.
         """
         expected = self._config.broker.expected_kind
@@ -103,13 +103,13 @@ class RunningRules:
         if self._decider is not None:
             return self._decider
         if kind is BrokerKind.ARTEMIS:
-            tells = link.features.settings
-            assert tells is not None  # noqa: S101 - every wire to Artemis asks for them
-            # Why: a broker that tells us nothing is refused before the first dead letter.
-            tells.address_settings(["#"])
+            settings = link.features.settings
+            assert settings is not None  # noqa: S101 - every wire to Artemis asks for them
+            # Why: a broker that shows us nothing is refused before the first dead letter.
+            settings.address_settings(["#"])
             log.info("policy", source="the broker's own address settings, read live")
             self._kind = kind
-            return LivePolicy(tells, self._clock, self._config.discovery.interval_s, self._seen)
+            return LivePolicy(settings, self._clock, self._config.discovery.interval_s, self._seen)
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         self._kind = kind
         return _compile(BROKER_DEFAULTS, self._plugins)

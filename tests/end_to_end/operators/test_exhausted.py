@@ -261,6 +261,7 @@ def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
     eventually(
         lambda: unknown() == {f"queue://{site.final}": 12},
         within_s=PATIENCE_S + 60,
+        every_s=1,
         what="the queue was looked at twice since its last message came",
         last=lambda _: str(site.status()),
     )
@@ -280,6 +281,7 @@ def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
     eventually(
         lambda: unknown().get(f"queue://{unread}", 0) >= 7,
         within_s=PATIENCE_S + 60,
+        every_s=1,
         what="the queue that is not read was looked at",
         last=lambda _: str(site.status()),
     )

@@ -156,7 +156,7 @@ class AmqpCycle(AmqpMoves):
         Raises:
             SendsRefused: nothing happened; the deliveries are still in hand.
             CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token will tell.
+            LinkLost: unknown whether it happened; the token shows it.
         """
         own = self._token
         own.take_for_commit(_TOKEN_TIMEOUT_S)

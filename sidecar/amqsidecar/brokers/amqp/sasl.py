@@ -109,7 +109,7 @@ class SaslExchange:
 
     @property
     def is_long(self) -> bool:
-        """Whether our first answer is longer than brokers take unless they are told to."""
+        """Whether our first answer is longer than brokers accept by default."""
         return self._has_token and len(self._password) > _FRAME_BYTES_USUAL - _FRAME_HEAD.size
 
     def feed(self, data: bytes) -> bytes:
@@ -178,7 +178,7 @@ class SaslExchange:
             self._is_challenged = True
             return _frame(_RESPONSE, [_encoded(self._scram.final(challenge))])
         if code == _CHALLENGE and self.mechanism in _REFUSAL_ANSWERS:
-            # Why: a refused token is told by a challenge, and the outcome follows our answer.
+            # Why: a broker refuses a token by a challenge, and the outcome follows our answer.
             return _frame(_RESPONSE, [_encoded(_REFUSAL_ANSWERS[self.mechanism])])
         if code == _OUTCOME and self.mechanism:
             self._end(sections.scalar(first), fields[1] if len(fields) > 1 else sections.NULL)

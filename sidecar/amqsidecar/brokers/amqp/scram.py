@@ -18,7 +18,7 @@ HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism."""
 
 ITERATIONS_MIN: Final = 4096
-"""RFC 7677 section 4; fewer would let who poses as the broker guess the password from the proof."""
+"""RFC 7677 section 4; with fewer, a false broker could guess the password from the proof."""
 
 # Bound: some seconds of work; a peer may not keep us busy for ever.
 _ITERATIONS_MAX: Final = 5_000_000

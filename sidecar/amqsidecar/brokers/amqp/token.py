@@ -79,7 +79,7 @@ class AmqpTokenQueue:
             management: makes and counts the queue.
             coordinator: of the transactions that exchange the token.
             queue: its name.
-            clock: tells when a token is sent.
+            clock: gives the time at which a token is sent.
             source: the address to read from, with options of the broker's; None = the name.
             rules_digest: shown by each token that is sent.
         """

@@ -142,7 +142,7 @@ class Coordinator:
     def commit(
         self, transaction: Transaction, meanwhile: Callable[[], None] = do_nothing
     ) -> str | None:
-        """Commit; durable when it returns None, else nothing happened and the words tell why.
+        """Commit; durable when it returns None, else nothing happened and the text is the reason.
 
         Args:
             transaction: every send of it was answered.

@@ -38,7 +38,7 @@ _REASON: Final = "not_convertible"
 _OF_AMQP: Final = f"{MADE_BY_AMQP} OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL)"
 """Selector of what AMQP clients have made, dead or not.
 
-Why the number: `_AMQ_AD` tells an AMQP message, but an application may write it on a Core one; each
+Why the number: `_AMQ_AD` marks an AMQP message, but an application may write it on a Core one; each
 of those that died has a number.
 """
 _OF_OTHERS: Final = f"{MADE_BY_OTHERS} AND (_AMQ_AD IS NULL OR {CORE_NUMBER} IS NOT NULL)"

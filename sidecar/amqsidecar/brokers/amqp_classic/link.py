@@ -3,7 +3,8 @@
 What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `spec-classic.md` 8):
 
 - Before anything is read, a probe finds out what the connector makes of messages.
-- No dead letter shows where it died, so only queues are read whose name, or the operator, tells it.
+- No dead letter shows where it died, so only queues are read whose origin the name, or the
+  operator, gives.
 - One transaction is open at a time: two interleaved ones lose messages.
 - The container id is the broker's client id: one connection of an instance keeps every other out.
 - Nothing is ever rejected, modified or released on a dead-letter queue.

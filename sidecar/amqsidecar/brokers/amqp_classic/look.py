@@ -132,7 +132,7 @@ class AmqpClassicLook:
         return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: Classic does not tell over AMQP which queues are dead-letter queues."""
+        """Return nothing: Classic does not show over AMQP which queues are dead-letter queues."""
         return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

@@ -1,6 +1,6 @@
 """The dead-letter queues of a wildcard, over AMQP, where Classic lists no queues.
 
-Three things tell a name: the `to` of messages that a wildcard browser sees; the topic of the
+Names come from three sources: the `to` of messages that a wildcard browser sees; the topic of the
 advisory that the broker sends for each dead letter, which ends in the name of its origin; and the
 rules, which go from the origin's name to that of its dead-letter queue. A queue in which lie only
 messages without a `to`, made by AMQP clients other than JMS, and dead before we listened, is found
@@ -143,7 +143,7 @@ class ClassicWatch:
             raise QueueRefused(wildcard.name, str(refused)) from refused
 
     def _scan(self, wildcard: Destination) -> bool:
-        """Learn what the messages in the queues of a wildcard tell; return whether it is all."""
+        """Learn from the messages in the queues of a wildcard; return whether all were seen."""
         told_of = _ToldNames(self._patterns[wildcard])
         # Why: queues that are read already add nothing.
         for member in self.members.items():
@@ -296,7 +296,7 @@ class _ToldNames:
 
     Attributes:
         pattern: of the wildcard.
-        excluded: destinations whose messages tell nothing new.
+        excluded: destinations whose messages add nothing.
         vain: what messages claim, and what holds none of them.
     """
 

@@ -42,7 +42,7 @@ class ForeignTokens:
             self._latest[instance] = max((sent_at_ms, rules_digest), known)
 
     def found(self, advisories: Iterable[Destination | None]) -> tuple[ForeignToken, ...]:
-        """Return them, with the topics of the advisories that tell of consumers."""
+        """Return them, with the topics of the advisories about consumers."""
         held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
         return tuple(
             ForeignToken(

@@ -152,7 +152,7 @@ class ClassicQueues:
     def existing(self, destination: Destination) -> list[Destination]:
         """Return the queues that a name or wildcard stands for and that exist, without ours.
 
-        Of a broker that tells nothing a name is taken to exist, and a wildcard matches none.
+        Without an answer of the broker a name is assumed to exist, and a wildcard matches none.
 
         Raises:
             As `expand`.

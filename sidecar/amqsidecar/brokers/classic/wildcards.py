@@ -26,7 +26,7 @@ class WildcardIntake:
         """Read nothing yet.
 
         Args:
-            queues: tells which there are.
+            queues: knows which exist.
             known: a queue that exists; see `ClassicQueues.expand`.
             refusal: what this wire raises without permission to listen.
             read_from: reads.

@@ -15,7 +15,7 @@ from amqsidecar.model.destination import Destination
 
 
 def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
-    """Send a message, roll it back, and tell whether the broker did so without waiting for room.
+    """Send a message, roll it back, and return whether the broker did so without waiting for room.
 
     Raises:
         BrokerError: it can't be asked.

@@ -57,7 +57,7 @@ class IntakeLimits(msgspec.Struct, frozen=True):
     """What may be taken.
 
     Attributes:
-        allowed_losses: what the operator lets get lost.
+        allowed_losses: losses that the operator accepts.
         unreadable: ids of messages whose frames broke a connection, with their queues.
         utf8_is_modified: see `lost_by_taking`.
     """
@@ -281,7 +281,7 @@ class QueueReader:
     def _prove(self, one: Subscription) -> None:
         """Ask the broker which of the next messages did not die where they say."""
         batch = next_batch(one.unproven)
-        # Why one that is to be found if it tells the truth: it shows that the broker has looked.
+        # Why one with an origin: if that is true, its being found proves that the broker searched.
         honest = min(
             (message for message in batch if isinstance(message.origin, Destination)),
             key=lambda message: len(message.body),

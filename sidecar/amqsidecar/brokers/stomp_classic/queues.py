@@ -63,7 +63,7 @@ class StompQueueWatch(ClassicQueues):
 
 
 def read_destination_info(body: bytes) -> tuple[str, bool] | None:
-    """Return the queue that an advisory tells of, and whether it was removed; None = none."""
+    """Return the queue of an advisory, and whether it was removed; None = none."""
     try:
         info = json.loads(body)["DestinationInfo"]
         destination = info["destination"]

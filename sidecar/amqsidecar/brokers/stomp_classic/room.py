@@ -15,7 +15,7 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
-    """Send a message, roll it back, and tell whether the broker did so without waiting for room.
+    """Send a message, roll it back, and return whether the broker did so without waiting for room.
 
     Raises:
         BrokerError: it can't be asked.

@@ -45,7 +45,7 @@ def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
     """Return the selector of what may be handed to us.
 
     Args:
-        allowed_losses: what the operator lets get lost.
+        allowed_losses: losses that the operator accepts.
         unreadable: message ids whose frames broke a connection.
     """
     parts = [_all_null(_AMQP_MARKS), _REAL_ID, _all_null(_TECHNICAL)]

@@ -96,7 +96,7 @@ class StompClassicTake(StompClassicLook):
         """Read from these queues and no others; what was returned from others stays valid.
 
         A wildcard stands for all queues that it matches, now and later, but for those that the
-        sidecar itself writes to, and those that can't be read: `left_behind` tells these.
+        sidecar itself writes to, and those that can't be read: `left_behind` reports these.
 
         Raises:
             QueueRefused: a named one can't be read, or a wildcard can't be expanded.
@@ -220,7 +220,7 @@ class StompClassicTake(StompClassicLook):
         Raises:
             SendsRefused: nothing happened; the deliveries are still in hand.
             CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token will tell.
+            LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
         held = self._token.take(_TOKEN_TIMEOUT_S)

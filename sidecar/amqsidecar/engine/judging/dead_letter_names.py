@@ -1,7 +1,7 @@
-"""Where the messages of a dead-letter queue died, told by the queue's name and the rules.
+"""Where the messages of a dead-letter queue died, by the queue's name and the rules.
 
 Classic over AMQP shows no origin on a dead letter. An individual dead-letter strategy builds the
-name of the queue out of the origin's, so that the name tells it, where one origin alone explains
+name of the queue out of the origin's, so that the name gives it, where one origin alone explains
 the name; any other origin has to be named by the operator.
 
 Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor.
@@ -59,7 +59,7 @@ class DeadLetterNames:
 
     @property
     def explains_patterns(self) -> bool:
-        """Whether the origin of queues that a wildcard finds may be told at all."""
+        """Whether an origin of queues that a wildcard finds can be known at all."""
         return bool(self._affixes or self._named)
 
     def origin_of(self, dead_letter_queue: Destination) -> Destination | None:

@@ -69,7 +69,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
-"""Encoding and message to the application properties that events tell; None = none."""
+"""Encoding and message to the application properties that events carry; None = none."""
 
 
 def no_properties(_encoding: str, _message: bytes) -> dict[str, str] | None:
@@ -145,7 +145,7 @@ class Judge:
 
     Attributes:
         is_intake: returns whether a destination is one that the intake reads.
-        resend_problem: tells why a re-send there would be copied or misrouted; None = it would not.
+        resend_problem: why a re-send there would be copied or misrouted; None = it would not.
     """
 
     def __init__(

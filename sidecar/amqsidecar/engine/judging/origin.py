@@ -2,7 +2,7 @@
 
 A virtual topic with `setOriginalDestination="false"` leaves its own name in the copies that wait in
 the consumers' queues. A dead letter of such a queue names the topic, and a re-send to the topic
-would reach every consumer; the name of an individual dead-letter queue tells the truth.
+would reach every consumer; the name of an individual dead-letter queue is reliable.
 """
 
 from collections.abc import Callable

@@ -17,8 +17,8 @@ _FREE: Final = 5
 _MAX_WAIT_S: Final = 60.0
 
 NAME: Final = "name "
-"""What keys of a name begin with. Strangers can fail for somebody, so that more are free, and who
-comes by a browser that is not known yet waits for less."""
+"""Prefix of the keys of names. Strangers can fail in another person's name, so a name has more free
+attempts, and shorter waits for browsers that are not known yet."""
 
 _FREE_OF_NAME: Final = 20
 _MAX_WAIT_OF_NAME_S: Final = 15.0

@@ -110,7 +110,7 @@ _ASCII_CLASSES = {
 
 @cache
 def flagged(name: str) -> CharSet:
-    """Return a set that java.lang.Character tells by a method (``Character.isAlphabetic``)."""
+    """Return a set that a method of java.lang.Character tests (``Character.isAlphabetic``)."""
     bounds, code_point = [], 0
     for length in table(name).split():
         code_point += int(length, 16)

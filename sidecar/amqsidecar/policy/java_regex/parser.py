@@ -279,7 +279,7 @@ class _Parser:
         return "<"
 
     def switched(self) -> bool:
-        """Read flags up to their end; tell whether they stand alone, not before a group."""
+        """Read flags up to their end; return whether they stand alone, not before a group."""
         reader = self.reader
         removing = False
         while (here := reader.whole("inline flags")) not in (")", ":"):

@@ -119,8 +119,8 @@ class PatternReader:
     def whole(self, construct: str) -> str:
         r"""Return the character at the cursor, inside a construct that must be written as one.
 
-        Java lets white space, comments and parts of ``\Q..\E`` into some constructs and not into
-        others; nobody means that, so it is refused.
+        Java accepts white space, comments and parts of ``\Q..\E`` inside some constructs only; no
+        pattern needs them there, so they are refused.
         """
         char = self.look()
         if char == QUOTED:

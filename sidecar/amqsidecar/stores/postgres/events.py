@@ -1,4 +1,4 @@
-"""How the PostgreSQL store keeps events: packed blocks, and which blocks tell of a message."""
+"""How the PostgreSQL store keeps events: packed blocks, and which blocks mention a message."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from amqsidecar.stores.packing import pack_events, unpack_events
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.rows import pg_text
 
-_KEY_CHARACTERS = 200  # An index takes no long text; events tell their whole redelivery id.
+_KEY_CHARACTERS = 200  # An index takes no long text; events carry the whole redelivery id.
 
 
 def event_key(redelivery_id: str) -> str:
@@ -36,7 +36,7 @@ def read_block(database: PostgresDatabase, block: int) -> list[AnyEvent]:
 def read_since(
     database: PostgresDatabase, redelivery_ids: Iterable[str], since: int
 ) -> list[AnyEvent]:
-    """Return the events of the blocks above a number that tell of some messages."""
+    """Return the events of the blocks above a number that mention some messages."""
     keys = sorted({event_key(one) for one in redelivery_ids})
     blocks = database.query("blocks_about", keys=keys, since=since)
     return [event for packing, body in blocks for event in unpack_events(packing, body)]

@@ -154,7 +154,7 @@ class PostgresTransaction:
     def settle_in_doubt(self, cycle: int) -> None:
         """Nobody knows: what the cycle took waits, what it sent waits again.
 
-        The cycle number counts as used. Events that tell of the sent rows are thrown away.
+        The cycle number counts as used. Events about the sent rows are discarded.
         """
         block = self._expect_unfinished(cycle).event_block
         ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
@@ -237,7 +237,7 @@ class PostgresTransaction:
             cycle: the last finished cycle plus one.
             taken: new rows.
             sent: rows out of `claim_due`.
-            events: of this cycle; thrown away if it is undone.
+            events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it took out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
                 row that takes their place and number then.

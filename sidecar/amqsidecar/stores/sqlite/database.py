@@ -314,7 +314,7 @@ class SqliteDatabase:
             raise AssertionError(f"store {self.path}: {error}") from error
         except (sqlite3.Error, zlib.error) as error:
             self._is_spoiled = True
-            # Why: the upper bits only tell which of several system calls failed.
+            # Why: the upper bits only identify the system call that failed.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if isinstance(error, zlib.error):
                 code = sqlite3.SQLITE_CORRUPT

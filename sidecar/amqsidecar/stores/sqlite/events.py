@@ -1,4 +1,4 @@
-"""How the SQLite store keeps events: packed blocks, and which blocks tell of a message."""
+"""How the SQLite store keeps events: packed blocks, and which blocks mention a message."""
 
 from collections.abc import Iterable, Sequence
 
@@ -31,7 +31,7 @@ def read_block(database: SqliteDatabase, block: int) -> list[AnyEvent]:
 def read_since(
     database: SqliteDatabase, redelivery_ids: Iterable[str], since: int
 ) -> list[AnyEvent]:
-    """Return the events of the blocks above a number that tell of some messages."""
+    """Return the events of the blocks above a number that mention some messages."""
     names = msgspec.json.encode([storable(one) for one in redelivery_ids]).decode()
     blocks = database.query("blocks_about", {"since": since, "redelivery_ids": names}).fetchall()
     return [event for (block,) in sorted(blocks) for event in read_block(database, block)]

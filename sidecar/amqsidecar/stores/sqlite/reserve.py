@@ -152,7 +152,7 @@ class Reserve:
             return 0
 
     def _cut(self, size_bytes: int) -> None:
-        """Leave so much of the ballast; nothing where it is no longer than that."""
+        """Cut the ballast to this size; do nothing where it is not longer."""
         if self._held_bytes() > size_bytes:
             # Why suppress: another process has just removed it.
             with suppress(FileNotFoundError):

@@ -34,7 +34,7 @@ _SERVED = {
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """The cycle whose end is not known, as its record tells.
+    """The cycle whose end is not known, as recorded.
 
     Attributes:
         taken: runs of ids; `sent` likewise.

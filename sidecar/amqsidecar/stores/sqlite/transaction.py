@@ -93,7 +93,7 @@ class SqliteTransaction:
     def settle_in_doubt(self, cycle: int) -> None:
         """Nobody knows: what the cycle took waits, what it sent waits again.
 
-        The cycle number counts as used. Events that tell of the sent rows are thrown away.
+        The cycle number counts as used. Events about the sent rows are discarded.
         """
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
@@ -177,7 +177,7 @@ class SqliteTransaction:
             cycle: the last finished cycle plus one.
             taken: new rows.
             sent: rows out of `claim_due`.
-            events: of this cycle; thrown away if it is undone.
+            events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
                 row that takes their place and number then.
