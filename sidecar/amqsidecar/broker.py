@@ -26,6 +26,9 @@ from amqsidecar.model.resend_effect import ResendEffect
 FINAL_SUFFIX = ".exhausted"
 """What final dead-letter queues end with unless the operator says otherwise; never read."""
 
+INTERCEPTED = "amqsidecar.intercepted"
+"""The queue of messages that the listener saved when their consumers gave them up."""
+
 REFUSED = "refused"
 """Reason of `LeftBehind` for a queue that the broker does not let us read."""
 

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "demo": ("demo_command", "demo"),
     "init": ("init_command", "init"),
     "run": ("run_command", "run"),
+    "listen": ("listen_command", "listen"),
     "explain": ("explain_command", "explain"),
     "doctor": ("doctor_command", "doctor"),
     "import": ("import_command", "import_policy"),

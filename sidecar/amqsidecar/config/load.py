@@ -39,6 +39,17 @@ _PATHS: Final = (
     "store.password_file",
 )
 
+_LISTENER_PATHS: Final = (
+    "listener.acceptor_tls.ca_file",
+    "listener.acceptor_tls.cert_file",
+    "listener.acceptor_tls.key_file",
+    "listener.cert_file",
+    "listener.client_ca_file",
+    "listener.key_file",
+    "listener.spool_path",
+)
+"""Of `listen` alone, whose files need not be where `run` is."""
+
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "bool_type": "true or false",
@@ -173,7 +184,12 @@ class _Merger:
             elif key not in known_options():
                 self._fail(where, _unknown(key))
             elif value is not None:
-                if key in _PATHS and isinstance(value, str) and value and _is_file(value):
+                if (
+                    key in (*_PATHS, *_LISTENER_PATHS)
+                    and isinstance(value, str)
+                    and value
+                    and _is_file(value)
+                ):
                     value = str(path.parent / value)  # noqa: PLW2901 - the same option, completed
                 self._put(key, value, where)
 

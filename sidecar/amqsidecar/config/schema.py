@@ -18,6 +18,7 @@ from amqsidecar.config.sections.history import HistoryOptions
 from amqsidecar.config.sections.http import HttpOptions
 from amqsidecar.config.sections.intake import Backlog, IntakeOptions
 from amqsidecar.config.sections.journal import JournalOptions
+from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.sections.log import LogOptions
 from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.outcomes import OutcomesOptions
@@ -45,6 +46,9 @@ class Config(Section):
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "`run --observe`, which changes nothing.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "What became of re-sends.")
+    listener: ListenerOptions = section(
+        ListenerOptions, "`listen`, the proxy that saves what STOMP consumers give up."
+    )
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

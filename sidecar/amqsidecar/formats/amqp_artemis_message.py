@@ -29,9 +29,11 @@ from amqsidecar.formats.artemis_properties import (
     BROKER_MADE_PROPERTIES,
     COMPRESSED,
     DUPLICATE_ID,
+    INTERCEPTION_ID_PREFIX,
     ORIGIN_PREFIXES,
     PROPERTY_CLIENT_CAUSE,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
+    STOMP_LEFTOVERS,
     TWO_ORIGINS,
     Origin,
     OriginReader,
@@ -63,7 +65,6 @@ _COMPRESSED = COMPRESSED.encode()
 _CORE_NUMBER = CORE_NUMBER.encode()
 _CORE_ENCODINGS = frozenset((COMPRESSED, "_AMQ_LARGE_SIZE"))
 _BYTES_MESSAGE = amqp.byte(3)
-_STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
 _CREATED: Final = 9
 _TIMESTAMP: Final = 0x83
 
@@ -426,7 +427,9 @@ def _application_properties(
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
         dropped |= {_STOMP}
-    if _DUPLICATE in fates:
+    if (_text(_value_of(_DUPLICATE, items, fates)) or "").startswith(INTERCEPTION_ID_PREFIX):
+        dropped |= {_DUPLICATE, _STOMP}
+    elif _DUPLICATE in fates:
         # Why: what is kept beside one is that of the message from which this one was copied.
         dropped |= {_DUPLICATE_KEPT}
     redelivery_id = amqp.string(resend.redelivery_id)
@@ -491,7 +494,7 @@ def _property_fate(key: bytes) -> int:
         # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.
         "JMSXDeliveryCount": _COUNT,
         PROPERTY_ORIGINAL_MESSAGE_ID: _ORIGINAL_ID,
-    }.get(name, _STOMP if name in _STOMP_LEFTOVERS else _KEEP)
+    }.get(name, _STOMP if name in STOMP_LEFTOVERS else _KEEP)
 
 
 def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:

@@ -12,6 +12,12 @@ PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
 """The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
 
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+INTERCEPTION_ID_PREFIX: Final = "amqsidecar-nack:"
+"""Begins the `_AMQ_DUPL_ID` of what the listener has intercepted; it is no producer's."""
+
+STOMP_LEFTOVERS: Final = frozenset(("destination", "receipt", "destination-type", "content-length"))
+"""Headers of a STOMP SEND that Artemis keeps as properties, though they are about the frame."""
+
 COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
 ANYCAST: Final = 1
 MULTICAST: Final = 0
@@ -45,6 +51,8 @@ class Origin(NamedTuple):
     routing_type: int | None
 
 
+_ROUTING_TYPES: Final = {str(ANYCAST): ANYCAST, str(MULTICAST): MULTICAST}
+
 OriginReader = Callable[[Origin], tuple[Destination | None, str | None]]
 """Returns the destination of an origin, or a sentence why it is unknown or wrong."""
 
@@ -53,6 +61,8 @@ def make_origin(address: object, queue: object, routing_type: object) -> Origin 
     """Return the origin that these values of properties name; None = they name none."""
     if not isinstance(address, str) or not address:
         return None
+    # Why the text: over STOMP nobody can write a number.
+    routing_type = _ROUTING_TYPES.get(routing_type) if type(routing_type) is str else routing_type
     # Why the type: True and 1.0 equal a routing type, too.
     kind = routing_type if type(routing_type) is int else None
     return Origin(

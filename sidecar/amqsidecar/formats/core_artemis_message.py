@@ -28,10 +28,12 @@ from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
     DUPLICATE_ID,
+    INTERCEPTION_ID_PREFIX,
     MULTICAST,
     ORIGIN_PREFIXES,
     PROPERTY_CLIENT_CAUSE,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
+    STOMP_LEFTOVERS,
     Origin,
     OriginReader,
     identity_of,
@@ -308,15 +310,16 @@ def _properties(message: CoreMessage, resend: Resend) -> bytes:
     entries = _split(encoded)
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     # Why the bytes first: most messages have none of these properties.
-    if _KEY_DUPLICATE in encoded and any(key == _KEY_DUPLICATE for key, *_ in entries):
-        # Why: what is kept beside one is that of the message from which this one was copied.
-        dropped |= {_DUPLICATE_KEPT}
+    if _KEY_DUPLICATE in encoded:
+        dropped |= _dropped_beside_duplicate_id(CoreProperties(encoded))
     kept: list[bytes] = []
     for key, start, value, end in entries:
         fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
+        if fate in dropped:
+            continue
         if fate == _DUPLICATE:
             kept.append(_ENTRY_ORIGINAL_DUPLICATE + encoded[value - 1 : end])
-        elif fate not in dropped:
+        else:
             kept.append(encoded[start:end])
     message_id = message_id_of(message)
     identity = identity_of(message_id, message.timestamp_ms)
@@ -347,6 +350,13 @@ def _split(encoded: bytes) -> list[CoreEntry]:
         return split_properties(encoded)
     except CoreProtocolError as cause:
         raise UndecodableMessage(str(cause)) from None
+
+
+def _dropped_beside_duplicate_id(properties: CoreProperties) -> frozenset[int]:
+    if (properties.text(_KEY_DUPLICATE) or "").startswith(INTERCEPTION_ID_PREFIX):
+        return _DROPPED_OF_INTERCEPTED
+    # Why: what is kept beside one is that of the message from which this one was copied.
+    return _DROPPED_OF_COPY if _KEY_DUPLICATE in properties else frozenset()
 
 
 _TEXT_CODE: Final = bytes((CorePropertyType.STRING,))
@@ -381,9 +391,11 @@ _ROUTING_ANYCAST, _ROUTING_MULTICAST = (
     for one in (ANYCAST, MULTICAST)
 )
 
-_KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT = range(5)
+_KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _STOMP = range(6)
 _DROPPED_OF_FINAL: Final = frozenset((_MARK,))
 _DROPPED: Final = _DROPPED_OF_FINAL | {_DEATH}
+_DROPPED_OF_INTERCEPTED: Final = frozenset((_DUPLICATE, _STOMP))
+_DROPPED_OF_COPY: Final = frozenset((_DUPLICATE_KEPT,))
 _REWRITTEN: Final = MARKS | {PROPERTY_ORIGINAL_MESSAGE_ID, ROUTING_TYPE, DELIVERY_TIME}
 
 
@@ -401,4 +413,6 @@ def _fate(key: bytes) -> int:
         return _DEATH
     if name == DUPLICATE_ID:
         return _DUPLICATE
+    if name in STOMP_LEFTOVERS:
+        return _STOMP
     return _DUPLICATE_KEPT if name == PROPERTY_ORIGINAL_DUPLICATE_ID else _KEEP

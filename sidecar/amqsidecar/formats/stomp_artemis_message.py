@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from amqsidecar.broker import (
+    INTERCEPTED,
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
@@ -31,6 +32,7 @@ from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
     DUPLICATE_ID,
+    INTERCEPTION_ID_PREFIX,
     MULTICAST,
     ORIGIN_PREFIXES,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
@@ -49,6 +51,7 @@ _ANNOTATED_ORIGIN: Final = b"JMS_AMQP_MA_x-opt-ORIG-"
 _ACTUAL_EXPIRIES = frozenset(one.encode() for one in ACTUAL_EXPIRIES)
 _ORIGIN_BYTES_MAX: Final = 2048
 _NUMBER_DIGITS_MAX: Final = 19
+_CAUSE_CHARACTERS_MAX: Final = 65_536
 # Headers about the delivery, not the message; only the first of each name.
 _OF_THE_FRAME = frozenset(
     (b"subscription", b"message-id", b"destination", b"redelivered", b"timestamp", b"expires")
@@ -77,6 +80,7 @@ _MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
 _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
 _DUPLICATE = DUPLICATE_ID.encode()
 _ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
+_INTERCEPTION_ID = INTERCEPTION_ID_PREFIX.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
 _REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
@@ -128,12 +132,25 @@ def read_frame(frame: Frame) -> Arrived:
     number = ack.rpartition(b",")[2]
     if not number.isdigit() or len(number) > _NUMBER_DIGITS_MAX:
         raise UndecodableMessage("the broker sent a message without a number")
+    own = _own_headers(headers, ack, len(frame.body))
+    return Arrived(
+        ack,
+        int(number),
+        (first(headers, b"subscription") or b"").decode(errors="replace"),
+        first(headers, b"redelivered") == b"true",
+        own,
+        frame.body,
+    )
+
+
+def _own_headers(headers: Sequence[Header], ack: bytes, body_bytes: int) -> list[Header]:
+    """Return what belongs to the message, in order; `content-length` first where it is bytes."""
     is_bytes = False
     own: list[Header] = []
     seen: set[bytes] = set()
     for name, value in headers:
         if name == _LENGTH:
-            is_bytes = is_bytes or b"message-id" not in seen or not frame.body
+            is_bytes = is_bytes or b"message-id" not in seen or not body_bytes
             continue
         is_first = name not in seen
         seen.add(name)
@@ -143,15 +160,8 @@ def read_frame(frame: Frame) -> Arrived:
     if own and own[-1] == (b"ack", ack):
         own.pop()
     if is_bytes:
-        own.insert(0, (_LENGTH, b"%d" % len(frame.body)))
-    return Arrived(
-        ack,
-        int(number),
-        (first(headers, b"subscription") or b"").decode(errors="replace"),
-        first(headers, b"redelivered") == b"true",
-        own,
-        frame.body,
-    )
+        own.insert(0, (_LENGTH, b"%d" % body_bytes))
+    return own
 
 
 def has_odd_names(headers: Sequence[Header]) -> bool:
@@ -268,7 +278,9 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
     """
     headers, body = parse_kept(resend.message)
     is_bytes = bool(headers) and headers[0][0] == _LENGTH
-    has_duplicate_id = any(name == _DUPLICATE for name, _ in headers)
+    has_duplicate_id = any(
+        name == _DUPLICATE and not value.startswith(_INTERCEPTION_ID) for name, value in headers
+    )
     sent = destination_headers(resend.destination)
     if is_bytes:
         sent.append((_LENGTH, b"%d" % len(body)))
@@ -281,6 +293,8 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
     for name, value in headers:
         is_second = name in seen
         seen.add(name)
+        if name == _DUPLICATE and value.startswith(_INTERCEPTION_ID):
+            continue
         if name == _DUPLICATE:
             # Why: under its own name it would make the broker drop what is sent.
             sent.append((_ORIGINAL_DUPLICATE, value))
@@ -296,6 +310,69 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
         (_REDELIVERY_CHECK, check.encode()),
     ]
     return sent, body
+
+
+class GivenUp(NamedTuple):
+    """A message that its consumer gave up over STOMP.
+
+    Attributes:
+        headers: of its MESSAGE frame.
+        body_bytes: of its body.
+        has_nul: the body holds a NUL: without its length it would end there. So it is sent as
+            bytes, which STOMP consumers see as before.
+        queue: of the subscription; "" = it has the name of the address.
+        cause: why.
+    """
+
+    headers: Sequence[Header]
+    body_bytes: int
+    has_nul: bool
+    queue: str
+    cause: str
+
+
+def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
+    """Return the headers of the SEND that saves a message in the intake queue.
+
+    The copy is what `causes.md` asks of a consumer that gives a message up by itself. Body,
+    persistence, priority and every property that is not the broker's stay as they are; the time to
+    live ends, as for every dead letter.
+
+    Args:
+        given_up: the message.
+        duplicate_id: by which the broker drops a second copy.
+    """
+    address = first(given_up.headers, b"destination") or b""
+    message_id = first(given_up.headers, b"message-id") or b""
+    kind = b"%d" % (
+        MULTICAST if first(given_up.headers, b"destination-type") == b"MULTICAST" else ANYCAST
+    )
+    own = _own_headers(given_up.headers, message_id, given_up.body_bytes)
+    sent: list[Header] = [
+        (b"destination", INTERCEPTED.encode()),
+        (b"destination-type", b"ANYCAST"),
+        (b"_AMQ_ORIG_ADDRESS", address.partition(b"::")[0]),
+        (b"_AMQ_ORIG_QUEUE", given_up.queue.encode() or address),
+        (b"_AMQ_ORIG_ROUTING_TYPE", kind),
+        (_CAUSE, given_up.cause[:_CAUSE_CHARACTERS_MAX].encode()),
+        (_DUPLICATE, duplicate_id.encode()),
+    ]
+    if given_up.has_nul or own[:1] == [(_LENGTH, b"%d" % given_up.body_bytes)]:
+        sent.append((_LENGTH, b"%d" % given_up.body_bytes))
+    has_duplicate_id = any(name == _DUPLICATE for name, _ in own)
+    seen: set[bytes] = set()
+    for name, value in own:
+        is_second = name in seen
+        seen.add(name)
+        if name == _DUPLICATE:
+            sent.append((_ORIGINAL_DUPLICATE, value))
+        elif (name == _ORIGINAL_DUPLICATE and has_duplicate_id) or (
+            is_second and name in _STANDARD
+        ):
+            continue
+        elif name in ENCODED_MARKS or not _is_cut(name, is_final=False):
+            sent.append((name, value))
+    return sent
 
 
 def _is_cut(name: bytes, is_final: bool) -> bool:

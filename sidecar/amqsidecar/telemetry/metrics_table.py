@@ -368,6 +368,69 @@ METRICS: Final = (
 )
 """The table. Alerts, dashboard and reference are checked against it."""
 
+LISTENER_METRICS: Final = (
+    MetricSpec(
+        "amqsidecar_listener_connections",
+        MetricKind.GAUGE,
+        (),
+        "Open connections of clients.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_connections_refused_total",
+        MetricKind.COUNTER,
+        (),
+        "Clients refused because there were `listener.connections_max` already.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_broker_unreachable_total",
+        MetricKind.COUNTER,
+        (),
+        "Clients that were cut off because the broker could not be reached.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_bytes_total",
+        MetricKind.COUNTER,
+        ("sender",),
+        "Bytes received. Sender: client or broker.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_given_up_total",
+        MetricKind.COUNTER,
+        ("outcome",),
+        "Messages that consumers gave up. Outcome: intercepted = saved; passed = could not be "
+        "saved, the broker did with it what it does (`listener.on_failure: open`); refused = the "
+        "broker refused the copy, so that the consumer gets it again.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_memory_bytes",
+        MetricKind.GAUGE,
+        (),
+        "Memory of messages that clients have in hand.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_spooled_bytes",
+        MetricKind.GAUGE,
+        (),
+        "Of these, what is in files.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_relay_seconds",
+        MetricKind.HISTOGRAM,
+        (),
+        "Time from a read of one side to the write on the other, for each read.",
+        "`listen`",
+        (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0),
+    ),
+)
+"""What `amqsidecar listen` serves in its own process."""
+
 
 def metrics_markdown() -> str:
     """Return the table as a page."""
@@ -389,7 +452,7 @@ def metrics_markdown() -> str:
         "| metric | kind | labels | meaning | from |",
         "|---|---|---|---|---|",
     ]
-    for spec in METRICS:
+    for spec in (*METRICS, *LISTENER_METRICS):
         labels = ", ".join(f"`{label}`" for label in spec.labels)
         lines.append(f"| `{spec.name}` | {spec.kind} | {labels} | {spec.help} | {spec.source} |")
     return "\n".join([*lines, ""])

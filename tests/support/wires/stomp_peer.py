@@ -62,11 +62,12 @@ class StompPeer:
         destination: str,
         selector: str | None = None,
         *,
+        name: str = "1",
         ack: str = "client-individual",
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Subscribe, with single acknowledgements unless told otherwise, and further headers."""
-        headers = {"destination": destination, "id": "1", "ack": ack, **(headers or {})}
+        headers = {"destination": destination, "id": name, "ack": ack, **(headers or {})}
         self._ask("SUBSCRIBE", headers if selector is None else {**headers, "selector": selector})
 
     def receive(self) -> Frame:
@@ -77,9 +78,13 @@ class StompPeer:
         """Accept a message."""
         self._ask("ACK", {"id": message.headers["ack"]})
 
-    def nack(self, message: Frame) -> None:
-        """Refuse a message: the broker makes it a dead letter."""
-        self._ask("NACK", {"id": message.headers["ack"]})
+    def nack(self, message: Frame, **headers: str) -> None:
+        """Refuse a message: Classic makes it a dead letter, Artemis destroys it."""
+        self._ask("NACK", {"id": message.headers["ack"], **headers})
+
+    def reset(self) -> None:
+        """End the connection at once; for any thread."""
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Disconnect."""

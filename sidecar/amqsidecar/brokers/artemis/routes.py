@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import INTERCEPTED, IntakeQueue
 from amqsidecar.brokers.artemis.management import (
     ADDRESS,
     DIVERT_NAMES,
@@ -337,7 +337,7 @@ class ArtemisRoutes:
     # Dead-letter queues
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the queues bound to dead-letter and expiry addresses.
+        """Return the queues bound to dead-letter and expiry addresses, and the listener's.
 
         Raises:
             DiscoveryRefused: this user may not ask.
@@ -363,11 +363,11 @@ class ArtemisRoutes:
             is_dead_twice = _same_filter(row.filter, _catching_filter(row.address))
             if is_final or is_ours or is_dead_twice or not row.address:
                 continue
-            if row.address in dead | expired:
+            if row.address in dead | expired or row.name == INTERCEPTED:
                 is_plain = row.is_anycast and row.name == row.address
                 name = row.name if is_plain else f"{row.address}::{row.name}"
                 destination = Destination(DestinationKind.QUEUE, name)
-                found.append(IntakeQueue(destination, expires=row.address not in dead))
+                found.append(IntakeQueue(destination, expires=row.address in expired - dead))
         self._dead_letter_names |= (dead | expired) - {""}
         self._origins.clear()
         self.watch.watch(self._dead_letter_names)

@@ -67,6 +67,8 @@ def split_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+ListenAddress = Annotated[str, BeforeValidator(_checked_listen)]
+
 _WEB_URL = web_url("https://host.example.com")
 
 
@@ -148,7 +150,7 @@ class OidcOptions(Section):
 class HttpOptions(Section):
     """Metrics, health, console and API."""
 
-    listen: Annotated[str, BeforeValidator(_checked_listen)] = option(
+    listen: ListenAddress = option(
         "127.0.0.1:9464",
         "Address and port of `/metrics`, `/healthz`, `/readyz`, the console and the API "
         "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs an "

@@ -1,0 +1,16 @@
+"""`amqsidecar listen`: the proxy that saves what STOMP consumers give up."""
+
+import typer
+
+from amqsidecar.cli.options import ConfigFile, Sets, read_config
+
+
+def listen(config_file: ConfigFile = None, sets: Sets = None) -> None:
+    """Proxy an acceptor and save what STOMP consumers give up.
+
+    It runs until SIGTERM, and then ends each connection once what was given up is saved.
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.wiring.listening import run_listener  # noqa: PLC0415 - keeps `--help` fast
+
+    raise typer.Exit(run_listener(config))

@@ -1,0 +1,129 @@
+"""Options `listener.*`: the proxy in front of an acceptor (`amqsidecar listen`)."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
+from amqsidecar.config.option import (
+    KeyedProblem,
+    OptionalPath,
+    Section,
+    StrictInt,
+    option,
+    section,
+)
+from amqsidecar.config.sections.broker import TlsOptions
+from amqsidecar.config.sections.http import ListenAddress
+from amqsidecar.listener.session import OnFailure
+
+
+def _as_acceptor(value: object) -> BrokerUrl | None:
+    if isinstance(value, BrokerUrl):
+        return value
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise ValueError("expected a URL, such as stomp://broker:61613")  # noqa: TRY004 - pydantic wants it
+    return parse_broker_url(value)
+
+
+Acceptor = Annotated[
+    BrokerUrl | None,
+    BeforeValidator(_as_acceptor, json_schema_input_type=str | None),
+    PlainSerializer(lambda url: None if url is None else str(url), return_type=str | None),
+]
+
+
+class ListenerOptions(Section):
+    """A proxy in front of one acceptor, which saves what consumers give up."""
+
+    listen: ListenAddress = option(
+        "",
+        "Address and port for the clients, such as `0.0.0.0:61613`; port 0 = any free one. "
+        "`listen` needs it (`listener.md`).",
+        why="opt-in, for each acceptor",
+    )
+    acceptor: Acceptor = option(
+        None,
+        "The broker's acceptor behind: `stomp://host:61613`, or `stomp+ssl://` for TLS. Without a "
+        "user: the clients log in themselves.",
+    )
+    acceptor_tls: TlsOptions = section(TlsOptions, "TLS to the acceptor; counts for `stomp+ssl`.")
+    cert_file: OptionalPath = option(
+        None,
+        "PEM file of the certificate that clients see; empty = plain TCP. It needs the host name "
+        "that clients connect to.",
+    )
+    key_file: OptionalPath = option(
+        None, "PEM file of the key of `cert_file`; empty = it is in `cert_file`."
+    )
+    client_ca_file: OptionalPath = option(
+        None,
+        "PEM file of the authorities that sign the clients' certificates; then each client needs "
+        "one. The broker does not see it: it sees `acceptor_tls.cert_file`.",
+    )
+    on_failure: OnFailure = option(
+        OnFailure.CLOSED,
+        "What happens to a NACK whose message can't be saved: `closed` = the connection ends, and "
+        "the broker delivers the message again; `open` = the NACK goes through, and Artemis "
+        "destroys the message.",
+        why="no message is destroyed silently",
+    )
+    connections_max: StrictInt = option(
+        1000,
+        "Maximum connections; more are refused.",
+        why="a connection takes about 100 KiB when both of its sides are slow",
+        unit="connections",
+        ge=1,
+        le=100_000,
+    )
+    memory_mib: StrictInt = option(
+        64,
+        "Memory for messages that clients have in hand. Bodies beyond 64 KiB, and what goes beyond "
+        "this, go to a file.",
+        why="Artemis hands a STOMP client 10 KiB ahead unless told otherwise",
+        unit="MiB",
+        ge=1,
+        le=65_536,
+    )
+    spool_mib: StrictInt = option(
+        1024,
+        "Disk space for them. What finds no room is passed on, but can't be saved (`on_failure`).",
+        why="ten messages of the largest size that Classic takes over STOMP",
+        unit="MiB",
+        ge=0,
+        le=1_048_576,
+    )
+    spool_path: OptionalPath = option(
+        None, "Folder of these files, which have no name and end with the process; empty = `/tmp`."
+    )
+    drain_s: StrictInt = option(
+        10,
+        "Time limit, after SIGTERM, for saving what clients have given up.",
+        why="below the 30 s that Kubernetes gives",
+        unit="seconds",
+        ge=0,
+        le=3600,
+    )
+    http_listen: ListenAddress = option(
+        "127.0.0.1:9465",
+        "Address and port of `/metrics`, `/healthz` and `/readyz` of `listen`, which need no "
+        "authentication; empty = off.",
+        why="beside `http.listen`, so that both commands run on one machine",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield options that do not fit each other."""
+        acceptor = self.acceptor
+        if acceptor is not None and acceptor.scheme not in ("stomp", "stomp+ssl"):
+            yield "acceptor", "only STOMP is intercepted; use stomp:// or stomp+ssl://"
+        if acceptor is not None and acceptor.user is not None:
+            yield "acceptor", "has a user, but the clients log in themselves; remove it"
+        if self.key_file is not None and self.cert_file is None:
+            yield "key_file", "needs `cert_file`, the certificate that belongs to the key"
+        if self.client_ca_file is not None and self.cert_file is None:
+            yield "client_ca_file", "needs `cert_file`: without TLS no client shows a certificate"
+        for key, problem in self.acceptor_tls.problems():
+            yield f"acceptor_tls.{key}", problem

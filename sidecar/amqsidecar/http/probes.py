@@ -1,0 +1,35 @@
+"""Metrics and health alone, for a command that has no console: nobody needs to log in."""
+
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+
+def make_probes(
+    render_metrics: Callable[[str], tuple[bytes, str]], problem: Callable[[], str]
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        render_metrics: returns a response to a scrape for an `Accept` header, and its kind.
+        problem: returns why the command is of no use now; "" = it is ready. May block.
+    """
+
+    def metrics(request: Request) -> Response:
+        body, kind = render_metrics(request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": kind})
+
+    def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    def readyz(_request: Request) -> Response:
+        found = problem()
+        return PlainTextResponse(f"{found or 'ok'}\n", 503 if found else 200)
+
+    return Starlette(
+        routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    )

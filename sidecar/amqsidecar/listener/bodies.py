@@ -1,0 +1,132 @@
+"""Bodies of messages that consumers have in hand: in memory, the large ones in unnamed files.
+
+A crash leaves no file. What can be kept nowhere is passed on all the same, and can't be saved.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+LARGE_BYTES: Final = 1 << 16
+"""A body beyond this goes to a file."""
+
+FILES_MAX: Final = 512
+"""Maximum bodies in files, each of which is an open one."""
+
+_PIECE_BYTES: Final = 1 << 16
+
+
+class BodyBudget:
+    """How much memory and disk all bodies may take together.
+
+    Attributes:
+        memory_bytes, spooled_bytes: taken now.
+    """
+
+    def __init__(self, memory_bytes_max: int, spool_bytes_max: int, folder: Path) -> None:
+        self.memory_bytes = self.spooled_bytes = 0
+        self.files = 0
+        self.memory_bytes_max = memory_bytes_max
+        self.spool_bytes_max = spool_bytes_max
+        self.folder = folder
+
+    def new_body(self, head_bytes: int) -> "KeptBody":
+        """Return a body without content; its head counts as memory."""
+        return KeptBody(self, head_bytes)
+
+
+class KeptBody:
+    """One body; whoever makes it discards it.
+
+    Attributes:
+        size: bytes of it so far.
+        has_nul: it holds a NUL, so that only its length can say where it ends.
+        is_kept: False = there was no room, its content is gone.
+    """
+
+    __slots__ = (
+        *("_budget", "_file", "_memory_bytes", "_pieces", "_spooled_bytes"),
+        *("has_nul", "is_kept", "size"),
+    )
+
+    def __init__(self, budget: BodyBudget, head_bytes: int) -> None:
+        self._budget = budget
+        self._pieces: list[bytes] = []
+        self._file: IO[bytes] | None = None
+        self._memory_bytes = self._spooled_bytes = 0
+        self.size = 0
+        self.has_nul = False
+        self.is_kept = True
+        self._take_memory(head_bytes)
+
+    def add(self, data: bytes) -> None:
+        """Add the next bytes; never raises."""
+        if not self.is_kept:
+            return
+        budget = self._budget
+        self.size += len(data)
+        self.has_nul = self.has_nul or b"\0" in data
+        is_small = self._file is None and self.size <= LARGE_BYTES
+        if is_small and budget.memory_bytes + len(data) <= budget.memory_bytes_max:
+            self._pieces.append(data)
+            self._take_memory(len(data))
+            return
+        try:
+            self._spool(data)
+        except OSError:
+            self.discard()
+
+    def _take_memory(self, size: int) -> None:
+        budget = self._budget
+        self._memory_bytes += size
+        budget.memory_bytes += size
+        if budget.memory_bytes > budget.memory_bytes_max:
+            self.discard()
+
+    def _spool(self, data: bytes) -> None:
+        budget = self._budget
+        moved = sum(map(len, self._pieces))
+        size = moved + len(data)
+        is_new = self._file is None
+        if budget.spooled_bytes + size > budget.spool_bytes_max or (
+            is_new and budget.files >= FILES_MAX
+        ):
+            self.discard()
+            return
+        if self._file is None:
+            self._file = TemporaryFile(dir=budget.folder, prefix="amqsidecar-")  # noqa: SIM115
+            budget.files += 1
+        budget.spooled_bytes += size
+        self._spooled_bytes += size
+        for piece in (*self._pieces, data):
+            self._file.write(piece)
+        self._pieces.clear()
+        self._memory_bytes -= moved
+        budget.memory_bytes -= moved
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the content, whole.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        yield from self._pieces
+        if self._file is None:
+            return
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE_BYTES):
+            yield piece
+
+    def discard(self) -> None:
+        """Give its room back; safe to call twice."""
+        self.is_kept = False
+        self._budget.memory_bytes -= self._memory_bytes
+        self._memory_bytes = 0
+        self._pieces = []
+        if self._file is not None:
+            self._budget.spooled_bytes -= self._spooled_bytes
+            self._spooled_bytes = 0
+            self._budget.files -= 1
+            self._file.close()
+            self._file = None

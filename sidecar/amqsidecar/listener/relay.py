@@ -1,0 +1,354 @@
+"""One connection through the listener: two sockets and the session between them.
+
+The relay decides nothing: it moves bytes, and stops to read one side while the other takes none.
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Final, Protocol, cast
+
+from amqsidecar.listener.session import (
+    BodyToBroker,
+    Effect,
+    Ended,
+    Settled,
+    StompSession,
+    ToBroker,
+    ToClient,
+)
+
+BUFFER_BYTES: Final = 1 << 16
+"""Maximum bytes that wait to be written on one side before the other is not read any more."""
+
+_LINGERS_NOT: Final = struct.pack("ii", 1, 0)
+
+RESCUE_S: Final = 10.0
+"""Time limit for the receipts of what a client gave up before it left."""
+
+
+ConnectBroker = Callable[[asyncio.Protocol], "asyncio.Future[object]"]
+"""Connects a protocol to the broker."""
+
+
+class Listening(Protocol):
+    """Who runs the relays, and what it wants to know."""
+
+    def began(self, relay: "Relay") -> None:
+        """Note a connection."""
+        ...
+
+    def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
+        """Count bytes, and how long they took."""
+        ...
+
+    def settled(self, settled: Settled, login: str) -> None:
+        """Count what became of messages that were given up."""
+        ...
+
+    def unreached(self, why: str) -> None:
+        """Count a client for which the broker could not be reached."""
+        ...
+
+    def ended(self, relay: "Relay", why: str) -> None:
+        """Forget a connection; "" = one of its ends closed it."""
+        ...
+
+
+def abort(transport: asyncio.Transport) -> None:
+    """Close a connection so that the peer sees a reset."""
+    connected = transport.get_extra_info("socket")
+    if connected is not None:
+        with suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)
+    transport.abort()
+
+
+class _Side(asyncio.Protocol):
+    """One socket of a connection."""
+
+    def __init__(self, relay: "Relay", *, is_client: bool) -> None:
+        self._relay = relay
+        self._is_client = is_client
+        self._waiting: deque[bytes | Iterator[bytes]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._is_choked = False
+        self._ends = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._relay.made(is_client=self._is_client)
+
+    def data_received(self, data: bytes) -> None:
+        self._relay.received(data, is_client=self._is_client)
+
+    def eof_received(self) -> bool:
+        self._relay.ended(is_client=self._is_client)
+        # Why not over TLS: it has no half of an end, and asyncio would warn.
+        return self._transport is not None and not self._transport.get_extra_info("ssl_object")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._waiting.clear()
+        self._relay.lost(is_client=self._is_client, is_reset=exc is not None)
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+        self._relay.choked()
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        self._pump()
+        self._relay.choked()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a socket."""
+        return self._transport is not None
+
+    @property
+    def is_choked(self) -> bool:
+        """Whether it takes no more for now."""
+        return self._is_choked or bool(self._waiting)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was written has left."""
+        return self._transport is None or not (
+            self._waiting or self._transport.get_write_buffer_size()
+        )
+
+    def write(self, data: bytes) -> None:
+        """Write bytes as soon as the socket takes them."""
+        if self._transport is None:
+            return
+        if self._waiting:
+            self._waiting.append(data)
+        else:
+            self._transport.write(data)
+
+    def write_pieces(self, pieces: Iterator[bytes]) -> None:
+        """Write pieces, of which at most `BUFFER_BYTES` are in memory."""
+        if self._transport is not None:
+            self._waiting.append(pieces)
+            self._pump()
+
+    def _pump(self) -> None:
+        while self._waiting and not self._is_choked and self._transport is not None:
+            first = self._waiting[0]
+            if isinstance(first, bytes):
+                self._waiting.popleft()
+                self._transport.write(first)
+                continue
+            try:
+                piece = next(first, None)
+            except OSError as error:
+                self._relay.end(f"a kept message can't be read: {error}")
+                return
+            if piece is None:
+                self._waiting.popleft()
+            else:
+                self._transport.write(piece)
+        if self._ends and not self._waiting:
+            self._write_end()
+
+    def write_end(self) -> None:
+        """End this direction once all is written."""
+        self._ends = True
+        if not self._waiting:
+            self._write_end()
+
+    def _write_end(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def read(self, *, does: bool) -> None:
+        """Begin to read, or stop."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if does and not transport.is_reading():
+            transport.resume_reading()
+        elif not does and transport.is_reading():
+            transport.pause_reading()
+
+    def close(self) -> None:
+        """Close once all is written, at the latest after `RESCUE_S`; safe to call twice."""
+        if self._transport is not None:
+            self._transport.close()
+            asyncio.get_running_loop().call_later(RESCUE_S, self.reset)
+
+    def reset(self) -> None:
+        """Close so that the peer sees a reset."""
+        if self._transport is not None:
+            abort(self._transport)
+
+
+class Relay:
+    """One client's connection, from its acceptance on."""
+
+    def __init__(self, session: StompSession, listening: Listening, connect: ConnectBroker) -> None:
+        self._session = session
+        self._listening = listening
+        self._client = _Side(self, is_client=True)
+        self._broker = _Side(self, is_client=False)
+        self._client_has_ended = self._is_leaving = self._is_over = False
+        self._has_passed_end = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = connect
+        self._opening: asyncio.Future[object] | None = None
+
+    @property
+    def client(self) -> asyncio.Protocol:
+        """The protocol of the client's socket."""
+        return self._client
+
+    # What the sides tell
+
+    def made(self, *, is_client: bool) -> None:
+        """Note that a side is connected."""
+        if not is_client:
+            self._read_what_may()
+            return
+        self._listening.began(self)
+        self._client.read(does=False)
+        self._opening = asyncio.ensure_future(self._open(self._broker))
+        self._opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: "asyncio.Future[object]") -> None:
+        if opening.cancelled() or self._is_over:
+            return
+        error = opening.exception()
+        if isinstance(error, (OSError, ssl.SSLError, TimeoutError)):
+            self._listening.unreached(str(error) or "no answer in time")
+            self.end("", is_reset=True)
+        elif error is not None:
+            self.end(f"{type(error).__name__}: {error}", is_reset=True)
+
+    def received(self, data: bytes, *, is_client: bool) -> None:
+        """Move what one side has read."""
+        if self._is_over:
+            return
+        began_s = perf_counter()
+        if is_client:
+            self._do(self._session.from_client(data))
+            self._listening.relayed(len(data), 0, perf_counter() - began_s)
+        else:
+            self._do(self._session.from_broker(data))
+            self._listening.relayed(0, len(data), perf_counter() - began_s)
+
+    def ended(self, *, is_client: bool) -> None:
+        """Note that one side sends no more."""
+        if is_client:
+            self._client_has_ended = True
+            self._do([])
+        else:
+            self._do(self._session.broker_ended())
+            self._client.write_end()
+
+    def lost(self, *, is_client: bool, is_reset: bool) -> None:
+        """Note that one side is gone."""
+        if self._is_over:
+            return
+        if is_client and self._broker.is_open and not self._is_idle:
+            self._client_has_ended = True
+            self._leave_later()
+            return
+        self.end("", is_reset=is_reset)
+
+    def choked(self) -> None:
+        """Note that a side takes more, or no more."""
+        self._read_what_may()
+
+    # What the server wants
+
+    def drain(self) -> None:
+        """Take no more of the client; end once what it gave up is safe."""
+        self._is_leaving = True
+        self._client.read(does=False)
+        self._leave_if_idle()
+
+    def end(self, why: str, *, is_reset: bool = False) -> None:
+        """End both sides; "" = as one of them did."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        for side in (self._client, self._broker):
+            if is_reset:
+                side.reset()
+            else:
+                side.close()
+        self._session.close()
+        self._listening.ended(self, why)
+
+    # Inside
+
+    @property
+    def _is_idle(self) -> bool:
+        session = self._session
+        return not (session.is_rescuing or session.is_waiting) and self._broker.is_empty
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ToBroker(data):
+                    self._broker.write(data)
+                case ToClient(data):
+                    self._client.write(data)
+                case BodyToBroker(body):
+                    self._broker.write_pieces(body.pieces())
+                case Settled():
+                    self._listening.settled(effect, self._session.login)
+                case Ended(why):
+                    self.end(why)
+                    return
+        if self._client_has_ended and not self._session.is_waiting:
+            self._end_client()
+        if self._is_leaving:
+            self._leave_if_idle()
+        self._read_what_may()
+
+    def _end_client(self) -> None:
+        """Pass the client's end on, once what it gave up is safe."""
+        if self._has_passed_end:
+            return
+        if self._session.is_rescuing:
+            self._leave_later()
+            return
+        self._has_passed_end = True
+        for effect in self._session.client_ended():
+            if isinstance(effect, ToBroker):
+                self._broker.write(effect.data)
+        self._broker.write_end()
+        if not self._client.is_open:
+            self.end("")
+
+    def _leave_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(RESCUE_S, self.end, "")
+
+    def _leave_if_idle(self) -> None:
+        if self._is_leaving and not self._session.is_rescuing:
+            self.end("the listener stops")
+
+    def _read_what_may(self) -> None:
+        if self._is_over or not self._broker.is_open:
+            return
+        may_read = not (self._broker.is_choked or self._session.is_waiting or self._is_leaving)
+        self._client.read(does=may_read and not self._client_has_ended)
+        self._broker.read(does=not self._client.is_choked)

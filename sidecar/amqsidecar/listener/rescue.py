@@ -1,0 +1,97 @@
+"""The frames by which the listener saves a message, on Artemis; no IO."""
+
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import PROPERTY_CAUSE
+from amqsidecar.formats.artemis_properties import INTERCEPTION_ID_PREFIX
+from amqsidecar.formats.stomp_artemis_message import GivenUp, interception_headers
+from amqsidecar.formats.stomp_frame import first, read_head, write_head
+from amqsidecar.formats.stomp_stream import header_lines, raw_header
+from amqsidecar.listener.unacked import UnackedMessage
+
+REASON_HEADERS: Final = (PROPERTY_CAUSE, "reason", "message", "error", "cause")
+"""Headers of a NACK in which a client may say why, the first one first."""
+
+_OF_AN_ACK: Final = (b"id", b"message-id", b"subscription")
+
+
+class Giver(NamedTuple):
+    """Who gave a message up.
+
+    Attributes:
+        name: login, else client id.
+        client_id: of its connection; "" = none.
+        session: the broker's name of the connection.
+        reason: in its own words; "" = none.
+    """
+
+    name: str
+    client_id: str
+    session: str
+    reason: str
+
+    @property
+    def cause(self) -> str:
+        """Why the message died, for its history."""
+        said = f": {self.reason}" if self.reason else ""
+        return f"intercepted at the NACK of {self.name}{said}"
+
+
+def reason_of(head: bytes) -> str:
+    """Return the reason that the headers of a NACK give; "" = none."""
+    headers = read_head(header_lines(head))
+    found = (first(headers, name.encode()) for name in REASON_HEADERS)
+    return next((value.decode(errors="replace") for value in found if value), "")
+
+
+def ack_frame(head: bytes, receipt: bytes = b"") -> bytes:
+    """Return the ACK of what an ACK or a NACK names.
+
+    Args:
+        head: of that frame.
+        receipt: to ask for, escaped; b"" = none.
+    """
+    lines = [b"%b:%b\n" % (name, value) for name in _OF_AN_ACK if (value := raw_header(head, name))]
+    if receipt:
+        lines.append(b"receipt:%b\n" % receipt)
+    return b"ACK\n%b\n\0" % b"".join(lines)
+
+
+def send_head(message: UnackedMessage, giver: Giver, receipt: bytes) -> bytes:
+    """Return the head of the SEND that saves a message.
+
+    Args:
+        message: that was given up.
+        giver: who gave it up.
+        receipt: to ask for.
+    """
+    headers = read_head(header_lines(message.head))
+    address = (first(headers, b"destination") or b"").decode(errors="replace")
+    queue = _queue_of(message, giver)
+    number = (first(headers, b"message-id") or b"").rpartition(b",")[2].decode(errors="replace")
+    sent = interception_headers(
+        GivenUp(headers, message.body.size, message.body.has_nul, queue, giver.cause),
+        # Why the subscription: a message is in several queues by the same number.
+        f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
+    )
+    sent.append((b"receipt", receipt))
+    return b"SEND\n%b\n" % write_head(sent)
+
+
+def _queue_of(message: UnackedMessage, giver: Giver) -> str:
+    """Return the queue that a message was in; "" = that with the name of its address.
+
+    A subscription of a topic that is not durable has a queue that ends with its connection. Its
+    name is not shown. The name in its place is that of no queue, so that a redelivery is not sent
+    to the other subscribers of the topic: it is parked.
+    """
+    subscription = message.subscription
+    _, separator, queue = subscription.destination.partition("::")
+    if separator:
+        return queue
+    if raw_header(message.head, b"destination-type") != b"MULTICAST":
+        is_wildcard = "*" in subscription.destination or "#" in subscription.destination
+        return subscription.destination if is_wildcard else ""
+    if subscription.durable_name:
+        return f"{giver.client_id}.{subscription.durable_name}"
+    return f"amqsidecar.not-durable.{giver.session}"

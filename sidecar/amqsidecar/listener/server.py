@@ -1,0 +1,195 @@
+"""Accepts clients, makes a relay for each, and drains them at the end."""
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+import structlog
+
+from amqsidecar.listener.bodies import BodyBudget
+from amqsidecar.listener.relay import Relay, abort
+from amqsidecar.listener.session import NackOutcome, OnFailure, Settled, StompSession
+
+log = structlog.get_logger("amqsidecar.listener")
+
+_TLS_S = 30.0
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listener is told.
+
+    Attributes:
+        host, port: to listen on; port 0 = a free one.
+        tls: for clients; None = plain TCP.
+        broker_host, broker_port: of the acceptor behind.
+        broker_tls: None = plain TCP.
+        on_failure: what happens to a NACK whose message can't be saved.
+        connections_max: at a time.
+        connect_timeout_s: for TCP and TLS to the broker.
+        drain_s: time limit for open interceptions at the end.
+        memory_bytes_max, spool_bytes_max, spool_folder: for messages that clients have in hand.
+    """
+
+    host: str
+    port: int
+    broker_host: str
+    broker_port: int
+    on_failure: OnFailure
+    connections_max: int
+    connect_timeout_s: float
+    drain_s: float
+    memory_bytes_max: int
+    spool_bytes_max: int
+    spool_folder: Path
+    tls: ssl.SSLContext | None = None
+    broker_tls: ssl.SSLContext | None = None
+
+
+class ListenerCounts(Protocol):
+    """Where a listener counts."""
+
+    def connections(self, count: int) -> None:
+        """Note how many connections are open."""
+        ...
+
+    def refused(self) -> None:
+        """Count a client that got no place."""
+        ...
+
+    def unreached(self) -> None:
+        """Count a client for which the broker could not be reached."""
+        ...
+
+    def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
+        """Count bytes, and how long they took."""
+        ...
+
+    def settled(self, outcome: NackOutcome, count: int) -> None:
+        """Count what became of messages that were given up."""
+        ...
+
+    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
+        """Learn what to ask for what the messages in hand take."""
+        ...
+
+
+class Listener:
+    """The listening socket and its connections; for one event loop."""
+
+    def __init__(self, settings: ListenerSettings, counts: ListenerCounts) -> None:
+        self._settings = settings
+        self._counts = counts
+        self._budget = BodyBudget(
+            settings.memory_bytes_max, settings.spool_bytes_max, settings.spool_folder
+        )
+        counts.watch(lambda: self._budget.memory_bytes, lambda: self._budget.spooled_bytes)
+        self._relays: set[Relay] = set()
+        self._all_ended = asyncio.Event()
+
+    async def serve(self, stop: asyncio.Event, started: Callable[[str, int], None]) -> None:
+        """Serve until `stop` is set, then drain.
+
+        Args:
+            stop: ends it.
+            started: called with the address once clients may come.
+
+        Raises:
+            OSError: the address can't be listened on.
+        """
+        settings = self._settings
+        server = await asyncio.get_running_loop().create_server(
+            self._accept,
+            settings.host,
+            settings.port,
+            ssl=settings.tls,
+            ssl_handshake_timeout=_TLS_S if settings.tls is not None else None,
+            backlog=1024,
+        )
+        host, port = server.sockets[0].getsockname()[:2]
+        started(host, port)
+        await stop.wait()
+        server.close()
+        await self._drain()
+
+    async def _drain(self) -> None:
+        for relay in list(self._relays):
+            relay.drain()
+        try:
+            async with asyncio.timeout(self._settings.drain_s):
+                while self._relays:
+                    self._all_ended.clear()
+                    await self._all_ended.wait()
+        except TimeoutError:
+            log.warning("not_drained", connections=len(self._relays))
+        for relay in list(self._relays):
+            relay.end("the listener stops")
+
+    def _accept(self) -> asyncio.Protocol:
+        if len(self._relays) >= self._settings.connections_max:
+            self._counts.refused()
+            return _Refused()
+        session = StompSession(
+            self._budget, f"amqsidecar-{secrets.token_hex(8)}", self._settings.on_failure
+        )
+        return Relay(session, self, self._connect).client
+
+    def _connect(self, side: asyncio.Protocol) -> "asyncio.Future[object]":
+        return asyncio.ensure_future(self._connected(side))
+
+    async def _connected(self, side: asyncio.Protocol) -> object:
+        settings = self._settings
+        async with asyncio.timeout(settings.connect_timeout_s):
+            return await asyncio.get_running_loop().create_connection(
+                lambda: side,
+                settings.broker_host,
+                settings.broker_port,
+                ssl=settings.broker_tls,
+                server_hostname=settings.broker_host if settings.broker_tls else None,
+            )
+
+    # What the relays tell
+
+    def began(self, relay: Relay) -> None:
+        """Note a connection whose client is there, TLS included."""
+        self._relays.add(relay)
+        self._counts.connections(len(self._relays))
+
+    def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
+        """Count bytes, and how long they took."""
+        self._counts.relayed(from_client, from_broker, duration_s)
+
+    def settled(self, settled: Settled, login: str) -> None:
+        """Count and log what became of messages that were given up."""
+        self._counts.settled(settled.outcome, settled.messages)
+        if settled.outcome is not NackOutcome.INTERCEPTED:
+            log.warning(
+                "not_intercepted",
+                outcome=settled.outcome.value,
+                messages=settled.messages,
+                user=login,
+                reason=settled.why,
+            )
+
+    def unreached(self, why: str) -> None:
+        """Count and log a client for which the broker could not be reached."""
+        self._counts.unreached()
+        log.warning("broker_unreachable", reason=why)
+
+    def ended(self, relay: Relay, why: str) -> None:
+        """Forget a connection."""
+        self._relays.discard(relay)
+        self._counts.connections(len(self._relays))
+        if why:
+            log.info("connection_ended", reason=why)
+        self._all_ended.set()
+
+
+class _Refused(asyncio.Protocol):
+    """A client for which there is no place."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        abort(cast("asyncio.Transport", transport))

@@ -1,0 +1,80 @@
+"""The metrics of `amqsidecar listen`; called by one thread, rendered by others."""
+
+import platform
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from amqsidecar import __version__
+from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, MetricSpec
+
+
+class ListenerMetrics:
+    """The values of `LISTENER_METRICS`."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        specs = {spec.name: spec for spec in LISTENER_METRICS}
+        self._connections = self._gauge(specs["amqsidecar_listener_connections"])
+        self._memory = self._gauge(specs["amqsidecar_listener_memory_bytes"])
+        self._spooled = self._gauge(specs["amqsidecar_listener_spooled_bytes"])
+        self._refused = self._counter(specs["amqsidecar_listener_connections_refused_total"])
+        self._unreached = self._counter(specs["amqsidecar_listener_broker_unreachable_total"])
+        received = self._counter(specs["amqsidecar_listener_bytes_total"])
+        self._from_client, self._from_broker = received.labels("client"), received.labels("broker")
+        self._given_up = self._counter(specs["amqsidecar_listener_given_up_total"])
+        for outcome in ("intercepted", "passed", "refused"):
+            self._given_up.labels(outcome)
+        relay = specs["amqsidecar_listener_relay_seconds"]
+        self._relay = Histogram(
+            relay.name, relay.help, buckets=relay.bounds, registry=self._registry
+        )
+        build = Gauge(
+            "amqsidecar_build_info",
+            "Always 1; the labels are the versions.",
+            ("version", "python"),
+            registry=self._registry,
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+
+    def _gauge(self, spec: MetricSpec) -> Gauge:
+        return Gauge(spec.name, spec.help, spec.labels, registry=self._registry)
+
+    def _counter(self, spec: MetricSpec) -> Counter:
+        return Counter(spec.name, spec.help, spec.labels, registry=self._registry)
+
+    def connections(self, count: int) -> None:
+        """Note how many connections are open."""
+        self._connections.set(count)
+
+    def refused(self) -> None:
+        """Count a client that got no place."""
+        self._refused.inc()
+
+    def unreached(self) -> None:
+        """Count a client for which the broker could not be reached."""
+        self._unreached.inc()
+
+    def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
+        """Count bytes, and how long they took."""
+        if from_client:
+            self._from_client.inc(from_client)
+        else:
+            self._from_broker.inc(from_broker)
+        self._relay.observe(duration_s)
+
+    def settled(self, outcome: str, messages: int) -> None:
+        """Count what became of messages that were given up."""
+        self._given_up.labels(outcome).inc(messages)
+
+    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
+        """Ask at each scrape what the messages in hand take."""
+        self._memory.set_function(memory_bytes)
+        self._spooled.set_function(spooled_bytes)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return all values and their content type, as a scraper accepts it."""
+        encoder, kind = choose_encoder(accept)
+        return encoder(self._registry), kind

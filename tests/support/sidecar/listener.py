@@ -1,0 +1,73 @@
+"""`amqsidecar listen` as a process, as operators run it."""
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from support.sidecar import forked
+from support.sidecar.forked import ForkedProcess
+from support.waiting import eventually
+
+
+class ListenerProcess:
+    """One listener in front of a broker's port; after a kill it starts again on the same port.
+
+    Attributes:
+        port: for clients; 0 = it was never started.
+    """
+
+    def __init__(self, folder: Path, broker_port: int, sets: Sequence[str] = ()) -> None:
+        self.log_path = folder / "listener.log"
+        self.port = 0
+        self.process: ForkedProcess | None = None
+        self._sets = [
+            f"listener.acceptor=stomp://127.0.0.1:{broker_port}",
+            f"listener.spool_path={folder}",
+            "listener.http_listen=",
+            "log.format=json",
+            *sets,
+        ]
+
+    def start(self) -> Self:
+        """Start the process; wait until it listens."""
+        offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        sets = [*self._sets, f"listener.listen=127.0.0.1:{self.port}"]
+        with self.log_path.open("ab") as log:
+            arguments = ["listen", *(part for one in sets for part in ("--set", one))]
+            self.process = forked.start(arguments, stdout=log, stderr=log, env=dict(os.environ))
+
+        def started() -> int:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log()
+            lines = self.log_path.read_text(encoding="utf-8")[offset:].splitlines(keepends=True)
+            found = [json.loads(line) for line in lines if '"started"' in line and line[-1] == "\n"]
+            return int(found[0]["listen"].rpartition(":")[2]) if found else 0
+
+        self.port = eventually(started, what="the listener listens")
+        return self
+
+    def log(self) -> str:
+        """Return what it has logged."""
+        return self.log_path.read_text(encoding="utf-8")
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
