@@ -44,13 +44,14 @@ def main() -> None:
         BROKERS[options.broker]() as broker,
         dead_letters(broker, "bench.moved") as dead,
     ):
-        for number in range(options.rounds):
+        for number in range(options.rounds + 1):
             told: dict[Path, Told] = {}
             for checkout in checkouts if number % 2 else checkouts[::-1]:
                 run = Path(folder, f"{number}-{len(told)}")
                 told[checkout] = bench_stages(dead, run, options.count, wire, checkout)
-            rounds.append([told[checkout] for checkout in checkouts])
-            print(*(f"{whole_us(one):.1f}" for one in rounds[-1]), "µs", file=sys.stderr)
+            if number:  # The first round warms broker and bytecode up.
+                rounds.append([told[checkout] for checkout in checkouts])
+                print(*(f"{whole_us(one):.1f}" for one in rounds[-1]), "µs", file=sys.stderr)
     print(
         f"{NAMES[options.broker]}; {wire}://, {options.rounds} rounds of {options.count} messages"
     )
