@@ -5,7 +5,10 @@ Source: ActiveMQ Classic, RegionBroker.sendToDeadLetterQueue (property `dlqDeliv
 
 _EXPIRED = "java.lang.Throwable: Message Expired. Expiration:"
 # Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
-_STORE_DUPLICATES = ("duplicate from store for ", "duplicate paged in from cursor for ")
+_STORE_DUPLICATE, _CURSOR_DUPLICATE = (
+    "duplicate from store for ",
+    "duplicate paged in from cursor for ",
+)
 # Bound: no time is longer, and Python refuses to read very long numbers.
 _DIGITS_MAX = 20
 
@@ -29,4 +32,4 @@ def tells_expiry(cause: str, sent_ms: int) -> bool:
 
 def tells_store_duplicate(cause: str) -> bool:
     """Return whether a cause says that the broker's store had the id already."""
-    return any(words in cause for words in _STORE_DUPLICATES)
+    return _STORE_DUPLICATE in cause or _CURSOR_DUPLICATE in cause

@@ -331,16 +331,13 @@ class MessageDispatch(NamedTuple):
         destination: the nested destination it was found in.
         message: type and fields, without what concerns only this dispatch; None = the end of a
             browser's queue.
+        memory_bytes: that it takes.
     """
 
     consumer: int
     destination: bytes
     message: bytes | None
-
-    @property
-    def memory_bytes(self) -> int:
-        """Return the memory that it takes."""
-        return len(self.destination) + len(self.message or b"") + _MEMORY_OF_DISPATCH
+    memory_bytes: int
 
 
 def read_dispatch(frame: bytes) -> MessageDispatch:
@@ -364,7 +361,8 @@ def read_dispatch(frame: bytes) -> MessageDispatch:
         raise RemoteProtocolError(
             "the broker sent a message dispatch that can't be read"
         ) from cause
-    return MessageDispatch(consumer, frame[start:at], message)
+    memory_bytes = at - start + len(message or b"") + _MEMORY_OF_DISPATCH
+    return MessageDispatch(consumer, frame[start:at], message, memory_bytes)
 
 
 def _message_of(frame: bytes, at: int) -> bytes:

@@ -52,6 +52,11 @@ _long = _LONG.unpack_from
 
 _MESSAGE_ID, _CONNECTION_ID, _PRODUCER_ID, _BROKER_ID = 110, 120, 123, 124
 _LOCAL_TRANSACTION, _XA_TRANSACTION, _CONSUMER_ID = 111, 112, 122
+_AFTER_TEXT = {
+    **dict.fromkeys((100, 101, 102, 103, _CONNECTION_ID, _BROKER_ID), 0),
+    **dict.fromkeys((_PRODUCER_ID, _CONSUMER_ID), 16),
+}
+"""Bytes behind the text that a destination or an id begins with, by its type."""
 
 
 class MessageParts:
@@ -195,10 +200,9 @@ def _skip_nested(data: bytes, at: int) -> int:
     if not data[at]:
         return at + 1
     code = data[at + 1]
-    if code in (_PRODUCER_ID, _CONSUMER_ID):
-        return _skip_text(data, at + 2) + 16
-    if 100 <= code <= 103 or code in (_CONNECTION_ID, _BROKER_ID):
-        return _skip_text(data, at + 2)
+    if code in _AFTER_TEXT:
+        text_bytes = 3 + _short(data, at + 3)[0] if data[at + 2] else 1
+        return at + 2 + int(text_bytes) + _AFTER_TEXT[code]
     if code == _LOCAL_TRANSACTION:
         return _skip_text(data, at + 12) if data[at + 10] else at + 11
     if code == _XA_TRANSACTION:

@@ -99,7 +99,10 @@ def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes,
         for _ in range(count):
             value_at = at + 2 + _read_short(data, at)[0]
             name = data[at + 2 : value_at]
-            at = end_of_value(data, value_at, 0)
+            if data[value_at] == _STRING:  # Why here: most values are texts.
+                at = value_at + 3 + _read_short(data, value_at + 1)[0]
+            else:
+                at = end_of_value(data, value_at, 0)
             if name in wanted:
                 found[name] = _value(data, value_at, at)
     except (error, IndexError) as cause:
@@ -145,7 +148,10 @@ class EditedProperties:
             start = at
             value_at = at + 2 + _read_short(data, at)[0]
             name = data[at + 2 : value_at]
-            at = end_of_value(data, value_at, 0)
+            if data[value_at] == _STRING:  # Why here: most values are texts.
+                at = value_at + 3 + _read_short(data, value_at + 1)[0]
+            else:
+                at = end_of_value(data, value_at, 0)
             if name in wanted:
                 self.found[name] = _value(data, value_at, at)
             if name in removed or name.startswith(_SCHEDULED):

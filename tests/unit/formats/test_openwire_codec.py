@@ -131,7 +131,7 @@ def test_dispatches_are_read(connection: str, value: int, message: bytes | None)
     told = None if message is None else message + bytes(9)
     if message is not None and message[0] == codec.BLOB_MESSAGE:
         told = message + b"12345678\x01"
-    assert codec.read_dispatch(frame) == (value, where, told)
+    assert codec.read_dispatch(frame)[:3] == (value, where, told)
 
 
 @given(st.binary(max_size=12))

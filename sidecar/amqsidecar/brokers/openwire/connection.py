@@ -35,9 +35,8 @@ class OpenWireConnection(ByteStream):
     """A greeted connection.
 
     Attributes:
-        dispatches: message dispatches not yet taken, in the order received; `next_dispatch` takes
-            one.
-        waiting: bounds what came and was not taken.
+        dispatches: message dispatches not yet taken, in the order received.
+        waiting: bounds what came; who takes a dispatch notes when it waits no longer.
         wire_format: what the broker offered; valid after `open`.
         is_artemis: the broker has named itself so.
         connection: its id.
@@ -167,8 +166,9 @@ class OpenWireConnection(ByteStream):
         if code == codec.MESSAGE_DISPATCH:
             if not self._is_let_in:
                 raise RemoteProtocolError("a message came before the log-in")
-            self.dispatches.append(codec.read_dispatch(frame))
-            self.waiting.arrive(self.dispatches[-1].memory_bytes)
+            dispatch = codec.read_dispatch(frame)
+            self.dispatches.append(dispatch)
+            self.waiting.arrive(dispatch.memory_bytes)
         elif code in codec.RESPONSES:
             number = codec.correlation_of(frame)
             if number in self._awaited:
@@ -191,12 +191,6 @@ class OpenWireConnection(ByteStream):
         elif code == codec.SHUTDOWN_INFO:
             raise self.lost("reading", "the broker shuts the connection down")
         # Why: ConnectionControl, ConsumerControl and ProducerAck ask nothing of us.
-
-    def next_dispatch(self) -> codec.MessageDispatch:
-        """Take the next of `dispatches`; there is one."""
-        dispatch = self.dispatches.popleft()
-        self.waiting.take(dispatch.memory_bytes)
-        return dispatch
 
     def _keep_alive(self, now_s: float) -> None:
         # Precedent: the Java client's monitor writes every third of the duration and forgives half.

@@ -249,16 +249,16 @@ class OpenWireConsumers:
         connection = self._connection
         by_value = self._by_value
         while connection.dispatches:
-            dispatch = connection.next_dispatch()
+            dispatch = connection.dispatches.popleft()
             consumer = by_value.get(dispatch.consumer)
-            if consumer is None:
-                continue
-            if consumer.take is not None:
-                consumer.take(consumer, dispatch.destination, dispatch.message)
-            elif dispatch.message is not None:
+            if consumer is not None and consumer.take is None and dispatch.message is not None:
+                # It goes on waiting, until it is received.
                 place = consumer.place = consumer.place + 1
                 self._arrived.append((consumer, dispatch, place))
-                connection.waiting.keep(dispatch.memory_bytes)
+                continue
+            connection.waiting.take(dispatch.memory_bytes)
+            if consumer is not None and consumer.take is not None:
+                consumer.take(consumer, dispatch.destination, dispatch.message)
 
     @property
     def has_arrived(self) -> bool:
@@ -272,8 +272,8 @@ class OpenWireConsumers:
         now_ms = self._clock.now_ms()
         while arrived and len(deliveries) < limit:
             consumer, dispatch, place = arrived.popleft()
-            self._connection.waiting.take(dispatch.memory_bytes)
-            _, field, message = dispatch
+            _, field, message, memory_bytes = dispatch
+            self._connection.waiting.take(memory_bytes)
             if consumer.is_leaving or message is None:
                 continue
             source = _source(field)
