@@ -36,6 +36,21 @@ def filled(path: Path, **options: Any) -> SqliteStore:
     return store
 
 
+@pytest.mark.parametrize("count", [49, 50, 51, 123])
+def test_rows_of_one_statement_and_beyond_are_each_kept(tmp_path: Path, count: int) -> None:
+    """Rows and the keys of their histories are written fifty in one statement."""
+    rows = [taken_row(number, due_at_ms=number) for number in range(1, count + 1)]
+    store = store_at(tmp_path / "schedule.db")
+    store.open()
+    with store.transaction() as tx:
+        tx.record_cycle(1, rows, [], list(map(took, rows)))
+        tx.finish_cycle(1)
+
+    found = store.list_rows(RowFilter(), 1_000)
+    assert [(view.id, view.due_at_ms) for view in found] == [(row.id, row.id) for row in rows]
+    assert [store.history(row.redelivery_id) for row in rows] == [[took(row)] for row in rows]
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [

@@ -58,7 +58,7 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyD
     ]
     counts = Counter(kinds)
     words = database.intern({text for kind in counts for text in _texts_of(kind)})
-    database.query_each(
+    database.add_each(
         "add_row",
         [
             (

@@ -6,6 +6,8 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,17 @@ _HINTS = {
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the medium and its mount",
     sqlite3.SQLITE_TOOBIG: "a message is larger than SQLite's limit of 1 GB",
 }
+
+# Why: a statement takes as long to begin and to end as to add a row and its index entries.
+_ROWS_AT_ONCE = 50
+
+
+@cache
+def _of_many_rows(insert: str) -> str:
+    """Return an INSERT of one row of values as one of `_ROWS_AT_ONCE`."""
+    head, values, row = insert.partition("VALUES ")
+    return head + values + ", ".join([row] * _ROWS_AT_ONCE)
+
 
 # Invariant: these can only come from a defect of amqsidecar, never from the file or the disk.
 _BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.IntegrityError)
@@ -363,6 +376,15 @@ class SqliteDatabase:
     def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a named query once for each row of values."""
         self._connected().executemany(QUERIES[name], rows)
+
+    def add_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a named INSERT once for each row of values."""
+        connection, insert = self._connected(), QUERIES[name]
+        alone = len(rows) % _ROWS_AT_ONCE
+        connection.executemany(insert, rows[:alone])
+        for at in range(alone, len(rows), _ROWS_AT_ONCE):
+            values = list(chain.from_iterable(rows[at : at + _ROWS_AT_ONCE]))
+            connection.execute(_of_many_rows(insert), values)
 
     def add_large_message(self, row_id: int, body: bytes) -> None:
         """Add the message of a row without a copy in SQLite's memory."""

@@ -17,7 +17,7 @@ def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | N
         return None
     block: int = database.query("add_block", _block_values(events)).fetchone()[0]
     database.query("add_event_count", (len(events),))
-    database.query_each(
+    database.add_each(
         "add_key", [(storable(key), block) for key in sorted(_redelivery_ids(events))]
     )
     return block
