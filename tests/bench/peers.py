@@ -23,17 +23,19 @@ from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
     "artemis": lambda: ArtemisBroker(jvm_flags=FULL_SPEED),
+    "artemis_core": lambda: ArtemisBroker(jvm_flags=FULL_SPEED),
     "artemis_amqp": lambda: ArtemisBroker(jvm_flags=FULL_SPEED),
     "classic_6": lambda: ClassicBroker(CLASSIC_6, jvm_flags=FULL_SPEED),
     "classic_5": lambda: ClassicBroker(CLASSIC_5, jvm_flags=FULL_SPEED),
 }
 NAMES = {
     "artemis": f"Artemis {ARTEMIS}, Core and AMQP",
+    "artemis_core": f"Artemis {ARTEMIS}, Core",
     "artemis_amqp": f"Artemis {ARTEMIS}, AMQP",
     "classic_6": f"Classic {CLASSIC_6}, OpenWire",
     "classic_5": f"Classic {CLASSIC_5}, OpenWire",
 }
-OTHER_WIRES = {"artemis_amqp": "amqp"}
+OTHER_WIRES = {"artemis_core": "core", "artemis_amqp": "amqp"}
 LATENESS_PER_SECOND = 1_000
 
 
