@@ -11,7 +11,6 @@ from amqsidecar.brokers.amqp.scram import ScramClient
 from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
 from amqsidecar.brokers.artemis import token as artemis_token
 from amqsidecar.brokers.connection.credentials import fixed_password
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic.queues import read_destination_info
 from amqsidecar.errors import (
     BrokerRefused,
@@ -22,6 +21,7 @@ from amqsidecar.errors import (
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.stomp_classic_message import read_cycle
 from amqsidecar.formats.stomp_frame import Frame, write_head
+from support.brokers.loopback import at_loopback
 from support.wires.amqp_strategies import messages
 from support.wires.fuzz import damaged, fuzz, pieces
 
@@ -48,8 +48,7 @@ texts = st.sampled_from((b"r=", b"s=YQ==", b"i=4096", b"i=9", b"v=YQ==", b"e=x",
 def test_any_answers_to_a_log_in(stream: bytes, data: st.DataObject | None) -> None:
     chunks = [stream] if data is None else data.draw(pieces(stream))
     exchange = SaslExchange(
-        Endpoint(
-            "h",
+        at_loopback(
             5672,
             user="u",
             credentials=fixed_password("secret"),

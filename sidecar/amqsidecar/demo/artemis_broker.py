@@ -6,6 +6,7 @@ from typing import Final
 
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.demo.broker_process import BrokerProcess, write_filled
+from amqsidecar.demo.endpoints import endpoint_at
 from amqsidecar.demo.waiting import free_ports
 
 JAR: Final = "lib/artemis-boot.jar"
@@ -28,7 +29,7 @@ class ArtemisBroker(BrokerProcess):
     @property
     def endpoint(self) -> Endpoint:
         """Where it listens for Core."""
-        return Endpoint("127.0.0.1", self._port)
+        return endpoint_at("127.0.0.1", self._port)
 
     @property
     def _ports(self) -> Sequence[int]:

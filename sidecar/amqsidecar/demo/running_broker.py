@@ -13,6 +13,7 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.demo.core_applications import CoreApplications
+from amqsidecar.demo.endpoints import endpoint_at
 from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
@@ -45,9 +46,7 @@ class RunningBroker:
     def endpoint(self) -> Endpoint:
         """Where it listens for the sidecar's wire, with the user."""
         url = self.url
-        return Endpoint(
-            url.host, url.port, user=url.user, credentials=fixed_password(self.password)
-        )
+        return endpoint_at(url.host, url.port, url.user, fixed_password(self.password))
 
 
 class GuestApplications(Protocol):

@@ -557,6 +557,7 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
                 user=user,
                 credentials=fixed_password(broker.password),
                 connect_timeout_s=within_s,
+                idle_timeout_s=30,
             )
             connection = CoreConnection(endpoint, SystemClock(), waker)
             connection.open()

@@ -22,6 +22,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support.brokers.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
+from support.brokers.loopback import at_loopback
 from support.brokers.real import QUICK_START, ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.links.openwire import OpenWireHarness
@@ -477,7 +478,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
 
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
     """Nobody listens: transient, with the address in the message."""
-    link = OpenWireLink(Endpoint("127.0.0.1", 1), clock=SystemClock(), instance=unique)
+    link = OpenWireLink(at_loopback(1), clock=SystemClock(), instance=unique)
     with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
         link.take("amqsidecar.token.none")
 

@@ -12,9 +12,9 @@ import pytest
 from amqsidecar.brokers.amqp.sasl import HEADER, MECHANISMS_WITH_USER, SaslExchange, log_in
 from amqsidecar.brokers.amqp.scram import ScramClient, prepared
 from amqsidecar.brokers.connection.credentials import fixed_password
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
+from support.brokers.loopback import at_loopback
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = (
@@ -104,9 +104,7 @@ def outcome(code: int, *more: bytes) -> bytes:
 
 def exchange(*allowed: str, user: str = "orders", password: str = "geheim") -> SaslExchange:
     credentials = fixed_password(password)
-    return SaslExchange(
-        Endpoint("broker", 5672, user=user, credentials=credentials, mechanisms=allowed)
-    )
+    return SaslExchange(at_loopback(5672, user=user, credentials=credentials, mechanisms=allowed))
 
 
 class Server:
@@ -204,7 +202,7 @@ class FixedToken:
 
 
 def token_exchange(text: str = "e.y.j") -> SaslExchange:
-    return SaslExchange(Endpoint("broker", 5672, user="a=b,c", credentials=FixedToken(text)))
+    return SaslExchange(at_loopback(5672, user="a=b,c", credentials=FixedToken(text)))
 
 
 def test_a_token_goes_by_the_mechanisms_that_are_made_for_it() -> None:

@@ -10,8 +10,8 @@ import pytest
 from amqsidecar.brokers.amqp.knock import AmqpKnock
 from amqsidecar.brokers.amqp.sasl import HEADER
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.errors import BrokerRefused, LinkLost
+from support.brokers.loopback import at_loopback
 from support.virtual_clock import VirtualClock
 
 MINUTES = 60_000
@@ -26,7 +26,7 @@ class Port:
         self._accepted: list[socket.socket] = []
         self.clock = VirtualClock()
         self.memory = SecondWireMemory()
-        self.endpoint = Endpoint("127.0.0.1", self._listener.getsockname()[1])
+        self.endpoint = at_loopback(self._listener.getsockname()[1])
 
     def wire(self) -> SecondWire:
         """Return the second wire of a new link, which does not wait for an answer."""

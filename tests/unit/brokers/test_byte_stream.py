@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 import pytest
 
 from amqsidecar.brokers.connection.byte_stream import ByteStream
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.errors import BrokerRefused, LinkLost
+from support.brokers.loopback import at_loopback
 from support.virtual_clock import VirtualClock
 
 HINT = "is it the right port?"
@@ -33,7 +33,7 @@ class Pair:
         self.take: Callable[[bytes], None] = self.keep
         self.signs_at_s: list[float] = []
         with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-            endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+            endpoint = at_loopback(listener.getsockname()[1])
             self.stream = ByteStream(
                 endpoint,
                 self.clock,

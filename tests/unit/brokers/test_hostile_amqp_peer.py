@@ -4,9 +4,9 @@ import pytest
 
 from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX, AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
+from support.brokers.loopback import at_loopback
 from support.wires.hostile_amqp import ATTACKS, whole_messages
 from support.wires.hostile_broker import hostile_broker
 
@@ -28,7 +28,7 @@ WORDS = {
 @pytest.mark.parametrize("attack", WORDS)
 def test_the_connection_ends(attack: str) -> None:
     with hostile_broker([ATTACKS[attack]]) as broker:
-        endpoint = Endpoint("127.0.0.1", broker.port, connect_timeout_s=60)
+        endpoint = at_loopback(broker.port, connect_timeout_s=60)
         connection = AmqpConnection(endpoint, SystemClock())
         try:
             with pytest.raises((LinkLost, BrokerRefused), match=WORDS[attack]):
@@ -47,7 +47,7 @@ def talk(connection: AmqpConnection) -> None:
 
 def test_messages_that_came_whole_make_no_room_for_those_that_did_not() -> None:
     with hostile_broker([whole_messages(3, 500_000)]) as broker:
-        connection = AmqpConnection(Endpoint("127.0.0.1", broker.port), SystemClock())
+        connection = AmqpConnection(at_loopback(broker.port), SystemClock())
         try:
             connection.open("sidecar")
             receiver = Receiver(connection, "receiver", "queue")

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost
+from support.brokers.loopback import at_loopback
 from support.wires.hostile_broker import hostile_broker
 from support.wires.hostile_core import ATTACKS
 
@@ -36,7 +36,7 @@ KEPT_BYTES_MAX = 3 * WINDOW_BYTES
 @pytest.mark.parametrize("attack", WORDS)
 def test_the_connection_ends_and_little_is_kept(attack: str) -> None:
     with hostile_broker([ATTACKS[attack]], times=20) as broker, closing(Waker()) as waker:
-        endpoint = Endpoint("127.0.0.1", broker.port, connect_timeout_s=60)
+        endpoint = at_loopback(broker.port, connect_timeout_s=60)
         with closing(CoreConnection(endpoint, SystemClock(), waker)) as connection:
             sessions: list[CoreSession] = []
             with pytest.raises(LinkLost, match=WORDS[attack]):

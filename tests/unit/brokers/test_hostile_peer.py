@@ -21,6 +21,7 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.core import framing, packets
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX, FrameReader
+from support.brokers.loopback import at_loopback
 
 SENT_MAX = 12 * 2**20
 """What the buffers of two sockets may hold besides what we have read."""
@@ -56,7 +57,7 @@ def peer(*said: bytes, times: int = 4_096) -> Iterator[tuple[Endpoint, Callable[
             thread.join(30)
             return sent[0]
 
-        yield Endpoint("127.0.0.1", server.getsockname()[1], connect_timeout_s=30), ended
+        yield at_loopback(server.getsockname()[1], connect_timeout_s=30), ended
 
 
 def wait_for_ever(connection: StompConnection | OpenWireConnection) -> None:

@@ -3,9 +3,9 @@
 import socket
 import threading
 
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.clock import SystemClock
+from support.brokers.loopback import at_loopback
 
 
 def test_a_goodbye_asks_for_no_receipt_and_waits_for_the_end() -> None:
@@ -22,7 +22,7 @@ def test_a_goodbye_asks_for_no_receipt_and_waits_for_the_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=listen)
         thread.start()
-        endpoint = Endpoint("127.0.0.1", server.getsockname()[1])
+        endpoint = at_loopback(server.getsockname()[1])
         connection = StompConnection(endpoint, SystemClock())
         connection.open()
         connection.disconnect(30.0)

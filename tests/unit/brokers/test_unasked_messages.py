@@ -21,6 +21,7 @@ from amqsidecar.errors import LinkLost
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.stomp_frame import FrameReader
 from amqsidecar.model.destination import queue
+from support.brokers.loopback import at_loopback
 from support.wires import unasked
 from support.wires.hostile_broker import Attack, hostile_broker
 
@@ -55,7 +56,7 @@ def stomp_connection(*attacks: Attack) -> Iterator[Callable[[], StompConnection]
 
 
 def endpoint_of(port: int) -> Endpoint:
-    return Endpoint("127.0.0.1", port, connect_timeout_s=30)
+    return at_loopback(port, connect_timeout_s=30)
 
 
 def go_on(connection: StompConnection | OpenWireConnection, take: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """The address of a broker, and our credentials there."""
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
 
@@ -27,8 +27,9 @@ class Endpoint:
     credentials: Credentials = NO_PASSWORD
     tls: ssl.SSLContext | None = None
     mechanisms: tuple[str, ...] = ()
-    connect_timeout_s: float = 10.0
-    idle_timeout_s: float = 30.0
+    # Why no defaults: those are the options'.
+    connect_timeout_s: float = field(kw_only=True)
+    idle_timeout_s: float = field(kw_only=True)
 
     @property
     def place(self) -> str:
