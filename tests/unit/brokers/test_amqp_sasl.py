@@ -209,7 +209,7 @@ def test_a_token_goes_by_the_mechanisms_that_are_made_for_it() -> None:
     """As RFC 7628 and Google's description write them; names are quoted in the former only."""
     bearer, google, plain = (token_exchange() for _ in range(3))
     sent = bearer.feed(HEADER + mechanisms("PLAIN", "XOAUTH2", "OAUTHBEARER"))
-    assert payload(sent) == b"n,a=a=3Db=2Cc,\1host=broker\1port=5672\1auth=Bearer e.y.j\1\1"
+    assert payload(sent) == b"n,a=a=3Db=2Cc,\1host=127.0.0.1\1port=5672\1auth=Bearer e.y.j\1\1"
     sent = google.feed(HEADER + mechanisms("PLAIN", "XOAUTH2"))
     assert payload(sent) == b"user=a=b,c\1auth=Bearer e.y.j\1\1"
     sent = plain.feed(HEADER + mechanisms("PLAIN", "SCRAM-SHA-512"))
