@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from amqsidecar.cli.options import CONFIG_FILE
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import StoreUnavailable
 
@@ -38,9 +39,17 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
             "the broker keeps waiting messages (store.url broker:), and has no operations"
         )
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.config.schema import Config  # noqa: PLC0415 - as above
     from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
 
-    with closing(open_schedule(config, SystemClock(), read_only=read_only)) as schedule:
+    try:
+        opened = open_schedule(config, SystemClock(), read_only=read_only)
+    except StoreUnavailable as error:
+        if config != Config():
+            raise
+        what = f"no option is set: there is no {CONFIG_FILE} in this folder; --config FILE names it"
+        raise StoreUnavailable(f"{error}\n{what}") from error
+    with closing(opened) as schedule:
         yield schedule
 
 

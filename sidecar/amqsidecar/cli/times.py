@@ -1,7 +1,7 @@
 """Times that people write."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 
 import typer
 
@@ -15,11 +15,16 @@ def next_time_ms(text: str | None, option: str, now_ms: int) -> int | None:
         >>> next_time_ms("06:00", "--at", 8 * 3_600_000) // 3_600_000
         30
     """
-    if text is None or not re.fullmatch(r"[0-2][0-9]:[0-5][0-9]", text):
+    if text is None or not re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text):
         return time_ms(text, option)
+    try:
+        of_day = time.fromisoformat(text.zfill(5))
+    except ValueError as error:
+        what = f"there is no time of day {text}; expected one from 00:00 to 23:59"
+        raise typer.BadParameter(what, param_hint=option) from error
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
-    at_ms = time_ms(f"{day}T{text}", option)
-    return at_ms if at_ms is None or at_ms > now_ms else at_ms + 24 * 3_600_000
+    at_ms = round(datetime.combine(day, of_day, UTC).timestamp() * 1000)
+    return at_ms if at_ms > now_ms else at_ms + 24 * 3_600_000
 
 
 def zoned_time(at_ms: int, now_ms: int) -> str:

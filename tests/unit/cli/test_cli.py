@@ -758,6 +758,7 @@ def test_what_is_to_begin_later_is_left_to_the_service(cli: Cli) -> None:
     assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
     assert "within 30 days" in cli("retry", "--all", "--yes", "--at", "2999-01-01").err
     assert "--at" in cli("retry", "--all", "--yes", "--at", "soon").err
+    assert "no time of day 25:00" in cli("retry", "--all", "--yes", "--at", "25:00").err
 
 
 def test_a_begin_says_its_zone_and_the_local_time(

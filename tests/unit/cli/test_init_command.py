@@ -137,9 +137,13 @@ def test_the_file_in_the_folder_is_read_and_others_win(
 
     for name in ("here", "variable", "option"):
         (tmp_path / f"{name}.yaml").write_text(f"store: {{url: 'sqlite://{tmp_path}/{name}.db'}}")
-    assert "/var/lib/amqsidecar/schedule.db" in store_of()
+    said = store_of()
+    assert "/var/lib/amqsidecar/schedule.db" in said
+    assert "there is no amqsidecar.yaml in this folder" in said
     (tmp_path / "here.yaml").rename("amqsidecar.yaml")
-    assert f"{tmp_path}/here.db does not exist" in store_of()
+    said = store_of()
+    assert f"{tmp_path}/here.db does not exist" in said
+    assert "in this folder" not in said
     monkeypatch.setenv("AMQSIDECAR_CONFIG", "variable.yaml")
     assert f"{tmp_path}/variable.db does not exist" in store_of()
     assert f"{tmp_path}/option.db does not exist" in store_of("--config", "option.yaml")
