@@ -112,6 +112,20 @@ def test_taking_stops_before_the_volume_is_full_and_all_that_waits_drains(
     assert reserve_of(volume).exists()
 
 
+@pytest.mark.parametrize("size", [8 * 1024, 24 * 1024, 48 * 1024])
+def test_the_room_that_its_own_log_gives_back_does_not_start_taking_again(
+    volume: SmallVolume, opened: Callable[..., SqliteStore], size: int
+) -> None:
+    store = opened()
+    while store.room().is_enough:
+        take(store, size)
+    store.close()
+    assert {path.name for path in volume.folder.iterdir()} == {
+        *("schedule.db", "schedule.db.lock", "schedule.db.reserve")
+    }
+    assert not opened().room().is_enough
+
+
 def test_a_drain_makes_room_without_another_commit(
     volume: SmallVolume, opened: Callable[..., SqliteStore]
 ) -> None:

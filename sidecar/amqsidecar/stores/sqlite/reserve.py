@@ -109,8 +109,9 @@ class Reserve:
             self._clock.monotonic_s() < self._full_until_s
             and self._left_by_others(free) < self._left_by_others_when_full + size
         )
-        # Why a quarter more: else one message more or less would stop and start taking.
-        again = size + size // 4
+        # Why half more: the log is cut once taking has stopped, and what that gives back, a quarter
+        # or somewhat more (`log_bytes`), must not start it again.
+        again = size + size // 2
         if not is_whole and (free + held < again or is_paused):
             return Room(
                 at_once_bytes=0,
