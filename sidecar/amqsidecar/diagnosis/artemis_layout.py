@@ -99,8 +99,8 @@ def _undelivered(
             check=Check.DEAD_LETTERS,
             severity=severity,
             subject=_listed(names),
-            what=f"no dead-letter-address: the broker destroys a message after {attempts} "
-            "deliveries, before the sidecar can see it",
+            what=f"no dead-letter-address: the broker destroys a message at delivery {attempts}, "
+            "before the sidecar can see it",
             mend="".join(
                 address_setting(name, "<dead-letter-address>DLQ</dead-letter-address>")
                 for name in names[:_NAMED_MAX]

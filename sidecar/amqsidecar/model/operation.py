@@ -409,10 +409,11 @@ def in_state(
 ) -> Operation:
     """Return an operation in a state, with the change noted."""
     change = StateChange(at_ms=now_ms, state=state, actor=actor, reason=reason)
+    by = f"by {actor}" if actor else ""
     return msgspec.structs.replace(
         operation,
         state=state,
-        state_reason=f"{reason} (by {actor})" if reason and actor else reason or actor,
+        state_reason=f"{reason} ({by})" if reason and by else reason or by,
         state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
     )
 

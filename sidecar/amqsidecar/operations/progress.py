@@ -78,6 +78,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     undoable: int = 0
     result: OperationResult | None = None
 
+    @property
+    def result_clause(self) -> str:
+        """The result as a clause, such as `12 wait to be sent`; "" = it has none yet."""
+        if self.outcomes is None or self.result in (None, OperationResult.UNFINISHED):
+            return ""
+        return _clause(self.result, self.outcomes)
+
 
 class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some operations, the newest first.
@@ -145,8 +152,7 @@ def result_of(operation: Operation, outcomes: Outcomes) -> OperationResult | Non
     return next((result for count, result in by_weight if count), None)
 
 
-def result_words(result: OperationResult, outcomes: Outcomes) -> str:
-    """Return a result as a clause, such as `12 wait to be sent`."""
+def _clause(result: OperationResult, outcomes: Outcomes) -> str:
     match result:
         case OperationResult.UNFINISHED:
             return "not finished"

@@ -55,8 +55,8 @@ def _entry_warnings(entry: AddressSettingEntry, merged: EffectiveSettings) -> It
     is_about_limit = own.max_delivery_attempts is not None or own.dead_letter_address is not None
     if merged.max_delivery_attempts > 0 and not merged.dead_letter_address and is_about_limit:
         yield (
-            f"{place}: no dead-letter-address: the broker destroys a message after "
-            f"{merged.max_delivery_attempts} deliveries, before the sidecar can see it"
+            f"{place}: no dead-letter-address: the broker destroys a message at delivery "
+            f"{merged.max_delivery_attempts}, before the sidecar can see it"
         )
     varies = {
         "redelivery-delay-multiplier": own.redelivery_delay_multiplier,

@@ -270,7 +270,7 @@ def test_who_may_change_what() -> None:
     assert paused(held, 2, "x", "") == held
     assert resumed(running, 2, "x", "") == running
     over = cancelled(held, 3, "console:anna", "")
-    assert (over.state, over.ended_at_ms) == ("cancelled", 3)
+    assert (over.state, over.ended_at_ms, over.state_reason) == ("cancelled", 3, "by console:anna")
     assert cancelled(over, 4, "x", "") == resumed(over, 4, "x", "") == paused(over, 4, "x", "")
     assert paused(over, 4, "x", "") == over
 

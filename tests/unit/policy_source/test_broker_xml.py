@@ -208,8 +208,8 @@ def test_warnings_about_what_is_ignored() -> None:
     ("children", "match", "words"),
     [
         ("<max-delivery-attempts>0</max-delivery-attempts>", "#", "without limit, not never"),
-        ("<max-delivery-attempts>3</max-delivery-attempts>", "a.*", "after 3 deliveries"),
-        ("<dead-letter-address/>", "(a.#)", "after 10 deliveries"),
+        ("<max-delivery-attempts>3</max-delivery-attempts>", "a.*", "at delivery 3"),
+        ("<dead-letter-address/>", "(a.#)", "at delivery 10"),
         (
             "<redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
             "a",

@@ -291,18 +291,15 @@ def print_progress(
         page = {} if members is None else msgspec.structs.asdict(members)
         print_json(msgspec.structs.asdict(progress) | page)
         return
-    from amqsidecar.operations.progress import (  # noqa: PLC0415 - as above
-        OperationResult,
-        result_words,
-    )
+    from amqsidecar.operations.progress import OperationResult  # noqa: PLC0415 - as above
 
     one, outcomes = progress.operation, progress.outcomes
     by = f"{one.actor}, {one.reason}" if one.reason else one.actor
     print_line(f"operation  {one.id}: {one.action.word} by {by}")
     state = one.state + ", not all sent" * (progress.result is OperationResult.NOT_SENT)
     print_line(f"state      {state}: {progress.doing}")
-    if outcomes is not None and progress.result not in (None, OperationResult.UNFINISHED):
-        print_line(f"result     {result_words(progress.result, outcomes)}")
+    if progress.result_clause:
+        print_line(f"result     {progress.result_clause}")
     expected = "" if one.expected is None else f", {one.expected} were expected"
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
     if one.overtaken:

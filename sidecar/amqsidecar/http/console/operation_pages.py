@@ -23,6 +23,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.progress import Progress, read_progress
 from amqsidecar.schedule import Schedule
 
 LIMIT: Final = 30
@@ -44,15 +45,11 @@ class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         counts: members by outcome; None = not sent yet.
         members: some of those with the outcome that was asked for.
-        unknown: one of those whose outcome is unknown, if there is any.
-        undoable: how many discarded ones can be put back.
     """
 
-    operation: Operation
+    progress: Progress
     counts: dict[OutcomeKind | None, int]
     members: list[Member]
-    unknown: list[Member]
-    undoable: int
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -80,22 +77,19 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         outcome = outcome_of(request.query_params.get("outcome"))
         after = request.query_params.get("after", "")
 
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> ShownOperation | None:
-            operation = None if number is None else store.operation(number)
-            if operation is None:
+        def read(store: Schedule, _state: StoreState, now_ms: int) -> ShownOperation | None:
+            if number is None or store.operation(number) is None:
                 return None
             return ShownOperation(
-                operation=operation,
-                counts=store.member_counts(operation.id),
-                members=store.members(operation.id, outcome, MEMBERS_SHOWN + 1, after),
-                unknown=store.members(operation.id, OutcomeKind.UNKNOWN, 1),
-                undoable=operate.undoable(store, operation),
+                progress=read_progress(store, number, now_ms),
+                counts=store.member_counts(number),
+                members=store.members(number, outcome, MEMBERS_SHOWN + 1, after),
             )
 
         told = await queries.ask(read)
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
-        operation = told.operation
+        progress, operation = told.progress, told.progress.operation
         return await console.page(
             request,
             "operation.html",
@@ -109,9 +103,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             pace=describe_pace(operation.pace),
             share_done=_share_done(operation),
             counts=told.counts,
-            undoable=0 if operation.state is OperationState.UNDOING else told.undoable,
+            result=progress.result_clause,
+            undoable=0 if operation.state is OperationState.UNDOING else progress.undoable,
             keeps_until_ms=(operation.ended_at_ms or operation.created_at_ms) + UNDO_MS,
-            unknown_because=told.unknown[0].evidence if told.unknown else "",
+            unknown_because=progress.outcomes.unknown_because if progress.outcomes else "",
             outcome=outcome,
             outcomes=list(OutcomeKind),
             members=told.members[:MEMBERS_SHOWN],
