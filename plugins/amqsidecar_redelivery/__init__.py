@@ -9,42 +9,10 @@ from amqsidecar.plugin import (
     Problem,
     RedeliveryDecider,
     RedeliveryEntry,
-    RedeliveryPolicy,
     RedeliveryRules,
     RuleSource,
+    read_redelivery_policy,
 )
-
-INT_MAX, SHORT_MIN, SHORT_MAX = 2**31 - 1, -(2**15), 2**15 - 1
-
-
-def _read_policy(reader: OptionReader) -> RedeliveryPolicy:
-    default = RedeliveryPolicy()
-    return RedeliveryPolicy(
-        maximum_redeliveries=reader.limit(
-            "maximum_redeliveries", default.maximum_redeliveries, most=INT_MAX
-        ),
-        initial_redelivery_delay_ms=reader.integer(
-            "initial_redelivery_delay_ms", default.initial_redelivery_delay_ms
-        ),
-        redelivery_delay_ms=reader.integer("redelivery_delay_ms", default.redelivery_delay_ms),
-        maximum_redelivery_delay_ms=reader.limit(
-            "maximum_redelivery_delay_ms", default.maximum_redelivery_delay_ms
-        ),
-        use_exponential_back_off=reader.boolean(
-            "use_exponential_back_off", default=default.use_exponential_back_off
-        ),
-        back_off_multiplier=reader.number("back_off_multiplier", default.back_off_multiplier),
-        use_collision_avoidance=reader.boolean(
-            "use_collision_avoidance", default=default.use_collision_avoidance
-        ),
-        collision_avoidance_percent=reader.integer(
-            "collision_avoidance_percent",
-            default.collision_avoidance_percent,
-            least=SHORT_MIN,
-            most=SHORT_MAX,
-        ),
-        source=reader.source,
-    )
 
 
 class RedeliveryPlugin:
@@ -63,12 +31,14 @@ class RedeliveryPlugin:
         entries = []
         for entry in reader.mappings("entries"):
             destinations = entry.pattern()
-            entries.append(RedeliveryEntry(destinations=destinations, policy=_read_policy(entry)))
+            entries.append(
+                RedeliveryEntry(destinations=destinations, policy=read_redelivery_policy(entry))
+            )
             entry.finish()
         default_entry = reader.mapping("default_entry")
         rules = RedeliveryRules(
             entries=tuple(entries),
-            default_entry=None if default_entry is None else _read_policy(default_entry),
+            default_entry=None if default_entry is None else read_redelivery_policy(default_entry),
             fallback_to_dead_letter=reader.boolean("fallback_to_dead_letter", default=True),
             send_to_dlq_if_max_retries_exceeded=reader.boolean(
                 "send_to_dlq_if_max_retries_exceeded", default=True

@@ -11,8 +11,17 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.cause import cause_classes, cause_group
+from amqsidecar.model.dead_letter import DeadLetter, Facts
+from amqsidecar.model.decision import (
+    DeadLetterTo,
+    Decision,
+    Discard,
+    Exhaust,
+    Park,
+    Redeliver,
+    Redirect,
+)
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
 from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import GroupPlace, RowState
@@ -29,11 +38,19 @@ from amqsidecar.policy.classic_rules import (
     SharedDeadLetterStrategy,
 )
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.gate_entries import EntriesPlugin, EntryFinder, GateEntries, read_entries
+from amqsidecar.policy.java_regex.java_regex import (
+    JavaRegex,
+    JavaRegexError,
+    JavaRegexTimeout,
+    compile_java_regex,
+)
 from amqsidecar.policy.option_reader import OptionReader
-from amqsidecar.policy.redelivery_decider import RedeliveryDecider
-from amqsidecar.policy.redelivery_policy import Chance
+from amqsidecar.policy.redelivery_decider import RedeliveryDecider, describe_rule
+from amqsidecar.policy.redelivery_options import read_redelivery_policy
+from amqsidecar.policy.redelivery_policy import Chance, DelayTable
 from amqsidecar.policy.rule_source import RuleSource
 
 
@@ -51,7 +68,12 @@ class Decider(Protocol):
 
 
 class Plugin(Protocol):
-    """A kind of rules that can be put into the chain."""
+    """A kind of rules that can be put into the chain.
+
+    Its options may have a method `to_mapping()`, which returns what a YAML policy writes of them;
+    rules are printed, compared and put into Helm values by it. A decider that asks for
+    `DeadLetter.facts` has an attribute `asks_facts = True`.
+    """
 
     name: str
 
@@ -144,8 +166,10 @@ __all__ = [
     "DeadLetterTo",
     "Decider",
     "Decision",
+    "DelayTable",
     "Destination",
     "DestinationKind",
+    "DestinationMap",
     "Discard",
     "DiscardingDeadLetterStrategy",
     "DiscardingDecider",
@@ -153,13 +177,19 @@ __all__ = [
     "DueMessage",
     "EntriesPlugin",
     "EntryFinder",
+    "Exhaust",
+    "Facts",
     "Gate",
     "GateEntries",
     "GatePlugin",
     "GroupGate",
     "GroupPlace",
     "IndividualDeadLetterStrategy",
+    "JavaRegex",
+    "JavaRegexError",
+    "JavaRegexTimeout",
     "OptionReader",
+    "Park",
     "Plugin",
     "PolicyEntry",
     "Problem",
@@ -168,10 +198,16 @@ __all__ = [
     "RedeliveryEntry",
     "RedeliveryPolicy",
     "RedeliveryRules",
+    "Redirect",
     "RowState",
     "RuleSource",
     "SharedDeadLetterStrategy",
     "Wait",
+    "cause_classes",
+    "cause_group",
+    "compile_java_regex",
+    "describe_rule",
     "parse_destination",
     "read_entries",
+    "read_redelivery_policy",
 ]

@@ -15,7 +15,7 @@ GROUP = "amqsidecar.plugins"
 GATE_GROUP = "amqsidecar.gates"
 """That of gates."""
 
-BUILT_IN = ("redelivery", "discarding", "deadletter")
+BUILT_IN = ("redelivery", "discarding", "deadletter", "rules")
 """Plugins that every installation has."""
 
 BUILT_IN_GATES = ("pace", "breaker", "windows", "order")

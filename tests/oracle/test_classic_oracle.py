@@ -492,7 +492,7 @@ def describe(decision: Decision | None) -> str:
             return f"dead_letter\t{decision.destination}\t{decision.expiration_ms}"
         case Discard():
             return "discard"
-        case None:
+        case _:
             return "nobody answered"
 
 

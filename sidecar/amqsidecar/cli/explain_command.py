@@ -2,17 +2,17 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterable
-from typing import Annotated, BinaryIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, BinaryIO, TypedDict
 
 import msgspec
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Sets
+from amqsidecar.cli.options import ConfigFile, Sets, duration_ms
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.sections.policy import TopicPolicy
-from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.operations.explain import Explainer, Explanation
@@ -30,6 +30,11 @@ class ClassicCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     redelivery_count: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
     persistent: bool = True
     expired: bool = False
+    age_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    cause: str | None = None
+    jms_type: str | None = None
+    properties: dict[str, str] | None = None
+    headers: dict[str, str] | None = None
 
 
 class ArtemisCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -38,15 +43,38 @@ class ArtemisCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     address: str
     delivery_count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1
     expired: bool = False
+    age_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    cause: str | None = None
+    jms_type: str | None = None
+    properties: dict[str, str] | None = None
+    headers: dict[str, str] | None = None
 
 
 def _classic(case: ClassicCase) -> DeadLetter:
     destination = parse_destination(case.destination)
-    return DeadLetter(destination, case.redelivery_count, case.persistent, case.expired)
+    return DeadLetter(
+        destination,
+        case.redelivery_count,
+        case.persistent,
+        case.expired,
+        facts=_facts(case),
+    )
 
 
 def _artemis(case: ArtemisCase) -> DeadLetter:
-    return DeadLetter(queue(case.address), case.delivery_count - 1, expired=case.expired)
+    return DeadLetter(
+        queue(case.address),
+        case.delivery_count - 1,
+        expired=case.expired,
+        facts=_facts(case),
+    )
+
+
+def _facts(case: ClassicCase | ArtemisCase) -> KnownFacts:
+    given = (case.age_ms, case.cause, case.jms_type, case.properties, case.headers)
+    if given == (0, None, None, None, None):
+        return NO_FACTS
+    return KnownFacts(*given[:3], case.properties or {}, case.headers or {})
 
 
 def answer_batch(
@@ -94,6 +122,22 @@ def explain(
     delivery_count: Annotated[
         int, typer.Option(min=1, help="Artemis: deliveries so far, the failed one included.")
     ] = 1,
+    cause: Annotated[
+        str | None, typer.Option(help="Rules beyond the broker's: why it died.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="As above: a property. Repeatable."),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="As above: a header. Repeatable."),
+    ] = None,
+    jms_type: Annotated[str | None, typer.Option(help="As above: its JMSType.")] = None,
+    age: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="As above: since its first death, such as 3h."),
+    ] = None,
     batch: Annotated[
         bool, typer.Option("--batch", help="Read JSON lines from standard input, one case each.")
     ] = False,
@@ -131,15 +175,24 @@ def explain(
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
         return
+    beyond = _Beyond(
+        age_ms=0 if age is None else duration_ms(age, "--age", least_ms=0),
+        cause=cause,
+        jms_type=jms_type,
+        properties=_pairs(properties, "--property"),
+        headers=_pairs(headers, "--header"),
+    )
     if isinstance(rules, ArtemisRules):
         if address is None:
             raise typer.BadParameter("this policy is for Artemis: give --address, or --batch")
-        dead_letter = _artemis(ArtemisCase(address, delivery_count, expired))
+        dead_letter = _artemis(ArtemisCase(address, delivery_count, expired, **beyond))
     else:
         if destination is None:
             raise typer.BadParameter("this policy is for Classic: give --destination, or --batch")
         try:
-            dead_letter = _classic(ClassicCase(destination, redelivery_count, persistent, expired))
+            dead_letter = _classic(
+                ClassicCase(destination, redelivery_count, persistent, expired, **beyond)
+            )
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--destination") from error
     answer = explainer.explain(dead_letter)
@@ -149,6 +202,23 @@ def explain(
         print_line(_as_text(answer))
         for warning in rules.warnings:
             say(f"warning: {warning}")
+
+
+class _Beyond(TypedDict):
+    """What only rules beyond the broker's ask about."""
+
+    age_ms: int
+    cause: str | None
+    jms_type: str | None
+    properties: dict[str, str] | None
+    headers: dict[str, str] | None
+
+
+def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str] | None:
+    pairs = [one.partition("=") for one in given or ()]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise typer.BadParameter("expected NAME=VALUE", param_hint=option)
+    return {name: value for name, _, value in pairs} or None
 
 
 def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
@@ -176,6 +246,9 @@ def _as_text(answer: Explanation) -> str:
         case "dead_letter":
             stay = f", for {answer.expiration_ms} ms" if answer.expiration_ms else ""
             lines = [f"dead letter: to {answer.destination}{stay}"]
+        case "redirect":
+            count, delay_ms = answer.redelivery_count, answer.delay_ms
+            lines = [f"redirect to {answer.destination} after {delay_ms} ms (redelivery {count})"]
         case action:
             lines = [action]
     lines.append(f"  rule:    {answer.rule}")

@@ -15,7 +15,8 @@ from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
-from amqsidecar.policy_source.load import load_policy
+from amqsidecar.policy.rule_source import parse_source
+from amqsidecar.policy_source.load import load_policy, read_plugins, with_plugins
 
 OutputChoice = Annotated[
     OutputFormat | None,
@@ -46,4 +47,6 @@ def load_rules(
     if policy is None:
         what = "no policy is given; use --set policy.source=activemq.xml (or broker.xml, or YAML)"
         raise ConfigError([Problem("policy.source", what)])
-    return config, load_policy(policy, plugins, os.environ), plugins
+    place = parse_source(config.origin("policy.plugins"))
+    links = read_plugins(config.policy.plugins, place, plugins)
+    return config, with_plugins(load_policy(policy, plugins, os.environ), links), plugins

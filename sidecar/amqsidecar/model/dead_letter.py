@@ -1,8 +1,67 @@
 """The inputs of a decision."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from amqsidecar.model.destination import Destination
+
+
+class Facts(Protocol):
+    """The content of a dead letter, beyond what the broker's rules see; read as it is asked for."""
+
+    @property
+    def age_ms(self) -> int:
+        """Time since its first death; 0 at this."""
+        ...
+
+    @property
+    def cause(self) -> str | None:
+        """Why it died, in the words that history has; None = nobody says."""
+        ...
+
+    @property
+    def jms_type(self) -> str | None:
+        """Its JMSType; None = it has none."""
+        ...
+
+    def property_of(self, name: str) -> str | None:
+        """Return an application property as text; None = it has none of this name."""
+        ...
+
+    def header_of(self, name: str) -> str | None:
+        """Return a header by its name on the wire; None = it has none of this name."""
+        ...
+
+    def later(self, by_ms: int) -> "Facts":
+        """Return the facts of the same message, which is so much older."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFacts:
+    """Facts that somebody states, such as `explain`; what is not stated, is not there."""
+
+    age_ms: int = 0
+    cause: str | None = None
+    jms_type: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def property_of(self, name: str) -> str | None:
+        """Return an application property; None = it is not stated."""
+        return self.properties.get(name)
+
+    def header_of(self, name: str) -> str | None:
+        """Return a header; None = it is not stated."""
+        return self.headers.get(name)
+
+    def later(self, by_ms: int) -> "KnownFacts":
+        """Return the facts of the same message, which is so much older."""
+        return replace(self, age_ms=self.age_ms + by_ms)
+
+
+NO_FACTS = KnownFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +77,7 @@ class DeadLetter:
         is_store_duplicate: whether the broker says it found the id in its store already.
         subscription: `clientId:name` of the durable subscription it died on; None for a queue or
             when it is not known.
+        facts: for rules beyond the broker's; `NO_FACTS` where no rules ask for any.
     """
 
     destination: Destination
@@ -26,6 +86,7 @@ class DeadLetter:
     expired: bool = False
     is_store_duplicate: bool = False
     subscription: str | None = None
+    facts: Facts = field(default=NO_FACTS, compare=False, repr=False)
 
     @property
     def delivery_count(self) -> int:

@@ -48,4 +48,43 @@ class Discard:
     rule: str
 
 
-Decision = Redeliver | DeadLetterTo | Discard
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Send it to another destination; no rule of a broker does.
+
+    Attributes:
+        destination: where to; its consumers get it as a redelivery.
+        delay_ms: how long to wait first.
+        redelivery_count: as in `Redeliver`.
+        rule: the rule that decided, with file and line.
+    """
+
+    destination: Destination
+    delay_ms: int
+    redelivery_count: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaust:
+    """No further redelivery: it stays a dead letter of the queue that it was read from.
+
+    Attributes:
+        rule: the rule that decided, with file and line.
+    """
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Keep it for a person.
+
+    Attributes:
+        rule: the rule that decided, with file and line.
+    """
+
+    rule: str
+
+
+Decision = Redeliver | DeadLetterTo | Discard | Redirect | Exhaust | Park

@@ -1,6 +1,7 @@
 """Rows, states and filters of the schedule."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -43,6 +44,10 @@ GROUP_PLACES_MAX = 100
 """More are not counted."""
 
 
+_DATE_DIGITS: Final = 12
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
+
+
 def first_redelivery_id(uid: str, row_id: int) -> str:
     """Return the redelivery id of a message that dies for the first time.
 
@@ -53,6 +58,25 @@ def first_redelivery_id(uid: str, row_id: int) -> str:
         row_id: number of its first row.
     """
     return f"{uid}-{row_id:012d}"
+
+
+def dated_redelivery_id(redelivery_id: str, now_ms: int) -> str:
+    """Return a redelivery id that tells when its message died for the first time.
+
+    Only rules that ask for an age need it; no store and no property of a message has to keep it.
+    """
+    return f"{redelivery_id}.{now_ms:x}"
+
+
+def age_ms(redelivery_id: str, now_ms: int) -> int:
+    """Return the time since a message's first death by its id; 0 = the id doesn't tell.
+
+    Anybody may write an id: the answer is 0 to `now_ms`, whatever it is.
+    """
+    _, dot, date = redelivery_id.rpartition(".")
+    if not dot or not 0 < len(date) <= _DATE_DIGITS or not _HEXADECIMAL.issuperset(date):
+        return 0
+    return max(0, now_ms - int(date, 16))
 
 
 class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -15,7 +15,7 @@ from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.operations.explain import Explainer, Forecast
 from amqsidecar.plugin import Chance, Plugin
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
-from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.classic_rules import ClassicRules, PluginRules
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy
 
@@ -25,6 +25,10 @@ LiveSettings = Mapping[str, AddressSettingEntry]
 FindRules = Callable[[], Rules | LiveSettings | None]
 """Returns the rules that act now; None = none are given, and no broker said yet which act."""
 
+ASKS_FACTS = (
+    "rules beyond the broker's look into messages: here they are asked about a message without "
+    "cause, properties and headers; look at one message to see what becomes of it"
+)
 NO_BROKER = "no rules are given (policy.source), and no broker answered yet"
 LIVE = "the broker's own address settings, read live"
 NOT_READ = f"{LIVE}; not read yet for this address: that is done when a message dies there"
@@ -37,14 +41,17 @@ class ActiveRules:
         self,
         rules: Rules | LiveSettings | None,
         explainer_of: Callable[[Rules, Rules], Explainer],
+        live_plugins: tuple[PluginRules, ...] = (),
     ) -> None:
         """Ask rules.
 
         Args:
             rules: that act; None = no broker said yet which.
             explainer_of: compiles the first rules; the second tell which queues are read.
+            live_plugins: rules that act beside the broker's live settings.
         """
         self._explainer_of = explainer_of
+        self._live_plugins = live_plugins
         self._live = rules if isinstance(rules, Mapping) else None
         self.rules = None if isinstance(rules, Mapping) else rules
         self._all = self.rules
@@ -52,8 +59,13 @@ class ActiveRules:
         if self.rules is not None:
             self.source = str(self.rules.source)
         if self._live is not None:
-            self._all = ArtemisRules(entries=tuple(self._live.values()))
+            self._all = ArtemisRules(entries=tuple(self._live.values()), plugins=live_plugins)
         self._whole = None if self._all is None else explainer_of(self._all, self._all)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a person should know of answers about destinations, a sentence each."""
+        return [ASKS_FACTS] if self._whole is not None and self._whole.asks_facts else []
 
     def explainer_at(self, destination: Destination) -> Explainer | None:
         """Return the explainer for a destination; None = the rules there are unknown."""
@@ -62,7 +74,8 @@ class ActiveRules:
         entry = self._live.get(destination.address)
         if entry is None:
             return None
-        return self._explainer_of(ArtemisRules(entries=(entry,)), self._all)
+        asked = ArtemisRules(entries=(entry,), plugins=self._live_plugins)
+        return self._explainer_of(asked, self._all)
 
     def forecast(self, dead_letter: DeadLetter) -> Forecast | None:
         """Return the decision on a dead letter; None = the rules there are unknown."""
@@ -106,6 +119,7 @@ def policies_of(
     allowed_origins: Sequence[str] = (),
     chance: Chance | None = None,
     gates_at: GatesAt = no_gates,
+    live_plugins: tuple[PluginRules, ...] = (),
 ) -> Policies:
     """Return the policies of a sidecar.
 
@@ -119,6 +133,7 @@ def policies_of(
         allowed_origins: see `redelivery.allowed_origins`.
         chance: varies delays; None = they are as without collision avoidance.
         gates_at: returns the active gates.
+        live_plugins: see `ActiveRules`.
     """
 
     def explainer_of(asked: Rules, read_by: Rules) -> Explainer:
@@ -145,7 +160,7 @@ def policies_of(
         nonlocal last
         found, known = find_rules(), last
         if known is None or known[0] is not found:
-            last = known = found, ActiveRules(found, explainer_of)
+            last = known = found, ActiveRules(found, explainer_of, live_plugins)
         return known[1]
 
     return Policies(

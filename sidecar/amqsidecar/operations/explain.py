@@ -1,6 +1,7 @@
 """The decisions of rules on a dead letter and on its further deaths, without a broker."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -11,15 +12,31 @@ from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judging.final_destination import final_destination
 from amqsidecar.engine.judging.judge import ADVISORY_PREFIX
 from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
-from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.messages.facts import MessageFacts
+from amqsidecar.messages.fields import OpenMessage
+from amqsidecar.model.dead_letter import DeadLetter, Facts, KnownFacts
+from amqsidecar.model.decision import (
+    DeadLetterTo,
+    Decision,
+    Discard,
+    Exhaust,
+    Park,
+    Redeliver,
+    Redirect,
+)
 from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
 from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.model.schedule import RowView, age_ms
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.policy.artemis_decider import ArtemisDecider
+from amqsidecar.policy.chain import Chain
+from amqsidecar.schedule import ScheduleView
 
 SENDS_MAX: Final = 50
 """Re-sends that a forecast goes on for."""
+
+OPENED_BYTES_MAX: Final = 1024 * 1024
+"""A larger message is not opened to ask rules about it."""
 
 _PARKS: Final = "the sidecar parks it"
 _READ_FROM: Final = queue("the queue that it was read from")
@@ -30,10 +47,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What becomes of a dead letter; what has nothing to do with it is unset.
 
     Attributes:
-        action: `redeliver`, `dead_letter`, `discard` or `none`.
-        delay_ms: redeliver: how long to wait first; as the broker computes it, may be negative.
-        redelivery_count: redeliver: the count that the re-sent message carries.
-        destination: dead_letter: where to.
+        action: `redeliver`, `dead_letter`, `discard` or `none`; by rules beyond the broker's also
+            `redirect`, `exhaust` (as `dead_letter`, beside the queue that it was read from) and
+            `park`.
+        delay_ms: redeliver, redirect: how long to wait first; as the broker computes it, may be
+            negative.
+        redelivery_count: redeliver, redirect: the count that the re-sent message carries.
+        destination: dead_letter, redirect: where to.
         expiration_ms: dead_letter: how long it may stay there; 0 = for ever.
         rule: the rule that decides, with file and line.
         differs: what the sidecar does otherwise than the rules say.
@@ -91,7 +111,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explainer:
-    """Answers by one policy: what the broker's rules say, and where the sidecar differs."""
+    """Answers by one policy: what the rules say, and where the sidecar differs.
+
+    Attributes:
+        asks_facts: whether answers depend on more than destination and count; see `DeadLetter`.
+    """
 
     def __init__(
         self,
@@ -116,6 +140,8 @@ class Explainer:
             gates_at: returns the active gates.
         """
         self._decider = decider
+        self.asks_facts = getattr(decider, "asks_facts", False)
+        self._settings = decider.innermost if isinstance(decider, Chain) else decider
         self._gates_memo = lru_cache(8192)(gates_at)
         self._chance = chance
         self._suffix = final_suffix
@@ -132,9 +158,9 @@ class Explainer:
         """Return the decision on a dead letter."""
         origin = dead_letter.destination
         answer = self._answer(origin, self._decider.decide(dead_letter, self._chance))
-        if not isinstance(self._decider, ArtemisDecider):
+        if not isinstance(self._settings, ArtemisDecider):
             return answer
-        settings = self._decider.effective(origin.name)
+        settings = self._settings.effective(origin.name)
         return msgspec.structs.replace(
             answer,
             max_delivery_attempts=settings.max_delivery_attempts,
@@ -147,7 +173,10 @@ class Explainer:
         sends: list[PlannedSend] = []
         after_ms = 0
         now = answer = self.explain(dead_letter)
-        while isinstance(answer.delay_ms, int) and isinstance(answer.redelivery_count, int):
+        # Why the action: what is redirected dies elsewhere, if it does.
+        while answer.action == "redeliver":
+            assert isinstance(answer.delay_ms, int)  # noqa: S101 - each redelivery has both
+            assert isinstance(answer.redelivery_count, int)  # noqa: S101 - as above
             if answer.is_parked:
                 break
             if len(sends) == sends_max:
@@ -159,7 +188,7 @@ class Explainer:
                     redelivery_count=count, delay_ms=delay_ms, after_ms=after_ms, rule=answer.rule
                 )
             )
-            answer = self.explain(_again(dead_letter, count))
+            answer = self.explain(_again(dead_letter, count, after_ms))
         return Forecast(now=now, sends=sends, end=answer)
 
     def _answer(self, origin: Destination, decision: Decision | None) -> Explanation:
@@ -182,6 +211,8 @@ class Explainer:
                     rule=rule,
                     differs=self._differs_memo(origin, decision, False),
                 )
+            case Redirect() | Exhaust() | Park():
+                return self._answer_beyond(origin, decision)
             case Discard(rule):
                 return Explanation(action="discard", rule=rule, differs=self._park_reason(origin))
             case None:
@@ -190,6 +221,33 @@ class Explainer:
                     rule="no plugin of the chain decided",
                     differs=_PARKS,
                 )
+
+    def _answer_beyond(
+        self, origin: Destination, decision: Redirect | Exhaust | Park
+    ) -> Explanation:
+        """Answer what no rule of a broker says."""
+        match decision:
+            case Redirect(destination, delay_ms, redelivery_count, rule):
+                return Explanation(
+                    action="redirect",
+                    destination=str(destination),
+                    delay_ms=delay_ms,
+                    redelivery_count=redelivery_count,
+                    rule=rule,
+                    differs=self._redirect_differs(origin, destination),
+                )
+            case Exhaust(rule):
+                return Explanation(action="exhaust", rule=rule, differs=self._park_reason(origin))
+            case Park(rule):
+                return Explanation(action="park", rule=rule, differs=self._park_reason(origin))
+
+    def _redirect_differs(self, origin: Destination, target: Destination) -> str | UnsetType:
+        if (reason := self._park_reason(origin)) is not UNSET:
+            return reason
+        if self._is_intake(target) or target.name.endswith(self._suffix):
+            return f"{_PARKS}: {target} is a dead-letter queue: the message would come back at once"
+        problem = self._problem_of_resend(target)
+        return f"{_PARKS}: {problem}" if problem else UNSET
 
     def _park_reason(self, origin: Destination) -> str | UnsetType:
         if self._is_intake(origin) or origin.name.endswith(self._suffix):
@@ -242,18 +300,43 @@ class Explainer:
         return self._resend_problem(origin)
 
 
-def _again(dead_letter: DeadLetter, redelivery_count: int) -> DeadLetter:
-    """Return a message that died again: not because of its age, and it is in no store twice."""
-    return DeadLetter(
-        dead_letter.destination,
-        redelivery_count,
-        dead_letter.persistent,
-        subscription=dead_letter.subscription,
+def _again(dead_letter: DeadLetter, redelivery_count: int, after_ms: int) -> DeadLetter:
+    """Return a message that died again: not of its time to live, and it is in no store twice."""
+    return replace(
+        dead_letter,
+        redelivery_count=redelivery_count,
+        expired=False,
+        is_store_duplicate=False,
+        facts=dead_letter.facts.later(after_ms),
     )
 
 
-def last_death(history: Sequence[AnyEvent]) -> DeadLetter | None:
-    """Return the latest death of a message as input of the rules; None = unknown."""
+def kept_message(schedule: ScheduleView, rows: Sequence[RowView]) -> OpenMessage | None:
+    """Return the kept message of a row, to be opened; None = it is not here, or very large."""
+    for row in rows:
+        message = schedule.message(row.id) if row.size_bytes <= OPENED_BYTES_MAX else None
+        if message is not None:
+            return OpenMessage(row.encoding, message)
+    return None
+
+
+def _facts_of(death: Received, message: OpenMessage | None) -> Facts:
+    since_first_ms = age_ms(death.redelivery_id, death.at_ms)
+    if message is None:
+        return KnownFacts(since_first_ms, death.cause, properties=death.properties or {})
+    return MessageFacts(message, death.cause, since_first_ms)
+
+
+def last_death(
+    history: Sequence[AnyEvent], message: OpenMessage | None = None
+) -> DeadLetter | None:
+    """Return the latest death of a message as input of the rules; None = unknown.
+
+    Args:
+        history: of the message.
+        message: as it is kept; None = it is not here, and only the properties that history has are
+            known.
+    """
     for event in reversed(history):
         if isinstance(event, Received):
             if event.origin is None:
@@ -263,5 +346,6 @@ def last_death(history: Sequence[AnyEvent]) -> DeadLetter | None:
                 event.redelivery_count,
                 event.persistent,
                 event.expired,
+                facts=_facts_of(event, message),
             )
     return None

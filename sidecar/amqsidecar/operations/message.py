@@ -14,7 +14,7 @@ from amqsidecar.model.schedule import Recall, RowFilter, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.active_rules import ActiveRules
 from amqsidecar.operations.browse import read_story
-from amqsidecar.operations.explain import Forecast, last_death
+from amqsidecar.operations.explain import Forecast, kept_message, last_death
 from amqsidecar.operations.fetch import fetch
 from amqsidecar.operations.listing import shown_row
 from amqsidecar.operations.operate import Wish, begin, checked
@@ -128,7 +128,7 @@ def message_page(
     def history() -> Sequence[AnyEvent]:
         return schedule.history(redelivery_id)
 
-    death = last_death(story.history)
+    death = last_death(story.history, kept_message(schedule, story.rows))
     named = [row for row in story.rows if str(row.id) == reference]
     row = next(iter(named or story.rows), None)
     looks = None if row is None else _view_of(schedule, row, view, max_bytes)

@@ -11,9 +11,9 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.active_rules import ActiveRules, Policies
+from amqsidecar.operations.active_rules import ASKS_FACTS, ActiveRules, Policies
 from amqsidecar.operations.browse import read_story
-from amqsidecar.operations.explain import Explainer, Explanation, Forecast, last_death
+from amqsidecar.operations.explain import Explainer, Explanation, Forecast, kept_message, last_death
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
@@ -82,7 +82,7 @@ def policy_view(schedule: Schedule, policies: Policies, now_ms: int) -> PolicyVi
     known = _Known(schedule, now_ms, acting)
     return PolicyView(
         source=acting.source,
-        warnings=[] if rules is None else list(rules.warnings),
+        warnings=[*([] if rules is None else rules.warnings), *acting.warnings],
         yaml=acting_yaml(policies),
         destinations=[
             ActingPolicy(
@@ -238,7 +238,7 @@ def effect_of(schedule: Schedule, policies: Policies, text: str, now_ms: int) ->
         deaths_changed=sum(one.deaths for one in attempts),
         waiting_changed=sum(one.waiting for one in attempts),
         left_out=known.left_out,
-        warnings=list(rules.warnings),
+        warnings=[*rules.warnings, *([ASKS_FACTS] if after.asks_facts else [])],
         yaml=write_yaml(rules),
         helm=write_helm_values(rules),
     )
@@ -275,7 +275,7 @@ def effect_on(
     """
     rules = _read_rules(policies, text)
     story = read_story(schedule, reference, uid)
-    death = None if story is None else last_death(story.history)
+    death = None if story is None else last_death(story.history, kept_message(schedule, story.rows))
     if death is None:
         return None
     return MessageEffect(

@@ -6,6 +6,7 @@ default is applied after merging (`spec-artemis.md` 1).
 
 from dataclasses import dataclass, field
 
+from amqsidecar.policy.classic_rules import PluginRules
 from amqsidecar.policy.rule_source import DEFAULTS, RuleSource
 
 
@@ -76,6 +77,7 @@ class ArtemisRules:
         literal_match_markers: two characters, such as `()`; None = off.
         warnings: what an operator should know about these rules, one sentence each, with place.
         source: the file, or the live broker.
+        plugins: rules beyond the broker's, the last one asked first, all before the entries.
     """
 
     entries: tuple[AddressSettingEntry, ...] = ()
@@ -83,3 +85,4 @@ class ArtemisRules:
     literal_match_markers: str | None = None
     warnings: tuple[str, ...] = ()
     source: RuleSource = DEFAULTS
+    plugins: tuple[PluginRules, ...] = ()

@@ -40,7 +40,12 @@ class CompilesOptions(Protocol):
 
 
 class Chain:
-    """Asks the decider listed last first, as in the broker; the first answer wins."""
+    """Asks the decider listed last first, as in the broker; the first answer wins.
+
+    Attributes:
+        innermost: the decider that is asked last.
+        asks_facts: whether one asks for `DeadLetter.facts`.
+    """
 
     def __init__(self, deciders: Sequence[ChainDecider]) -> None:
         """Build the chain.
@@ -54,6 +59,8 @@ class Chain:
                 Callable[[DeadLetter], str | None] | None,
             ]
         ] = [(it.decide, getattr(it, "passing_rule", None)) for it in reversed(deciders)]
+        self.innermost = deciders[0]
+        self.asks_facts = any(getattr(it, "asks_facts", False) for it in deciders)
         self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
@@ -90,6 +97,7 @@ class StoredDeadLetters:
 
     def __init__(self, decider: ChainDecider, rules: DeadLetterRules) -> None:
         self._decider = decider
+        self.asks_facts = getattr(decider, "asks_facts", False)
         self._strategies = DeadLetterDecider(rules)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
@@ -111,12 +119,23 @@ def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions])
     Raises:
         ConfigError: a plugin is missing or refuses its options; with every problem found.
     """
-    deciders: list[ChainDecider] = []
-    problems: list[Problem] = []
     innermost = PluginRules(
         name=INNERMOST, options=rules.dead_letter, source=rules.dead_letter.source
     )
-    for link in (innermost, *rules.plugins):
+    return Chain(compile_plugins((innermost, *rules.plugins), plugins))
+
+
+def compile_plugins(
+    links: Sequence[PluginRules], plugins: Mapping[str, CompilesOptions]
+) -> list[ChainDecider]:
+    """Return the deciders of links of a chain, in their order.
+
+    Raises:
+        ConfigError: as `compile_classic`.
+    """
+    deciders: list[ChainDecider] = []
+    problems: list[Problem] = []
+    for link in links:
         plugin = plugins.get(link.name)
         if plugin is None:
             known = ", ".join(sorted(plugins)) or "none"
@@ -129,4 +148,4 @@ def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions])
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    return Chain(deciders)
+    return deciders

@@ -41,6 +41,10 @@ class OptionReader:
         line = getattr(getattr(options, "lc", None), "line", None)
         self.source = RuleSource(source.path, line + 1) if isinstance(line, int) else source
 
+    def __contains__(self, key: str) -> bool:
+        """Return whether an option is given, even as null."""
+        return key in self._options
+
     def fail(self, key: str, what: str) -> None:
         """Note one problem with one option."""
         self._problems.append(Problem(str(self.source), f"{key}: {what}"))
@@ -62,6 +66,11 @@ class OptionReader:
             return value
         self.fail(key, f"expected {expected}, found {value!r}")
         return default
+
+    def written(self, key: str) -> object:
+        """Return an option as it is written, for options of several forms; None = not given."""
+        self._read.add(key)
+        return self._options.get(key)
 
     def boolean(self, key: str, *, default: bool) -> bool:
         """Return a boolean option."""

@@ -1,16 +1,18 @@
 """Loads a policy, whatever it is written in, and compiles it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Decider, Plugin
 from amqsidecar.policy.artemis_decider import compile_artemis
 from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.policy.chain import compile_classic
+from amqsidecar.policy.chain import Chain, compile_classic, compile_plugins
 from amqsidecar.policy.classic_rules import ClassicRules, PluginRules, RedeliveryRules
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
 from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.jms_uri import PREFIX, read_jms_uri
@@ -77,8 +79,31 @@ def compile_policy(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plu
         ConfigError: with every problem found.
     """
     if isinstance(rules, ArtemisRules):
-        return compile_artemis(rules)
+        settings = compile_artemis(rules)
+        links = compile_plugins(rules.plugins, plugins)
+        return Chain([settings, *links]) if links else settings
     return compile_classic(rules, plugins)
+
+
+def read_plugins(
+    content: Sequence[Mapping[str, object]], source: RuleSource, plugins: Mapping[str, Plugin]
+) -> tuple[PluginRules, ...]:
+    """Return the links of a chain that a list writes, as `plugins:` in a policy.
+
+    Args:
+        content: one mapping a plugin, from its name to its options.
+        source: where the list stands.
+        plugins: name to plugin.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    return read_policy_mapping({"plugins": list(content)}, source, plugins).plugins
+
+
+def with_plugins(rules: Rules, links: Sequence[PluginRules]) -> Rules:
+    """Return the rules with more links of the chain, which are asked before all others."""
+    return replace(rules, plugins=(*rules.plugins, *links)) if links else rules
 
 
 def _read(path: Path) -> bytes:

@@ -2,7 +2,7 @@
 
 A policy is either Classic's (`plugins:` in the broker's order, `dead_letter:`,
 `destination_interceptors:`, `scheduler_support:`) or Artemis's (`address_settings:`,
-`wildcard_addresses:`, `literal_match_markers:`).
+`wildcard_addresses:`, `literal_match_markers:`, and `plugins:` beyond the broker's rules).
 """
 
 from collections.abc import Mapping
@@ -92,8 +92,9 @@ class _PolicyMapping:
         self.problems: list[Problem] = []
 
     def read(self, content: Mapping[str, object]) -> ClassicRules | ArtemisRules:
-        is_classic = any(key in content for key in CLASSIC_KEYS)
         is_artemis = any(key in content for key in ARTEMIS_KEYS)
+        # Why not the first, `plugins`: they may stand beside address settings, too.
+        is_classic = any(key in content for key in CLASSIC_KEYS[is_artemis:])
         if is_classic and is_artemis:
             self._problem(
                 content,
@@ -109,7 +110,7 @@ class _PolicyMapping:
                 "is no policy: expected plugins and dead_letter (Classic), or address_settings "
                 "(Artemis)",
             )
-        self._refuse_unknown(content, ARTEMIS_KEYS if is_artemis else CLASSIC_KEYS)
+        self._refuse_unknown(content, ("plugins", *ARTEMIS_KEYS) if is_artemis else CLASSIC_KEYS)
         return self._artemis(content) if is_artemis else self._classic(content)
 
     def _place(self, content: object, key: object = None) -> RuleSource:
@@ -130,7 +131,7 @@ class _PolicyMapping:
                 hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
                 self._problem(content, key, f"{key}: there is no such key{hint}")
 
-    def _classic(self, content: Mapping[str, object]) -> ClassicRules:
+    def _links(self, content: Mapping[str, object]) -> tuple[PluginRules, ...]:
         plugins = []
         for index, item in enumerate(self._list(content, "plugins")):
             if not isinstance(item, Mapping) or len(item) != 1:
@@ -153,6 +154,10 @@ class _PolicyMapping:
                     source=source,
                 )
             )
+        return tuple(plugins)
+
+    def _classic(self, content: Mapping[str, object]) -> ClassicRules:
+        plugins = self._links(content)
         dead_letter = DeadLetterRules(source=self._source, is_known=False)
         if content.get("dead_letter") is not None:
             read = self._options(
@@ -173,7 +178,7 @@ class _PolicyMapping:
         if not isinstance(scheduler_support, bool):
             self._problem(content, "scheduler_support", "scheduler_support: expected true or false")
         return ClassicRules(
-            plugins=tuple(plugins),
+            plugins=plugins,
             dead_letter=dead_letter,
             interceptors=interceptors,
             scheduler_support=scheduler_support is True,
@@ -233,6 +238,7 @@ class _PolicyMapping:
             literal_match_markers=self._markers(content),
             warnings=tuple(warnings),
             source=self._source,
+            plugins=self._links(content),
         )
 
     def _entry(self, item: Mapping[str, object]) -> AddressSettingEntry | None:

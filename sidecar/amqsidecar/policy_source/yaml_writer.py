@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from io import StringIO
 from textwrap import indent
+from typing import Protocol, runtime_checkable
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
@@ -41,6 +42,13 @@ _KEYS = {
 }
 _NO_LIMIT = frozenset({"maximum_redeliveries", "maximum_redelivery_delay_ms"})
 _WIDTH = 100
+
+
+@runtime_checkable
+class _WritesItself(Protocol):
+    """Options of a plugin that know how a YAML policy writes them."""
+
+    def to_mapping(self) -> Mapping[str, object]: ...
 
 
 def write_yaml(rules: ClassicRules | ArtemisRules) -> str:
@@ -108,6 +116,8 @@ def _artemis(rules: ArtemisRules) -> dict[str, object]:
         }
     if rules.literal_match_markers is not None:
         content["literal_match_markers"] = rules.literal_match_markers
+    if rules.plugins:
+        content["plugins"] = [{plugin.name: _options(plugin.options)} for plugin in rules.plugins]
     return content
 
 
@@ -124,6 +134,8 @@ def _options(options: object) -> object:
         return content
     if isinstance(options, DiscardingRules):
         return _changed(options, DiscardingRules())
+    if isinstance(options, _WritesItself):
+        return options.to_mapping()
     if is_dataclass(options):
         return {field.name: getattr(options, field.name) for field in fields(options)}
     return options

@@ -10,13 +10,14 @@ from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy_source.load import compile_policy
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
+from amqsidecar.policy_source.load import compile_policy, with_plugins
 from amqsidecar.stores.open import check_store
 from amqsidecar.wiring.gates import load_gates
 from amqsidecar.wiring.grouping import load_grouping
 from amqsidecar.wiring.http import access_settings
 from amqsidecar.wiring.parts import require_url
-from amqsidecar.wiring.rules import load_rules
+from amqsidecar.wiring.rules import load_links, load_rules
 
 
 def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
@@ -44,8 +45,7 @@ def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
 def _rules(config: Config) -> None:
     plugins = load_plugins()
     rules = load_rules(config, plugins)
-    if rules is not None:
-        compile_policy(rules, plugins)
+    compile_policy(rules or with_plugins(BROKER_DEFAULTS, load_links(config, plugins)), plugins)
 
 
 def _login(config: Config) -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 from amqsidecar.broker import Delivery
 from amqsidecar.config.schema import Config
-from amqsidecar.engine.judging.judge import DeathGroupOf, by_cause
+from amqsidecar.engine.judging.judge import DeathGroupOf
 from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.failure import failure_cause, group_with
@@ -18,14 +18,14 @@ FIELDS_MAX: Final = 8
 """Fields of one entry."""
 
 
-def load_grouping(config: Config) -> DeathGroupOf:
-    """Return the finder of groups that the configuration names.
+def load_grouping(config: Config) -> DeathGroupOf | None:
+    """Return the finder of groups that the configuration names; None = it names none.
 
     Raises:
         ConfigError: with every problem found.
     """
     if not config.intake.group_by:
-        return by_cause
+        return None
     source = parse_source(config.origin(GROUP_BY_KEY))
     entries = EntryFinder(read_entries(config.intake.group_by, source, _read_fields))
 

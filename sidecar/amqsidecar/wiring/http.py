@@ -15,6 +15,7 @@ from amqsidecar.messages.view import view_message
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.wiring.rules import load_links
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -88,6 +89,7 @@ def serving_http(
                 allowed=config.redelivery.allow,
                 allowed_origins=config.redelivery.allowed_origins,
                 gates_at=gates_at,
+                live_plugins=load_links(config, load_plugins()),
             ),
             reports=config.http.reports,
             sidecar_status=lambda: sidecar_status(health, metrics),

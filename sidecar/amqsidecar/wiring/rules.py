@@ -27,6 +27,7 @@ from amqsidecar.engine.judging.resend_copies import (
     resend_warnings,
 )
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
@@ -35,11 +36,12 @@ from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.plugin import Chance, Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
-from amqsidecar.policy.chain import StoredDeadLetters
-from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules
+from amqsidecar.policy.chain import Chain, StoredDeadLetters, compile_plugins
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules, PluginRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy.rule_source import parse_source
 from amqsidecar.policy_source.digest import rules_digest
-from amqsidecar.policy_source.load import compile_policy, load_policy
+from amqsidecar.policy_source.load import compile_policy, load_policy, read_plugins, with_plugins
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import RulesChange
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
@@ -55,11 +57,19 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     Raises:
         ConfigError: with every problem found.
     """
-    if config.policy.source is not None:
-        return load_policy(config.policy.source, plugins)
-    if config.policy.rules is not None:
-        return load_policy(config.policy.rules, plugins)
-    return None
+    given = config.policy.source if config.policy.source is not None else config.policy.rules
+    links = load_links(config, plugins)
+    return None if given is None else with_plugins(load_policy(given, plugins), links)
+
+
+def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRules, ...]:
+    """Return the rules beyond the broker's that the configuration names.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    place = parse_source(config.origin("policy.plugins"))
+    return read_plugins(config.policy.plugins, place, plugins)
 
 
 class RunningRules:
@@ -70,7 +80,10 @@ class RunningRules:
         self._config = config
         self._clock = clock
         self.given = load_rules(config, self._plugins)
-        self.digest = rules_digest(self.given, config.policy.gates)
+        self.links = load_links(config, self._plugins)
+        self._defaults = with_plugins(BROKER_DEFAULTS, self.links)
+        apart = () if self.given is not None else config.policy.plugins
+        self.digest = rules_digest(self.given, (*apart, *config.policy.gates))
         self._decider = None if self.given is None else _compile(self.given, self._plugins)
         self._discovery = Discovery(self.classic)
         self._seen = SeenSettings()
@@ -109,16 +122,18 @@ class RunningRules:
             settings.address_settings(["#"])
             log.info("policy", source="the broker's own address settings, read live")
             self._kind = kind
-            return LivePolicy(settings, self._clock, self._config.discovery.interval_s, self._seen)
+            live = LivePolicy(settings, self._clock, self._config.discovery.interval_s, self._seen)
+            links = compile_plugins(self.links, self._plugins)
+            return Chain([live, *links]) if links else live
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         self._kind = kind
-        return _compile(BROKER_DEFAULTS, self._plugins)
+        return _compile(self._defaults, self._plugins)
 
     def acting(self) -> ClassicRules | ArtemisRules | Mapping[str, AddressSettingEntry] | None:
         """Return the rules that act; None = no broker answered yet. Any thread may call it."""
         if self.given is None and self._kind is BrokerKind.ARTEMIS:
             return self._seen.entries
-        return self.given or (None if self._kind is None else BROKER_DEFAULTS)
+        return self.given or (None if self._kind is None else self._defaults)
 
     def mark(self, kind: ServiceMarkKind, instance: str, at_ms: int) -> ServiceMark:
         """Return a mark of a service, with the digest of these rules."""
@@ -160,8 +175,9 @@ class RunningRules:
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
             is_classic = link.description.kind is BrokerKind.CLASSIC
+            decider = self.decider(link)
             return Judge(
-                self.decider(link),
+                decider,
                 names.covers,
                 JudgeSettings(
                     final_suffix=final_suffix,
@@ -175,6 +191,7 @@ class RunningRules:
                 group_of,
                 resend_problem,
                 death_group_of,
+                delivery_facts if getattr(decider, "asks_facts", False) else None,
             )
 
         return make

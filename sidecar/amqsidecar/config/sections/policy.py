@@ -34,6 +34,18 @@ def _as_gates(value: object) -> object:
     raise ValueError("expected a list of gates, each with its options, such as `- pace: {...}`")
 
 
+def _as_plugins(value: object) -> object:
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(one, Mapping) and len(one) == 1 for one in value)
+    ):
+        return value
+    if value is None:
+        return ()
+    raise ValueError("expected a list of plugins, each with its options, such as `- rules: {...}`")
+
+
 # Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
 RulesText = Annotated[
     Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
@@ -42,6 +54,11 @@ RulesText = Annotated[
 GateTexts = Annotated[
     Sequence[Mapping[str, object]],
     PlainValidator(_as_gates, json_schema_input_type=list[dict[str, Any]]),
+]
+# Why no type: as above.
+PluginTexts = Annotated[
+    Sequence[Mapping[str, object]],
+    PlainValidator(_as_plugins, json_schema_input_type=list[dict[str, Any]]),
 ]
 
 
@@ -64,6 +81,12 @@ class PolicyOptions(Section):
         why="one subscriber's failure must not repeat the message for the others",
     )
 
+    plugins: PluginTexts = option(
+        (),
+        "Rules beyond the broker's, such as `rules` (`rules.md`), whatever the broker's own come "
+        "from; the last one is asked first, as in the broker, and all of them before its own.",
+        why="the broker's rules alone decide",
+    )
     gates: GateTexts = option(
         (),
         "Gates that due redeliveries pass, in this order: `pace`, `breaker`, `windows`, `order`, "

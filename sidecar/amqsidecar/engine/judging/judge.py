@@ -4,6 +4,7 @@ Pure: the same delivery, time and chance give the same verdict.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol, assert_never
 
@@ -15,8 +16,16 @@ from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
 from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
-from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.dead_letter import DeadLetter, Facts
+from amqsidecar.model.decision import (
+    DeadLetterTo,
+    Decision,
+    Discard,
+    Exhaust,
+    Park,
+    Redeliver,
+    Redirect,
+)
 from amqsidecar.model.destination import (
     Destination,
     DestinationKind,
@@ -35,7 +44,13 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import Provenance, kept_message_id
-from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
+from amqsidecar.model.schedule import (
+    RowState,
+    TakenRow,
+    age_ms,
+    dated_redelivery_id,
+    first_redelivery_id,
+)
 from amqsidecar.plugin import Chance, Decider
 
 ADVISORY_PREFIX = "ActiveMQ.Advisory."
@@ -99,9 +114,8 @@ DeathGroupOf = Callable[[Delivery, Destination | None, str | None], str]
 """Delivery, true origin and cause to the group of the death; "" = that of its cause."""
 
 
-def by_cause(_delivery: Delivery, _origin: Destination | None, _cause: str | None) -> str:
-    """Return ""."""
-    return ""
+FactsOf = Callable[[Delivery, str | None, int], Facts]
+"""Delivery, cause and milliseconds since the first death to what only other rules ask about."""
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -159,8 +173,25 @@ class Judge:
         cause_of: CauseOf = no_cause,
         group_of: GroupOf = no_group,
         resend_problem: ResendProblem = no_resend_problem,
-        death_group_of: DeathGroupOf = by_cause,
+        death_group_of: DeathGroupOf | None = None,
+        facts_of: FactsOf | None = None,
     ) -> None:
+        """Ask rules.
+
+        Args:
+            decider: the rules.
+            is_intake: see the attribute.
+            settings: of verdicts.
+            chance: where collision avoidance draws from.
+            true_origin: finds the origin where a message shows another.
+            properties_of: finds the properties that events tell.
+            cause_of: finds the cause that a consumer recorded.
+            group_of: finds the message group.
+            resend_problem: see the attribute.
+            death_group_of: finds the group of a death; None = each has that of its cause.
+            facts_of: makes the facts of a dead letter; None = the rules ask for no facts and no
+                age.
+        """
         self._decider = decider
         self.is_intake = is_intake
         self.resend_problem = resend_problem
@@ -171,6 +202,7 @@ class Judge:
         self._cause_of = cause_of
         self._group_of = group_of
         self._death_group_of = death_group_of
+        self._facts_of = facts_of
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -197,6 +229,8 @@ class Judge:
         redelivery_id = provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
             redelivery_id = first_redelivery_id(uid, row_id)
+            if self._facts_of is not None:
+                redelivery_id = dated_redelivery_id(redelivery_id, now_ms)
         # Why this order: who gave it up knows more than the broker.
         cause = self._cause_of(delivery.encoding, delivery.message) or provenance.cause
         received = (Received if provenance.redelivery_count == 0 else Returned)(
@@ -212,7 +246,11 @@ class Judge:
             size_bytes=len(delivery.message),
             persistent=provenance.persistent,
             properties=self._properties_of(delivery.encoding, delivery.message),
-            cause_group=self._death_group_of(delivery, origin, cause),
+            cause_group=(
+                ""
+                if self._death_group_of is None
+                else self._death_group_of(delivery, origin, cause)
+            ),
         )
         group = self._group_of(delivery.encoding, delivery.message)
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
@@ -222,16 +260,17 @@ class Judge:
         if reason is not None or origin is None:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
         try:
-            decision = self._decider.decide(
-                _dead_letter(
-                    origin,
-                    provenance.redelivery_count,
-                    provenance.persistent,
-                    provenance.expired,
-                    provenance.is_store_duplicate,
-                ),
-                self._chance,
+            dead_letter = _dead_letter(
+                origin,
+                provenance.redelivery_count,
+                provenance.persistent,
+                provenance.expired,
+                provenance.is_store_duplicate,
             )
+            if self._facts_of is not None:
+                facts = self._facts_of(delivery, cause, age_ms(redelivery_id, now_ms))
+                dead_letter = replace(dead_letter, facts=facts)
+            decision = self._decider.decide(dead_letter, self._chance)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
@@ -255,15 +294,44 @@ class Judge:
                 )
                 return draft.exhaust(origin, final, decision, is_backlog=is_backlog)
             case Discard():
-                if is_backlog:
-                    final = final_queue(source, self._settings.final_suffix)
-                    reason = f"backlog; the rules say discard: {decision.rule}"
-                    return draft.hold(origin, final, reason)
-                return draft.discard(origin, decision)
+                return self._discard(decision, origin, draft, is_backlog=is_backlog)
+            case Redirect() | Exhaust() | Park():
+                return self._carry_out_beyond(decision, origin, draft, is_backlog=is_backlog)
             case None:
                 return draft.park(origin, "no plugin of the chain decided about it")
             case _:
                 assert_never(decision)
+
+    def _discard(
+        self, decision: Discard, origin: Destination, draft: "_Draft", *, is_backlog: bool
+    ) -> Judgement:
+        if not is_backlog:
+            return draft.discard(origin, decision)
+        final = final_queue(draft.delivery.source, self._settings.final_suffix)
+        return draft.hold(origin, final, f"backlog; the rules say discard: {decision.rule}")
+
+    def _carry_out_beyond(
+        self,
+        decision: Redirect | Exhaust | Park,
+        origin: Destination,
+        draft: "_Draft",
+        *,
+        is_backlog: bool,
+    ) -> Judgement:
+        """Carry out what no rule of a broker says."""
+        match decision:
+            case Redirect(destination, delay_ms, count, rule):
+                if (reason := self._no_redirect_reason(destination)) is not None:
+                    return draft.park(origin, f"{rule}: {reason}")
+                sent = Redeliver(delay_ms, count, rule)
+                return draft.redeliver(destination, sent, is_backlog=is_backlog)
+            case Exhaust(rule):
+                source = draft.delivery.source
+                final = final_queue(source, self._settings.final_suffix)
+                given_up = DeadLetterTo(source, 0, rule)
+                return draft.exhaust(origin, final, given_up, is_backlog=is_backlog)
+            case Park(rule):
+                return draft.park(origin, rule)
 
     def _park_reason(self, provenance: Provenance, origin: Destination | None) -> str | None:
         if provenance.problem is not None:
@@ -277,6 +345,14 @@ class Judge:
         if origin.name.startswith(ADVISORY_PREFIX):
             return f"its origin {origin} is an advisory topic: advisories are not redelivered"
         return None
+
+    def _no_redirect_reason(self, destination: Destination) -> str | None:
+        """Return why no rule may send to a destination; None = one may."""
+        if (fault := _fault_of_name(destination)) is not None:
+            return fault.replace("its origin ", "")
+        if self.is_intake(destination) or destination.name.endswith(self._settings.final_suffix):
+            return f"{destination} is a dead-letter queue: the message would come back at once"
+        return self._no_resend_reason(destination)
 
     def _no_resend_reason(self, origin: Destination) -> str | None:
         """Return why no redelivery may go to an origin; None = it may."""
@@ -309,11 +385,11 @@ def _fault_of(decision: object) -> str | None:
     A stranger's plugin may answer anything, a delay of 1500.5 milliseconds for one.
     """
     match decision:
-        case Redeliver():
+        case Redeliver() | Redirect():
             is_whole = type(decision.delay_ms) is type(decision.redelivery_count) is int
         case DeadLetterTo():
             is_whole = type(decision.expiration_ms) is int
-        case Discard() | None:
+        case Discard() | Exhaust() | Park() | None:
             is_whole = True
         case _:
             return f"they answer {decision!r}"

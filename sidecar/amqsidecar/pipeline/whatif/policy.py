@@ -73,7 +73,13 @@ def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> l
             continue
         try:
             rules = load_policy(path, plugins, os.environ)
-            candidates.append(Candidate(name, rules, compile_policy(rules, plugins)))
+            decider = compile_policy(rules, plugins)
+            if getattr(decider, "asks_facts", False):
+                what = (
+                    "has rules beyond the broker's that look into messages, which history has not"
+                )
+                raise ConfigError([Problem(path, f"{what}: leave that plugin out of it")])
+            candidates.append(Candidate(name, rules, decider))
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:

@@ -1,0 +1,156 @@
+"""Decides by a table of rules."""
+
+from functools import lru_cache
+
+from amqsidecar.plugin import (
+    Chance,
+    DeadLetter,
+    Decision,
+    DelayTable,
+    Destination,
+    DestinationMap,
+    Discard,
+    Exhaust,
+    JavaRegexTimeout,
+    Park,
+    Redeliver,
+    Redirect,
+    cause_classes,
+    cause_group,
+    describe_rule,
+)
+from amqsidecar_rules.options import Action, Redelivery, Redirection, Rule, RuleTable
+
+_DESTINATIONS_MAX = 8_192
+_GROUPS_MAX = 2_048
+
+
+class _CompiledRule:
+    """A rule with its texts and delays worked out."""
+
+    __slots__ = ("_delays", "_fixed", "_map", "_timed_out", "rule", "text")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._map = DestinationMap([(rule.destinations, True)]) if rule.destinations else None
+        outcome = rule.outcome
+        self._delays = DelayTable(outcome.policy) if isinstance(outcome, Redelivery) else None
+        self.text = describe_rule(f"{rule.title} {_action_of(rule)}", rule.source)
+        self._fixed: dict[Action, Decision | None] = {
+            Action.EXHAUST: Exhaust(self.text),
+            Action.PARK: Park(self.text),
+            Action.DISCARD: Discard(self.text),
+            Action.CONTINUE: None,
+        }
+        self._timed_out = Park(
+            describe_rule(f"{rule.title}: a regular expression takes too long", rule.source)
+        )
+
+    def covers(self, destination: Destination) -> bool:
+        """Return whether its pattern covers a destination."""
+        return self._map is None or self._map.find(destination) is not None
+
+    def outcome_of(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return what it does with a dead letter that it matches; None = the broker's rules act."""
+        match self.rule.outcome:
+            case Redelivery() as redelivery:
+                return self._redeliver(redelivery, dead_letter, chance)
+            case Redirection(to, delay_ms):
+                return Redirect(to, delay_ms, dead_letter.redelivery_count + 1, self.text)
+            case action:
+                return self._fixed[action]
+
+    def _redeliver(
+        self, redelivery: Redelivery, dead_letter: DeadLetter, chance: Chance | None
+    ) -> Decision:
+        assert self._delays is not None  # noqa: S101 - it has them where it redelivers
+        count, limit = dead_letter.redelivery_count, redelivery.policy.maximum_redeliveries
+        if limit is not None and count >= limit:
+            return self._exhaust(f"maximum_redeliveries={limit}")
+        delay_ms, within_ms = self._delays.delay_ms(count, chance), redelivery.within_ms
+        if within_ms is not None and dead_letter.facts.age_ms + max(0, delay_ms) > within_ms:
+            return self._exhaust(f"within_ms={within_ms}")
+        return Redeliver(delay_ms, count + 1, self.text)
+
+    def _exhaust(self, limit: str) -> Exhaust:
+        return Exhaust(describe_rule(f"{self.rule.title} {limit}", self.rule.source))
+
+    def matches(self, dead_letter: DeadLetter) -> Park | bool:
+        """Return whether its other conditions hold; Park = one can't be told in time.
+
+        What costs nothing is asked first; the message is read only for what the rule names.
+        """
+        rule, facts = self.rule, dead_letter.facts
+        if (
+            dead_letter.is_store_duplicate
+            or dead_letter.expired != rule.expired
+            or not rule.least_count <= dead_letter.redelivery_count <= rule.most_count
+            or not rule.least_age_ms <= facts.age_ms <= rule.most_age_ms
+        ):
+            return False
+        if rule.cause_classes:
+            # Why the group: it is known already, and many causes have the same.
+            named = _classes_in(cause_group(facts.cause or ""))
+            if named.isdisjoint(rule.cause_classes):
+                return False
+        try:
+            return (
+                (rule.cause is None or rule.cause.holds(facts.cause or ""))
+                and (rule.jms_type is None or rule.jms_type.holds(facts.jms_type))
+                and all(
+                    test.holds(facts.property_of(name)) for name, test in rule.properties.items()
+                )
+                and all(test.holds(facts.header_of(name)) for name, test in rule.headers.items())
+            )
+        except JavaRegexTimeout:
+            return self._timed_out
+
+
+class RulesDecider:
+    """Asks the rules that cover a destination, in their order; the first that matches decides.
+
+    Expired messages match only rules that name them, duplicates from the store match none.
+    """
+
+    asks_facts = True
+
+    def __init__(self, table: RuleTable) -> None:
+        rules = [_CompiledRule(rule) for rule in table.rules]
+        self._has_continue = any(rule.outcome is Action.CONTINUE for rule in table.rules)
+        self._at = lru_cache(_DESTINATIONS_MAX)(
+            lambda destination: tuple(rule for rule in rules if rule.covers(destination))
+        )
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return the decision of the first rule that matches; None = the broker's rules decide."""
+        for rule in self._at(dead_letter.destination):
+            found = rule.matches(dead_letter)
+            if found is True:
+                return rule.outcome_of(dead_letter, chance)
+            if found:
+                return found
+        return None
+
+    def passing_rule(self, dead_letter: DeadLetter) -> str | None:
+        """Return the rule that let the broker's rules decide; None = no rule matches."""
+        if not self._has_continue:
+            return None
+        found = (rule for rule in self._at(dead_letter.destination) if rule.matches(dead_letter))
+        return next((rule.text for rule in found), None)
+
+
+def _action_of(rule: Rule) -> str:
+    match rule.outcome:
+        case Redelivery():
+            return "redeliver"
+        case Redirection(to):
+            return f"redirect to {to}"
+        case action:
+            return str(action)
+
+
+@lru_cache(_GROUPS_MAX)
+def _classes_in(group: str) -> frozenset[str]:
+    """Return the classes that a cause group names, each with and without its package."""
+    names = cause_classes(group)
+    return frozenset((*names, *(name.rpartition(".")[2] for name in names)))

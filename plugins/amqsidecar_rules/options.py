@@ -1,0 +1,273 @@
+"""Reads the table of rules out of a YAML policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from amqsidecar.plugin import (
+    ConfigError,
+    Destination,
+    JavaRegex,
+    JavaRegexError,
+    OptionReader,
+    Problem,
+    RedeliveryPolicy,
+    RuleSource,
+    compile_java_regex,
+    parse_destination,
+    read_redelivery_policy,
+)
+
+REGEX_TIMEOUT_MS: Final = 50
+"""How long one comparison with a regular expression may take; then the message is parked."""
+
+RULES_MAX: Final = 1_000
+"""Rules of one table."""
+
+_COUNT_MAX, _MS_MAX = 2**31 - 1, 2**53
+_PATTERNS = ("queue", "topic", "temp_queue", "temp_topic")
+
+
+class Action(StrEnum):
+    """Actions without options of their own."""
+
+    EXHAUST = "exhaust"
+    PARK = "park"
+    DISCARD = "discard"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class TextTest:
+    """A condition on a text.
+
+    Attributes:
+        values: one of which it must be; () = the expression decides.
+        expression: that it must match in full; None = the values decide.
+        is_absent: there must be no text.
+    """
+
+    values: tuple[str, ...] = ()
+    expression: JavaRegex | None = None
+    is_absent: bool = False
+
+    def holds(self, text: str | None) -> bool:
+        """Return whether a text fulfils it.
+
+        Raises:
+            JavaRegexTimeout: the expression takes too long.
+        """
+        if text is None or self.is_absent:
+            return text is None and self.is_absent
+        return text in self.values if self.expression is None else self.expression.matches(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """Redeliver by a policy of the rule's own.
+
+    Attributes:
+        policy: delays, and how often at most.
+        within_ms: no redelivery is later than this after the first death; None = no such limit.
+    """
+
+    policy: RedeliveryPolicy
+    within_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """Send to another destination."""
+
+    to: Destination
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of the table; it matches where all of its conditions hold.
+
+    Attributes:
+        title: names it in decisions.
+        destinations: the pattern; () = all destinations.
+        cause_classes: one of which the cause must name, with or without its package; () = any.
+        cause: on the whole text of the cause.
+        jms_type: on JMSType.
+        properties, headers: on these, by name.
+        least_count, most_count: redeliveries so far.
+        least_age_ms, most_age_ms: since the first death.
+        expired: whether it must have died of its time to live; it must not unless this is true.
+        outcome: what to do.
+    """
+
+    title: str
+    destinations: tuple[Destination, ...] = ()
+    cause_classes: tuple[str, ...] = ()
+    cause: TextTest | None = None
+    jms_type: TextTest | None = None
+    properties: Mapping[str, TextTest] = field(default_factory=dict)
+    headers: Mapping[str, TextTest] = field(default_factory=dict)
+    least_count: int = 0
+    most_count: int = _COUNT_MAX
+    least_age_ms: int = 0
+    most_age_ms: int = _MS_MAX
+    expired: bool = False
+    outcome: Action | Redelivery | Redirection
+    source: RuleSource
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTable:
+    """The checked options of one use of the plugin.
+
+    Attributes:
+        rules: in their order.
+        written: the options as the policy writes them, without places.
+    """
+
+    rules: tuple[Rule, ...] = field(compare=False)
+    written: Mapping[str, object]
+
+    def to_mapping(self) -> Mapping[str, object]:
+        """Return what a YAML policy writes of it."""
+        return self.written
+
+
+def read_table(options: Mapping[str, object], source: RuleSource) -> RuleTable:
+    """Return the table that options write.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    reader = OptionReader(options, source, problems)
+    rows = reader.mappings("rules")
+    if not 0 < len(rows) <= RULES_MAX:
+        reader.fail("rules", f"expected 1 to {RULES_MAX} rules, found {len(rows)}")
+    rules = tuple(_read_rule(row, number) for number, row in enumerate(rows, start=1))
+    reader.finish()
+    if problems:
+        raise ConfigError(problems)
+    return RuleTable(rules, {"rules": _plain(options["rules"])})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def _read_rule(row: OptionReader, number: int) -> Rule:
+    name = row.text("name", "")
+    rule = Rule(
+        title=f'rule "{name}"' if name else f"rule {number}",
+        destinations=_destinations(row),
+        cause_classes=row.texts("cause_class"),
+        cause=_cause(row),
+        jms_type=_text_test(row, "jms_type", row.written("jms_type"), is_given="jms_type" in row),
+        properties=_text_tests(row, "properties"),
+        headers=_text_tests(row, "headers"),
+        least_count=row.integer("least_redelivery_count", 0, least=0, most=_COUNT_MAX),
+        most_count=row.integer("most_redelivery_count", _COUNT_MAX, least=0, most=_COUNT_MAX),
+        least_age_ms=row.integer("least_age_ms", 0, least=0, most=_MS_MAX),
+        most_age_ms=row.integer("most_age_ms", _MS_MAX, least=0, most=_MS_MAX),
+        expired=row.boolean("expired", default=False),
+        outcome=_outcome(row),
+        source=row.source,
+    )
+    row.finish()
+    return rule
+
+
+def _destinations(row: OptionReader) -> tuple[Destination, ...]:
+    if any(key in row for key in _PATTERNS):
+        return row.pattern()
+    for key in _PATTERNS:
+        row.written(key)
+    return ()
+
+
+def _cause(row: OptionReader) -> TextTest | None:
+    if "cause_matches" not in row:
+        row.written("cause_matches")
+        return None
+    # Why the frame: a cause is searched, not compared in full; it may have many lines.
+    return _expression(row, "cause_matches", row.text("cause_matches", ""), "(?s:.*?)(?:{})(?s:.*)")
+
+
+def _expression(row: OptionReader, key: str, text: str, frame: str = "{}") -> TextTest:
+    try:
+        compile_java_regex(text)
+        compiled = compile_java_regex(frame.replace("{}", text), timeout_ms=REGEX_TIMEOUT_MS)
+    except JavaRegexError as error:
+        row.fail(key, str(error))
+        return TextTest()
+    return TextTest(expression=compiled)
+
+
+def _text_tests(row: OptionReader, key: str) -> dict[str, TextTest]:
+    written = row.written(key)
+    if written is None:
+        return {}
+    if not isinstance(written, Mapping):
+        row.fail(key, f"expected a mapping from names to values, found {written!r}")
+        return {}
+    found = {}
+    for name, value in written.items():
+        test = _text_test(row, f"{key}.{name}", value, is_given=True)
+        if test is not None:
+            found[str(name)] = test
+    return found
+
+
+def _text_test(row: OptionReader, key: str, value: object, *, is_given: bool) -> TextTest | None:
+    if not is_given:
+        return None
+    if value is None:
+        return TextTest(is_absent=True)
+    if isinstance(value, Mapping):
+        text = value.get("matches")
+        if len(value) == 1 and isinstance(text, str):
+            return _expression(row, key, text)
+    else:
+        values = [value] if isinstance(value, str) else value
+        if isinstance(values, Sequence) and values and all(isinstance(one, str) for one in values):
+            return TextTest(values=tuple(map(str, values)))
+    row.fail(
+        key,
+        "expected a text in quotes, a list of texts, `matches` with a regular expression, or null "
+        f"for none, found {value!r}",
+    )
+    return None
+
+
+def _outcome(row: OptionReader) -> Action | Redelivery | Redirection:
+    given = [key for key in ("action", "redeliver", "redirect") if key in row]
+    redeliver, redirect = row.mapping("redeliver"), row.mapping("redirect")
+    action = row.text("action", "")
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        row.fail("action, redeliver, redirect", f"expected exactly one of these, found {found}")
+    elif redeliver is not None:
+        policy = read_redelivery_policy(redeliver)
+        within_ms = redeliver.limit("within_ms", None, most=_MS_MAX)
+        redeliver.finish()
+        if policy.maximum_redeliveries is None and within_ms is None:
+            row.fail("redeliver", "expected maximum_redeliveries, within_ms or both to end it")
+        return Redelivery(policy, within_ms)
+    elif redirect is not None:
+        to = redirect.text("to", "")
+        delay_ms = redirect.integer("delay_ms", 0, least=0, most=_MS_MAX)
+        redirect.finish()
+        try:
+            return Redirection(parse_destination(to), delay_ms)
+        except ValueError as error:
+            row.fail("redirect", f"to: {error}")
+    elif action in tuple(Action):
+        return Action(action)
+    else:
+        row.fail("action", f"expected one of {', '.join(Action)}, found {action!r}")
+    return Action.CONTINUE
