@@ -26,7 +26,7 @@ from amqsidecar.store import Store
 from simulation.checkers import CHECKERS, End, History, Violation
 from simulation.faults import Faults, cycle_in_flight
 from simulation.gated import GATE_CHECKERS, GateMaker, group_of
-from simulation.rules import DLQ, CountingRules
+from simulation.rules import DLQ, CountingRules, TableRules
 from simulation.sidecar import Sidecar, Surroundings
 from support.brokers.memory import (
     ENCODING,
@@ -66,6 +66,7 @@ class Run:
         on_sqlite: bool | None = None,
         has_gates: bool = False,
         has_two_wires: bool = False,
+        has_table: bool = False,
     ) -> None:
         self.seed = seed
         self.trace: list[str] = []
@@ -90,7 +91,9 @@ class Run:
             may_purge=not self.is_sqlite,
             hold_up=0.0 if self.acks_later else room_chance.choice([0.0, 0.0, 0.1]),
         )
-        rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
+        rules = (TableRules if has_table else CountingRules)(
+            chance.randrange(4), chance.choice([0, 10, 700, 40_000])
+        )
         self._poison: set[bytes] = set()
         checkers = (*CHECKERS, *GATE_CHECKERS) if has_gates else CHECKERS
         self.history = History(self._clock, rules.delay_ms, backlog, checkers)

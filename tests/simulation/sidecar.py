@@ -15,6 +15,7 @@ from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import LinkLost, StoreUnavailable
+from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import StoreState
@@ -144,7 +145,14 @@ class Sidecar:
         self.engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=Judge(around.rules, _is_intake, _SETTINGS, lambda: 0.5, group_of=around.group_of),
+            judge=Judge(
+                around.rules,
+                _is_intake,
+                _SETTINGS,
+                lambda: 0.5,
+                group_of=around.group_of,
+                facts_of=delivery_facts if getattr(around.rules, "asks_facts", False) else None,
+            ),
             backlog=self._backlog,
             clock=self.clock,
             limits=around.limits,

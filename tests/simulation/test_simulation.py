@@ -28,6 +28,11 @@ def test_every_claim_holds_in_every_history_and_every_fault_happened() -> None:
         assert {*NAMES, ACCEPTING} <= set(outcome.died_at)
 
 
+def test_every_claim_holds_with_a_table_of_rules() -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS // 10):
+        assert Run(seed, has_table=True).go() == [], seed
+
+
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_what_was_found_once_does_not_come_back(seed: int) -> None:
     assert Run(seed).go() == [], REGRESSIONS[seed]
