@@ -87,6 +87,8 @@ def rule_kind(rule: str) -> str:
         'dead_letter'
     """
     word = rule.rsplit(" -> ", 1)[-1].split(" ", 1)[0]
+    if word == "rule":
+        return "rules"
     if word.startswith("redelivery"):
         return "redelivery"
     if word.startswith("discardingDLQ"):

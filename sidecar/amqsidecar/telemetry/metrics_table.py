@@ -66,8 +66,8 @@ METRICS: Final = (
         MetricKind.COUNTER,
         ("action", "rule_kind"),
         "Decisions on dead letters. Action: redeliver, dead_letter, discard, park or hold. Rule "
-        "kind: redelivery, dead_letter, discarding, address_settings, sidecar (no rule of the "
-        "broker's) or other.",
+        "kind: redelivery, dead_letter, discarding, address_settings, rules, sidecar (no rule of "
+        "the broker's) or other.",
         "scheduled, exhausted, discarded, parked, held",
     ),
     MetricSpec(

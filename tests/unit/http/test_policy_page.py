@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from lxml import html
 
+from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.http.access import CSRF_FIELD
 from amqsidecar.model.event import Received
 from support.web.console import running_console
@@ -29,7 +30,9 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     died = Received(
         at_ms=now_ms, id=1, redelivery_id="r", source="queue://ActiveMQ.DLQ", origin=PLACE
     )
-    keep(store, [dead(1, "boom", now_ms, destination=PLACE)], [died])
+    message = kept([(b"code", b"E1")], b"")
+    row = dead(1, "boom", now_ms, destination=PLACE, encoding=ENCODING, message=message)
+    keep(store, [row], [died])
     store.close()
     (tmp_path / "rules.yaml").write_text(RULES)
     policies = policies_of_file(tmp_path / "rules.yaml")
@@ -117,3 +120,23 @@ def test_rules_that_can_not_be_used_change_nothing_on_the_page_of_a_message(
     assert "These rules can't be used" in answer.text
     assert "plugins: [&lt;script&gt;" in answer.text
     assert "What other rules would say" not in answer.text
+
+
+TABLE = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2}
+  - rules:
+      rules:
+        - {properties: {code: E2}, action: discard}
+        - {properties: {code: E1}, redirect: {to: "queue://repair", delay_ms: 60000}}
+"""
+
+
+def test_a_table_of_rules_is_asked_about_the_message_as_it_is_kept(client: httpx2.Client) -> None:
+    text = " ".join(text_of(html.fromstring(tried(client, TABLE).text)).split())
+    _, other = text.split("What other rules would say")
+    assert "sent to queue://repair after 1m" in other, other
+    assert "rules.yaml:8" in other, other
+    page = text_of(html.fromstring(post(client, TABLE).text))
+    assert "without cause, properties and headers; look at one message" in " ".join(page.split())

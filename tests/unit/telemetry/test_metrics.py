@@ -300,6 +300,8 @@ def test_nothing_is_shared_between_two_objects() -> None:
         ("discardingDLQBrokerPlugin dropOnly (a.xml:3)", "discarding"),
         ('address-setting match="#" max-delivery-attempts=3 (broker.xml:4)', "address_settings"),
         ("broker default max-delivery-attempts=10", "address_settings"),
+        ('rule "never valid" exhaust (sidecar.yaml:17)', "rules"),
+        ("rule 3 continue (p.yaml:9) -> redeliveryPolicy defaultEntry (p.yaml:2)", "redelivery"),
         ("a stranger's plugin", "other"),
         ("", "other"),
     ],
