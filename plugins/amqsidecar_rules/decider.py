@@ -19,7 +19,7 @@ from amqsidecar.plugin import (
     cause_group,
     describe_rule,
 )
-from amqsidecar_rules.options import Action, Redelivery, Redirection, Rule, RuleTable
+from amqsidecar_rules.options import Redelivery, Redirection, RuleAction, RuleTable, TableRule
 
 _DESTINATIONS_MAX = 8_192
 _GROUPS_MAX = 2_048
@@ -30,17 +30,17 @@ class _CompiledRule:
 
     __slots__ = ("_delays", "_fixed", "_map", "_timed_out", "rule", "text")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: TableRule) -> None:
         self.rule = rule
         self._map = DestinationMap([(rule.destinations, True)]) if rule.destinations else None
         outcome = rule.outcome
         self._delays = DelayTable(outcome.policy) if isinstance(outcome, Redelivery) else None
         self.text = describe_rule(f"{rule.title} {_action_of(rule)}", rule.source)
-        self._fixed: dict[Action, Decision | None] = {
-            Action.EXHAUST: Exhaust(self.text),
-            Action.PARK: Park(self.text),
-            Action.DISCARD: Discard(self.text),
-            Action.CONTINUE: None,
+        self._fixed: dict[RuleAction, Decision | None] = {
+            RuleAction.EXHAUST: Exhaust(self.text),
+            RuleAction.PARK: Park(self.text),
+            RuleAction.DISCARD: Discard(self.text),
+            RuleAction.CONTINUE: None,
         }
         self._timed_out = Park(
             describe_rule(f"{rule.title}: a regular expression takes too long", rule.source)
@@ -116,7 +116,7 @@ class RulesDecider:
 
     def __init__(self, table: RuleTable) -> None:
         rules = [_CompiledRule(rule) for rule in table.rules]
-        self._has_continue = any(rule.outcome is Action.CONTINUE for rule in table.rules)
+        self._has_continue = any(rule.outcome is RuleAction.CONTINUE for rule in table.rules)
         self._at = lru_cache(_DESTINATIONS_MAX)(
             lambda destination: tuple(rule for rule in rules if rule.covers(destination))
         )
@@ -139,7 +139,7 @@ class RulesDecider:
         return next((rule.text for rule in found), None)
 
 
-def _action_of(rule: Rule) -> str:
+def _action_of(rule: TableRule) -> str:
     match rule.outcome:
         case Redelivery():
             return "redeliver"

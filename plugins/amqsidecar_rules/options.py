@@ -29,7 +29,7 @@ _COUNT_MAX, _MS_MAX = 2**31 - 1, 2**53
 _PATTERNS = ("queue", "topic", "temp_queue", "temp_topic")
 
 
-class Action(StrEnum):
+class RuleAction(StrEnum):
     """Actions without options of their own."""
 
     EXHAUST = "exhaust"
@@ -85,7 +85,7 @@ class Redirection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class TableRule:
     """One row of the table; it matches where all of its conditions hold.
 
     Attributes:
@@ -113,7 +113,7 @@ class Rule:
     least_age_ms: int = 0
     most_age_ms: int = _MS_MAX
     expired: bool = False
-    outcome: Action | Redelivery | Redirection
+    outcome: RuleAction | Redelivery | Redirection
     source: RuleSource
 
 
@@ -126,7 +126,7 @@ class RuleTable:
         written: the options as the policy writes them, without places.
     """
 
-    rules: tuple[Rule, ...] = field(compare=False)
+    rules: tuple[TableRule, ...] = field(compare=False)
     written: Mapping[str, object]
 
     def to_mapping(self) -> Mapping[str, object]:
@@ -160,9 +160,9 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, str) else value
 
 
-def _read_rule(row: OptionReader, number: int) -> Rule:
+def _read_rule(row: OptionReader, number: int) -> TableRule:
     name = row.text("name", "")
-    rule = Rule(
+    rule = TableRule(
         title=f'rule "{name}"' if name else f"rule {number}",
         destinations=_destinations(row),
         cause_classes=row.texts("cause_class"),
@@ -244,7 +244,7 @@ def _text_test(row: OptionReader, key: str, value: object, *, is_given: bool) ->
     return None
 
 
-def _outcome(row: OptionReader) -> Action | Redelivery | Redirection:
+def _outcome(row: OptionReader) -> RuleAction | Redelivery | Redirection:
     given = [key for key in ("action", "redeliver", "redirect") if key in row]
     redeliver, redirect = row.mapping("redeliver"), row.mapping("redirect")
     action = row.text("action", "")
@@ -266,8 +266,8 @@ def _outcome(row: OptionReader) -> Action | Redelivery | Redirection:
             return Redirection(parse_destination(to), delay_ms)
         except ValueError as error:
             row.fail("redirect", f"to: {error}")
-    elif action in tuple(Action):
-        return Action(action)
+    elif action in tuple(RuleAction):
+        return RuleAction(action)
     else:
-        row.fail("action", f"expected one of {', '.join(Action)}, found {action!r}")
-    return Action.CONTINUE
+        row.fail("action", f"expected one of {', '.join(RuleAction)}, found {action!r}")
+    return RuleAction.CONTINUE

@@ -43,7 +43,7 @@ class Chain:
     """Asks the decider listed last first, as in the broker; the first answer wins.
 
     Attributes:
-        innermost: the decider that is asked last.
+        innermost: the decider that is asked last; None = the chain is empty.
         asks_facts: whether one asks for `DeadLetter.facts`.
     """
 
@@ -59,7 +59,7 @@ class Chain:
                 Callable[[DeadLetter], str | None] | None,
             ]
         ] = [(it.decide, getattr(it, "passing_rule", None)) for it in reversed(deciders)]
-        self.innermost = deciders[0]
+        self.innermost = deciders[0] if deciders else None
         self.asks_facts = any(getattr(it, "asks_facts", False) for it in deciders)
         self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
 

@@ -11,6 +11,9 @@ FILES = {"empty": "", "odd": "anna\n"}
 WRONG = {
     "rules": ("policy.rules", "{plugins: [{redelivery: {no_such: 1}}]}"),
     "a gate": ("policy.gates", "[{pace: {default_entry: {messages: -1}}}]"),
+    "a rule": ("policy.plugins", "[{rules: {rules: [{action: none}]}}]"),
+    "a plugin of no package": ("policy.plugins", "[{lunch: {}}]"),
+    "a field": ("intake.group_by", "{default_entry: {fields: [code]}}"),
     "a gate of no package": ("policy.gates", "[{lunch: {}}]"),
     "an empty password": ("broker.password_file", "empty"),
     "a certificate": ("broker.tls.ca_file", "empty"),
@@ -34,7 +37,9 @@ def check(folder: Path, *settings: tuple[str, str], awaits: bool = False) -> int
 
 def test_what_is_right_is_so_without_broker_and_store(tmp_path: Path) -> None:
     gates = ("policy.gates", "[{pace: {default_entry: {messages: 5}}}]")
-    assert check(tmp_path, gates) == main.EXIT_DONE
+    rules = ("policy.plugins", "[{rules: {rules: [{action: park}]}}]")
+    fields = ("intake.group_by", "{default_entry: {fields: [property:code]}}")
+    assert check(tmp_path, gates, rules, fields) == main.EXIT_DONE
     assert not (tmp_path / "no").exists()
 
 

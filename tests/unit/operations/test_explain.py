@@ -342,3 +342,37 @@ def test_without_a_dead_letter_strategy_the_queue_that_was_read_decides(tmp_path
     answer = _one("--set", f"policy.source={policy}", "--destination", "queue://A")
     assert answer["destination"] == "queue://ActiveMQ.DLQ"
     assert "the queue that it was read from, plus .exhausted" in str(answer["differs"])
+
+
+TABLE = (
+    "policy.plugins=[{rules: {rules: ["
+    "{cause_class: ConnectException, redeliver: {maximum_redeliveries: -1, within_ms: 7200000}}, "
+    "{properties: {tenant: old}, redirect: {to: repair, delay_ms: 5}}, "
+    "{jms_type: bill, headers: {JMSPriority: '9'}, action: exhaust}]}}]"
+)
+
+
+def test_what_rules_beyond_the_brokers_ask_can_be_told() -> None:
+    asked = ("--set", CLASSIC, "--set", TABLE, "--destination", "queue://orders.eu")
+    down = ("--cause", "java.net.ConnectException: refused", "--age")
+    assert _one(*asked, *down, "1h")["rule"] == "rule 1 redeliver (--set policy.plugins)"
+    assert _one(*asked, *down, "2h") == {
+        "action": "exhaust",
+        "rule": "rule 1 within_ms=7200000 (--set policy.plugins)",
+    }
+    assert _one(*asked, "--property", "tenant=old") == {
+        "action": "redirect",
+        "delay_ms": 5,
+        "redelivery_count": 1,
+        "destination": "queue://repair",
+        "rule": "rule 2 redirect to queue://repair (--set policy.plugins)",
+    }
+    bill = _one(*asked, "--jms-type", "bill", "--header", "JMSPriority=9")
+    assert bill["rule"] == "rule 3 exhaust (--set policy.plugins)"
+    assert "rule 3" not in str(_one(*asked, "--jms-type", "bill")["rule"])
+    case = {"destination": "orders.eu", "properties": {"tenant": "old"}, "age_ms": 7}
+    [answer] = _batch(CLASSIC, case, options=("--set", TABLE))
+    assert answer["action"] == "redirect"
+    code, _, err = _run("explain", *asked, "--property", "tenant")
+    assert code == 2
+    assert "NAME=VALUE" in err

@@ -20,6 +20,7 @@ from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, age_ms, dated_redelivery_id
 from amqsidecar.operations.explain import Explainer, Explanation
+from amqsidecar.pipeline.whatif.policy import load_candidates
 from amqsidecar.plugin import Decider, RuleSource
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_decider import ArtemisDecider
@@ -304,6 +305,13 @@ def test_without_the_plugin_nobody_asks_for_facts() -> None:
         assert not getattr(plain, "asks_facts", False)
         assert getattr(compile_policy(whole, PLUGINS), "asks_facts", False)
     assert isinstance(plain, ArtemisDecider)
+
+
+def test_what_if_refuses_rules_that_look_into_messages(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(CLASSIC)
+    with pytest.raises(ConfigError, match="leave that plugin out of it"):
+        load_candidates([f"new={path}"], PLUGINS)
 
 
 def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:

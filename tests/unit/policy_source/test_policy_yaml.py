@@ -242,7 +242,7 @@ def test_every_problem_of_a_classic_policy_is_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("plugins: []\naddress_settings: []\n", "mixes"),
+        ("scheduler_support: true\naddress_settings: []\n", "mixes"),
         ("x: 1\n", "is no policy"),
         ("- 1\n", "expected a mapping"),
         ("a: [1\n", "is not YAML"),

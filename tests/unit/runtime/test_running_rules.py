@@ -1,0 +1,81 @@
+"""Rules beyond the broker's act before whatever the broker's own come from."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from amqsidecar.broker import BrokerKind, Features, LookSession
+from amqsidecar.config.load import load_config
+from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
+from amqsidecar.model.decision import Park, Redeliver
+from amqsidecar.model.destination import queue
+from amqsidecar.operations.active_rules import policies_of
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.wiring.rules import RunningRules
+from support.virtual_clock import VirtualClock
+
+PLUGINS = """
+policy:
+  plugins:
+    - rules:
+        rules:
+          - {properties: {code: E1}, action: park}
+"""
+SOURCES = {
+    "classic defaults": "",
+    "live settings": "",
+    "activemq.xml": '<beans xmlns="http://www.springframework.org/schema/beans">'
+    '<broker xmlns="http://activemq.apache.org/schema/core"><plugins><redeliveryPlugin>'
+    "<redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry><redeliveryPolicy/></defaultEntry>"
+    "</redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins></broker></beans>",
+    "broker.xml": '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
+    '<address-settings><address-setting match="#"><max-delivery-attempts>9'
+    "</max-delivery-attempts></address-setting></address-settings></core></configuration>",
+}
+ARTEMIS = ("live settings", "broker.xml")
+
+
+class Settings:
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        return [{"maxDeliveryAttempts": 9} for _ in addresses]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, name: str) -> None:
+    config_file = tmp_path / "sidecar.yaml"
+    config_file.write_text(PLUGINS)
+    sets = []
+    if SOURCES[name]:
+        (tmp_path / name).write_text(SOURCES[name])
+        sets = [f"policy.source={tmp_path / name}"]
+    kind = BrokerKind.ARTEMIS if name in ARTEMIS else BrokerKind.CLASSIC
+    link = cast(
+        "LookSession",
+        SimpleNamespace(
+            description=SimpleNamespace(kind=kind), features=Features(settings=Settings())
+        ),
+    )
+    running = RunningRules(load_config(config_file, sets, {}), VirtualClock())
+    decider = running.decider(link)
+    assert getattr(decider, "asks_facts", False)
+    bad = DeadLetter(queue("orders"), facts=KnownFacts(properties={"code": "E1"}))
+    assert decider.decide(bad, None) == Park(f"rule 1 park ({config_file}:6)")
+    assert isinstance(decider.decide(DeadLetter(queue("orders")), None), Redeliver)
+
+    acting = policies_of(
+        running.acting,
+        load_plugins(),
+        intake_queues=("DLQ",),
+        final_suffix=".x",
+        parks_topics=True,
+        live_plugins=running.links,
+    ).acting()
+    forecast = acting.forecast(bad)
+    assert forecast is not None
+    assert (forecast.now.action, forecast.now.rule) == ("park", f"rule 1 park ({config_file}:6)")
+    bare = RunningRules(load_config(None, sets, {}), VirtualClock())
+    assert not getattr(bare.decider(link), "asks_facts", False)
+    assert bare.digest != running.digest
