@@ -15,8 +15,8 @@ GROUP = "amqsidecar.plugins"
 GATE_GROUP = "amqsidecar.gates"
 """That of gates."""
 
-BUILT_IN = ("redelivery", "discarding", "deadletter", "rules")
-"""Plugins that every installation has."""
+BUILT_IN = ("redelivery", "discarding", "deadletter")
+"""Plugins without which the rules of a broker have no decider."""
 
 BUILT_IN_GATES = ("pace", "breaker", "windows", "order")
 """Gates that every installation has."""
