@@ -89,6 +89,11 @@ def _of_json(text: str) -> dict[str, str]:
     }
 
 
+def is_of_brokers(name: str) -> bool:
+    """Return whether a name is one that brokers, sidecar or tracing write."""
+    return name.startswith(_OF_BROKERS)
+
+
 def most_telling(facts: Sequence[Mapping[str, str]]) -> str:
     """Return the name whose values differ most; "" = there is none.
 
@@ -99,7 +104,7 @@ def most_telling(facts: Sequence[Mapping[str, str]]) -> str:
     values: dict[str, set[str]] = {}
     for found in facts:
         for name, value in found.items():
-            if not name.startswith(_OF_BROKERS):
+            if not is_of_brokers(name):
                 values.setdefault(name, set()).add(value)
     name = max(values, key=lambda name: len(values[name]), default="")
     return name if len(values.get(name, ())) > 1 else ""

@@ -18,6 +18,7 @@ from amqsidecar.http.console import (
     report_pages,
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
+from amqsidecar.http.console.common import CommonValue, read_common
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.plots import (
@@ -196,6 +197,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 members=[queries.masking.row(row) for row in members.rows],
                 has_more=members.next_after is not None,
                 differing=read_differing(queries, store.message, members.rows, role, wanted),
+                common=read_common(queries, store, place, role),
             )
 
         found = await queries.ask(read)
@@ -227,6 +229,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             members=found.members,
             has_more=found.has_more,
             differing=found.differing,
+            common=found.common,
         )
 
     async def group(request: Request) -> Response:
@@ -297,6 +300,7 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
     members: list[RowView]
     has_more: bool
     differing: Differing
+    common: list[CommonValue]
 
 
 def _place(console: Console, request: Request) -> Place:
