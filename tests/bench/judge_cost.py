@@ -36,7 +36,7 @@ _RULES: Final[list[Mapping[str, object]]] = [
 ]
 
 
-def deliveries() -> list[Delivery]:
+def deliveries(count: int) -> list[Delivery]:
     message = WireMessage(
         content=len(_BODY).to_bytes(4, "big") + _BODY,
         properties=wire.property_map(
@@ -51,7 +51,7 @@ def deliveries() -> list[Delivery]:
             Provenance(origin=queue(f"orders.{number % 50}"), cause=_CAUSE.format(number)),
             "openwire/12",
         )
-        for number in range(VERDICTS)
+        for number in range(count)
     ]
 
 
@@ -77,27 +77,29 @@ def seconds(judge: Judge, dead: list[Delivery]) -> float:
     return time.perf_counter() - began
 
 
-def main(write: Callable[[str], None] = print) -> None:
+def main(
+    write: Callable[[str], None] = print, verdicts: int = VERDICTS, rounds: int = ROUNDS
+) -> None:
     judges = {
         "off": judge_of(),
         "103 rules": judge_of({"rules": {"rules": _RULES}}),
         "a property": judge_of(group_by="{default_entry: {fields: [property:code]}}"),
         "a path": judge_of(group_by='{default_entry: {fields: ["json:/kind"]}}'),
     }
-    dead = deliveries()
+    dead = deliveries(verdicts)
     best = {
         name: min(times)
         for name, times in zip(
             judges,
             zip(
-                *([seconds(judge, dead) for judge in judges.values()] for _ in range(ROUNDS)),
+                *([seconds(judge, dead) for judge in judges.values()] for _ in range(rounds)),
                 strict=True,
             ),
             strict=True,
         )
     }
     for name, taken in best.items():
-        write(f"{name}: {taken / VERDICTS * 1e6:.2f} µs, {taken / best['off']:.2f} times")
+        write(f"{name}: {taken / verdicts * 1e6:.2f} µs, {taken / best['off']:.2f} times")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import judge_cost
 from bench.bench_journal import bench_journal
 from bench.dead_letters import dead_letters
 from bench.decisions import KINDS, bench_decisions
@@ -81,3 +82,15 @@ def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_cases_are_decided(kind: str, tmp_path: Path) -> None:
     assert bench_decisions(tmp_path, kind, rules=20, cases=500).batch_s > 0
+
+
+def test_the_cost_of_a_verdict_is_told_beside_the_cost_without_rules() -> None:
+    lines: list[str] = []
+    judge_cost.main(lines.append, verdicts=20, rounds=1)
+    assert [line.partition(":")[0] for line in lines] == [
+        "off",
+        "103 rules",
+        "a property",
+        "a path",
+    ]
+    assert lines[0].endswith(" 1.00 times")

@@ -134,14 +134,15 @@ class Masking:
         return msgspec.structs.replace(row, cause=self.text(row.cause))
 
     def event(self, event: AnyEvent, role: Role) -> AnyEvent:
-        """Return an event with its cause and properties masked, or without properties."""
+        """Return an event with cause, group and properties masked, or without properties."""
         if not isinstance(event, Received):
             return event
         properties = event.properties if self.may_see(role) else None
         if properties is not None:
             properties = {name: self.text(value) for name, value in properties.items()}
         cause = None if event.cause is None else self.text(event.cause)
-        return msgspec.structs.replace(event, cause=cause, properties=properties)
+        group = self.text(event.cause_group)
+        return msgspec.structs.replace(event, cause=cause, cause_group=group, properties=properties)
 
     def page(self, page: MessagePage, role: Role) -> MessagePage:
         """Return a message and its life as a role may see them; its views are masked already."""

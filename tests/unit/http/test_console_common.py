@@ -12,6 +12,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.console.common import SHOWN_MAX, common_values, read_common
 from amqsidecar.http.masking import Masking
+from amqsidecar.model.event import Received
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
@@ -104,3 +105,10 @@ def test_the_page_shows_it(tmp_path: Path) -> None:
     _, _, below = text.partition("What these have in common")
     assert "customerc1100 %0 %" in below, text
     assert "body.kindgift100 %0 %" in below
+
+
+def test_what_the_group_of_a_death_shows_of_a_message_is_masked_in_its_life() -> None:
+    death = Received(at_ms=1, source="queue://DLQ", cause_group="(no reason given) [mail=a@b]")
+    shown = Masking(patterns=("[a-z]@[a-z]",)).event(death, Role.OPERATOR)
+    assert isinstance(shown, Received)
+    assert shown.cause_group == "(no reason given) [mail=***]"
