@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -14,9 +15,10 @@ from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES
 from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import queue
 from support.brokers.core_acceptor import CORE_PORT, CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker
-from support.jms.peer import JmsPeer
+from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import PairOfCoreHarness, pair_link
 from support.waiting import eventually
@@ -185,6 +187,117 @@ def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
             qpid.produce(name, "Text", group="g")
             harness.kill(name)
         assert [one.encoding for one in gather(heir, 1)] == [AMQP]
+
+
+def test_a_turn_waits_until_the_group_of_what_the_engine_has_is_free(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """A consumer that is there already when the group becomes free is never offered the message."""
+    name = f"{harness.prefix}.orders"
+    core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
+    with closing(pair_link(artemis, "held").take(f"{harness.prefix}.token")) as link:
+        assert isinstance(link, PairTake)
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 100)
+        for number, (holder, other) in enumerate([(core, qpid), (qpid, core)]):
+            holder.produce(name, "Text", group="g")
+            harness.kill(name)
+            held = gather(link, 1)
+            other.produce(name, "Text", group="g")
+            harness.kill(name)
+            while not link._turns.waiting():
+                link.wait(0.1)
+            link.commit_cycle(held, [], 2 * number + 1)
+            began_s = time.monotonic()
+            [found] = gather(link, 1)
+            # Why less than ten seconds: after those the next try would have brought it.
+            assert time.monotonic() - began_s < 5
+            link.commit_cycle([found], [], 2 * number + 2)
+    assert harness.depth(harness.intake().destination.name) == 0
+
+
+@pytest.mark.parametrize("disturbance", ["stray", "failed deliveries"])
+def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness, disturbance: str
+) -> None:
+    """The sends of a cycle are begun before; alone they would be doubled after a crash."""
+    amqp = AmqpArtemisHarness(artemis, harness.prefix)
+    name, token_queue = f"{harness.prefix}.core", f"{harness.prefix}.token"
+    peer = JmsPeer.of(artemis, "core")
+    with closing(amqp), closing(pair_link(artemis, "begun").take(token_queue)) as link:
+        assert isinstance(link, PairTake)
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 100)
+        harness.put_dead_letters(name, 1)
+        amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
+        of_core, of_amqp = sorted(gather(link, 2), key=lambda one: one.encoding == AMQP)
+        link.commit_cycle([of_amqp], [], 1)
+        sends = resends([of_core])
+        link.begin_sends(sends)
+        seen: list[int] = []
+
+        def disturb(_place: str) -> None:
+            if disturbance == "stray":
+                peer.produce(token_queue, "Text", group=None)
+            else:
+                peer.fail(token_queue, messages=1, deliveries=2)
+
+        link._crash_point = disturb
+        core = link.wires[0]
+        assert isinstance(core, CoreArtemisTake)
+        core._cycle._crash_point = lambda _place: seen.append(harness.depth(name))
+        link.commit_cycle([of_core], sends, 2)
+        assert seen == [0, 0]
+        assert (harness.depth(name), harness.depth(token_queue)) == (1, 1)
+
+
+def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """A dead-letter queue of its own for each address, with a fully qualified name."""
+    target, name = f"{harness.prefix}.DLA", f"{harness.prefix}.auto.orders"
+    harness.set_address(
+        f"{harness.prefix}.auto.#", deadLetterAddress=target, autoCreateDeadLetterResources=True
+    )
+    with closing(pair_link(artemis, "auto").take(f"{harness.prefix}.token")) as link:
+        for provider in ("core", "qpid"):
+            JmsPeer.of(artemis, provider).produce(name, ("Text", "Map"), group="g")
+        assert harness.kill(name) == 4
+        [found] = [one for one in link.discover() if target in one.destination.name]
+        assert found.destination.name == f"{target}::DLQ.{name}"
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([found], 100)
+        number = 0
+        while number < 4:
+            for delivery in gather(link, 1):
+                number += 1
+                link.commit_cycle([delivery], resends([delivery]), number)
+        assert link.left_behind() == ()
+        choosing = link.features.choosing
+        assert choosing is not None
+        assert not choosing.holds_chosen(found.destination, ["r-1"])
+        choosing.choose({found.destination: ["r-1"]})
+    types = [one.type for one in JmsPeer.of(artemis, "qpid").consume(name, 4)]
+    assert sorted(types) == ["Map", "Map", "Text", "Text"]
+
+
+def test_what_did_not_die_is_read_over_the_wire_of_its_maker(
+    artemis: ArtemisBroker, harness: PairOfCoreHarness
+) -> None:
+    """A consumer may give a message up by a copy, on which the broker notes no origin."""
+    name, source = f"{harness.prefix}.orders", harness.intake().destination
+    harness.management.create_queue(source.name, source.name, is_anycast=True)
+    died = {"_AMQ_ORIG_ADDRESS": name, "_AMQ_ORIG_QUEUE": name}
+    for provider in artemis.jms_providers:
+        JmsPeer.of(artemis, provider).produce(source.name, properties=died, group=None)
+    with closing(pair_link(artemis, "copies").take(f"{harness.prefix}.token")) as link:
+        link.attach([harness.intake()], 100)
+        found = gather(link, len(artemis.jms_providers) * len(ALL_TYPES))
+        assert {one.provenance.origin for one in found} == {queue(name)}
+        assert [one.encoding for one in found].count(AMQP) == len(ALL_TYPES)
 
 
 def test_a_queue_has_no_consumer_once_it_is_not_read_any_more(

@@ -1,14 +1,49 @@
 """The link to Artemis over Core: what the contract of all links does not say."""
 
+import time
+from collections.abc import Iterator
 from contextlib import closing
 
+import msgspec
 import pytest
 
+from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
+from amqsidecar.errors import LinkLost, SendsRefused
+from amqsidecar.model.destination import queue
 from support.brokers.real import Broker
 from support.links.core_artemis import CoreArtemisHarness
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def harness(artemis: Broker, unique: str) -> Iterator[CoreArtemisHarness]:
+    made = CoreArtemisHarness(artemis, unique)
+    yield made
+    made.close()
+
+
+def owner(harness: CoreArtemisHarness, instance: str) -> CoreArtemisTake:
+    """Return a session that has its token and reads dead letters."""
+    link = harness.make_link(instance).take(f"{harness.prefix}.token.{instance}")
+    link.create_token(0)
+    assert link.take_token(10) == 0
+    link.attach([harness.intake()], 100)
+    return link
+
+
+def gather(link: CoreArtemisTake, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+
+    def have_arrived() -> bool:
+        link.wait(0.2)
+        found.extend(link.receive(100))
+        return len(found) >= count
+
+    assert eventually(have_arrived, what="the dead letters arrive")
+    return found
 
 
 def test_the_token_is_not_waited_for_once_it_was_read(
@@ -49,3 +84,94 @@ def test_the_token_is_not_waited_for_once_it_was_read(
                 harness.drop(link)
     assert unread
     assert not any(unread)
+
+
+def test_a_dead_letter_queue_that_is_deleted_while_the_broker_commits_ends_nothing(
+    harness: CoreArtemisHarness,
+) -> None:
+    with closing(owner(harness, "one")) as link:
+        harness.put_dead_letters(f"{harness.prefix}.orders", 2)
+        found = gather(link, 2)
+
+        def has_ended() -> bool:
+            link.wait(0.1)
+            return bool(link._session.ended_consumers)
+
+        def delete() -> None:
+            name = harness.intake().destination.name
+            assert harness.ask("broker", "destroyQueue", name, True).is_ok
+            eventually(has_ended, what="the broker closes the consumer")
+            link.attach([], 100)
+
+        link.while_committing(delete)
+        link.commit_cycle(found, [], 1)
+        link.while_committing(lambda: None)
+        link.commit_cycle([], [], 2)
+
+
+def refused_resend(harness: CoreArtemisHarness, delivery: Delivery) -> Resend:
+    """Return a send to a queue that is not there."""
+    return Resend(
+        destination=queue(f"{harness.prefix}.gone::nowhere"),
+        message=delivery.message,
+        is_final=False,
+        redelivery_id="r",
+        redelivery_count=1,
+        redelivery_delay_ms=0,
+        encoding=delivery.encoding,
+    )
+
+
+def test_a_send_that_can_not_be_put_leaves_in_hand_what_is_in_hand(
+    harness: CoreArtemisHarness,
+) -> None:
+    """Undoing a transaction gives all of it back, and another sidecar would get it."""
+    with closing(owner(harness, "one")) as link, closing(owner(harness, "two")) as other:
+        origin = queue(f"{harness.prefix}.orders")
+        harness.put_dead_letters(origin.name, 20)
+        found = gather(link, 10)
+        assert len(gather(other, 10)) == 10
+        refused = refused_resend(harness, found[0])
+        taken = msgspec.structs.replace(refused, destination=origin)
+        for number in range(12):
+            with pytest.raises(SendsRefused) as error:
+                link.commit_cycle(found, [taken, refused, taken], number)
+            assert list(error.value.refusals) == [1]
+            link.begin_sends([refused])
+            link.abandon_sends()
+        assert other.receive(100) == []
+        link.commit_cycle(found, [taken], 13)
+    assert harness.depth(origin.name) == 1
+    assert harness.depth(harness.intake().destination.name) == 10
+
+
+def test_what_another_sidecar_gets_of_an_undone_transaction_is_missed_at_once(
+    harness: CoreArtemisHarness,
+) -> None:
+    """The engine has what is gone, so the session ends; fifteen seconds of waiting were in vain."""
+    with closing(owner(harness, "one")) as link, closing(owner(harness, "two")):
+        origin = queue(f"{harness.prefix}.orders")
+        harness.put_dead_letters(origin.name, 20)
+        found = gather(link, 10)
+        taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
+        link.begin_sends([taken])
+        link.abandon_sends()
+        began_s = time.monotonic()
+        with pytest.raises(LinkLost, match="did not come again"):
+            link.commit_cycle(found, [], 1)
+        assert time.monotonic() - began_s < 5
+
+
+def test_what_nobody_else_reads_comes_again_after_an_undone_transaction(
+    harness: CoreArtemisHarness,
+) -> None:
+    with closing(owner(harness, "one")) as link:
+        origin = queue(f"{harness.prefix}.orders")
+        harness.put_dead_letters(origin.name, 1500)
+        found = gather(link, 50)
+        taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
+        for number in range(1, 6):
+            link.begin_sends([taken])
+            link.abandon_sends()
+            link.commit_cycle(found[:10], [], number)
+            del found[:10]

@@ -136,6 +136,7 @@ class CoreSession:
         deliveries: what was handed out and not yet taken, in the order of the wire.
         ended_consumers: those that the broker closed.
         rooms: what may still be sent to addresses.
+        is_begun: something was sent or acknowledged since the last commit or rollback.
     """
 
     def __init__(self, wire: CoreWire, channel: int) -> None:
@@ -150,6 +151,7 @@ class CoreSession:
         self._awaited: set[int] = set()
         self._answers: dict[int, CoreRefused | None] = {}
         self.rooms = CoreRooms(self._put, wire.wait, wire.clock)
+        self.is_begun = False
 
     # Consumers
 
@@ -251,6 +253,7 @@ class CoreSession:
 
     def acknowledge(self, delivery: CoreDelivery, *, only_this: bool = False) -> None:
         """Acknowledge a message and, by default, all before it of its consumer."""
+        self.is_begun = True
         kind = packets.AcknowledgeOne if only_this else packets.Acknowledge
         message_id = delivery.message.message_id
         self._put(kind(delivery.consumer, message_id, requires_response=False))
@@ -265,6 +268,7 @@ class CoreSession:
             CoreRefused: a consumer is gone; the transaction has the other acknowledgements.
             LinkLost: no answer.
         """
+        self.is_begun = True
         last = {one.consumer: at for at, one in enumerate(acknowledgements)}
         asked = []
         for at, (consumer, message_id, is_up_to_it) in enumerate(acknowledgements):
@@ -279,11 +283,13 @@ class CoreSession:
 
     def send(self, message: CoreMessage) -> None:
         """Send in the transaction; a refusal for lack of permission fails the commit."""
+        self.is_begun = True
         fields = packets.encode_unanswered(message)
         self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
+        self.is_begun = True
         number = self._ask_number()
         fields = packets.encode_asked(message, number)
         self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
@@ -294,6 +300,7 @@ class CoreSession:
 
         It takes the memory of some pieces, whatever its size.
         """
+        self.is_begun = True
         number = self._ask_number()
         self._put(packets.SendLarge(message))
         piece = body.read(_PIECE_BYTES)
@@ -358,6 +365,7 @@ class CoreSession:
 
         If the process dies before the answer, or the connection ends, the outcome is unknown.
         """
+        self.is_begun = False
         number = self._ask_number()
         self._put(packets.Commit(number))
         self._wire.flush()
@@ -370,6 +378,7 @@ class CoreSession:
             CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         # Why stop: otherwise first deliveries and redeliveries could not be told apart.
+        self.is_begun = False
         self.stop()
         self.drop_deliveries()
         self._call(packets.Rollback(last_is_delivered=False))

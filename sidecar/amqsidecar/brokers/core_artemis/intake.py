@@ -1,7 +1,8 @@
 """Reading dead-letter queues of Artemis over Core: consumers, their credits, and what is in hand.
 
 After a rollback the broker hands out again all that was in hand. So what the engine has is awaited
-then, and recognised by the broker's number; whatever else comes is new.
+then, and recognised by the broker's number; whatever else comes is new. Another consumer may get
+some of it: so the broker is asked for the end of what it hands out.
 """
 
 from collections import deque
@@ -11,7 +12,12 @@ from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreDelivery, CoreSession
+from amqsidecar.brokers.core.session import (
+    CoreAcknowledgement,
+    CoreDelivery,
+    CoreSession,
+    is_forced,
+)
 from amqsidecar.brokers.core_artemis.browse import encoded_of
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
@@ -27,6 +33,8 @@ _WINDOW_BYTES_MIN = 4 * 1024
 _SIZE_AT_FIRST_BYTES = 1024
 _SIZE_CHANGES_BY = 1 / 16
 _AGAIN_TIMEOUT_S = 15.0
+# Why two: more may be on its way from the broker's disk.
+_EMPTY_ENDS = 2
 
 
 class CoreHandle:
@@ -58,6 +66,8 @@ class DeadLetterConsumer:
         received_count: how many the engine has.
         too_large: the numbers of those that are in hand and never received: they have no body.
         is_leaving: nothing more is received from it.
+        is_end_asked: the broker was asked for the end of what it hands out, and it has not come.
+        empty_ends: how many ends came one after the other, without a message before them.
     """
 
     def __init__(self, queue: IntakeQueue, number: int, window_bytes: int) -> None:
@@ -70,6 +80,23 @@ class DeadLetterConsumer:
         self.received_count = 0
         self.too_large: set[int] = set()
         self.is_leaving = False
+        self.is_end_asked = False
+        self.empty_ends = 0
+        self._has_asked = False
+
+    def ask_end(self, session: CoreSession) -> None:
+        """Ask for the end of what is handed out."""
+        self.is_end_asked = self._has_asked = True
+        session.force_delivery(self.number)
+
+    def has_ended(self, delivery: CoreDelivery, *, is_receiving: bool) -> bool:
+        """Return whether this is such an end, and note it."""
+        if not (self._has_asked and is_forced(delivery.message)):
+            self.empty_ends = 0
+            return False
+        self.empty_ends = 0 if is_receiving else self.empty_ends + self.is_end_asked
+        self.is_end_asked = False
+        return True
 
 
 class CoreIntake:
@@ -193,6 +220,12 @@ class CoreIntake:
             return None
         return sum(len(one.too_large) for one in readers)
 
+    def is_leaving(self, queue: Destination) -> bool:
+        """Return whether a consumer of a queue is still open that was detached."""
+        return any(
+            one.is_leaving and one.queue.destination == queue for one in self._readers.values()
+        )
+
     # What arrives
 
     def arrived(self, delivery: CoreDelivery) -> None:
@@ -200,6 +233,9 @@ class CoreIntake:
         reader = self._readers.get(delivery.consumer)
         if reader is None:
             self._drop(delivery)
+            return
+        if reader.has_ended(delivery, is_receiving=self._session.is_receiving(reader.number)):
+            self._session.give_back(delivery)
             return
         message_id = delivery.message.message_id
         again = reader.awaited.pop(message_id, None)
@@ -274,11 +310,22 @@ class CoreIntake:
         route()
         while not all(one.is_here for one in handles):
             left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
+            if left_s <= 0 or self._have_gone(handles):
                 raise LinkLost("a delivery did not come again after a transaction was undone")
             self._connection.wait(left_s)
             route()
         return handles
+
+    def _have_gone(self, handles: Iterable[CoreHandle]) -> bool:
+        """Return whether one that is awaited went to another consumer; asks the broker."""
+        for number in {one.consumer for one in handles if not one.is_here}:
+            reader = self._readers[number]
+            if reader.empty_ends >= _EMPTY_ENDS:
+                return True
+            if not reader.is_end_asked:
+                reader.ask_end(self._session)
+        self._connection.flush()
+        return False
 
     def acknowledgements(self, handles: Iterable[CoreHandle]) -> list[CoreAcknowledgement]:
         """Return what acknowledges these and nothing else, in few packets."""
@@ -306,7 +353,10 @@ class CoreIntake:
     def settle(self, handles: Sequence[CoreHandle]) -> None:
         """Forget what a committed transaction has accepted, and make room for more."""
         for handle in handles:
-            reader = self._readers[handle.consumer]
+            reader = self._readers.get(handle.consumer)
+            if reader is None:
+                # Why: its queue was deleted meanwhile.
+                continue
             reader.in_hand.pop(handle.message_id, None)
             reader.received_count -= 1
             if not reader.is_leaving:
@@ -353,6 +403,7 @@ class CoreIntake:
                 self._drop(delivery)
             waiting = {handle.message_id for handle, _ in reader.waiting}
             reader.waiting.clear()
+            reader.is_end_asked, reader.empty_ends = False, 0
             held_bytes = sum(one.credit_bytes for one in reader.in_hand.values())
             for message_id, handle in reader.in_hand.items():
                 if message_id not in waiting:

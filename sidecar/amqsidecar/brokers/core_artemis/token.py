@@ -192,14 +192,18 @@ class CoreTokenQueue:
                 "stomp://, and stop it, before it goes on over core://"
             )
         others = [one for one in found if highest is None or one is not highest[3]]
-        if others:
+        # Why not if it is begun: its sends would be committed without the token of their cycle.
+        is_own_transaction = not self._session.is_begun
+        if not is_own_transaction:
+            self._strays += others
+        elif others:
             self._session.acknowledge_all([self._acknowledgement(one) for one in others])
             self._session.commit()
         if highest is None:
             return
         number, _, _, held = highest
         self._held = (held, number)
-        if held.delivery_count > 1:
+        if held.delivery_count > 1 and is_own_transaction:
             self._renew(number)
 
     def _renew(self, number: int) -> None:

@@ -3,7 +3,8 @@
 Why answers: a send that fails without one makes the commit fail, and does not say which it was.
 Why acknowledgements come later: each transaction that fails with them in it counts as a failed
 delivery. A session has one transaction, and undoing it gives back all that is in hand, uncounted,
-so that intake and token expect it once more.
+so that intake and token expect it once more. Another sidecar may get it then; so what is known to
+be refused is found out before anything is sent, and nothing has to be undone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ class _Begun(NamedTuple):
         sends: all of them.
         targets: the name that was sent to for each destination.
         numbers: the number of a send's answer to its index.
-        refusals: index of a send that was not put, to the words why.
+        refusals: index of a send that can't be put, to the words why; then none was put.
     """
 
     sends: Sequence[Resend]
@@ -85,8 +86,11 @@ class CoreTransactions:
         """Undo `begin_sends`; no matter whether anything was begun."""
         if self._begun is None:
             return
+        begun, self._begun = self._begun, None
+        if not begun.numbers:
+            return
         with self._clean_or_lost():
-            self._session.answers([*self._begun.numbers])
+            self._session.answers([*begun.numbers])
             self._undo()
 
     @contextmanager
@@ -122,12 +126,14 @@ class CoreTransactions:
             address = destination.address
             sizes_bytes[address] = sizes_bytes.get(address, 0) + len(resend.message)
         full = self._targets.full(sizes_bytes)
+        for index, _ in made:
+            if (words := full.get(sends[index].destination.address)) is not None:
+                begun.refusals[index] = words
+        if begun.refusals:
+            return begun
         session = self._session
         for index, (message, is_large) in made:
-            words = full.get(sends[index].destination.address) if full else None
-            if words is not None:
-                begun.refusals[index] = words
-            elif is_large:
+            if is_large:
                 headers = message._replace(body=b"")
                 number = session.ask_send_large(headers, BytesIO(message.body))
                 begun.numbers[number] = index
@@ -164,7 +170,7 @@ class CoreTransactions:
             refused = self._finish_sends(begun, own, token)
             if refused is None:
                 refused = self._commit(handles, own)
-            if refused is not None:
+            if refused is not None and not begun.refusals:
                 self._undo()
         if refused is not None:
             raise refused
@@ -175,13 +181,15 @@ class CoreTransactions:
         self, begun: _Begun, own: CoreTokenQueue | None, token: int | None
     ) -> SendsRefused | CommitRefused | None:
         """Wait until the broker has all sends; return why it does not take them."""
+        if begun.refusals:
+            return SendsRefused(begun.refusals)
         session = self._session
         numbers = [*begun.numbers]
         exchanged = []
         if own is not None and token is not None:
             exchanged.append(session.ask_send(own.encode(token)))
         answers = session.answers([*numbers, *exchanged])
-        refusals = dict(begun.refusals)
+        refusals: dict[int, str] = {}
         for number, answer in zip(numbers, answers, strict=False):
             if answer is not None:
                 refusals[begun.numbers[number]] = str(answer)
