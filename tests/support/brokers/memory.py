@@ -26,6 +26,8 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
+from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import CommitRefused, LinkLost, QueueRefused, SendsRefused
@@ -34,6 +36,7 @@ from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.schedule import BrokerSchedule
 from amqsidecar.trials import Trials
+from support.virtual_clock import VirtualClock
 
 ENCODING = "memory/1"
 PATIENCE_S = 10.0
@@ -248,6 +251,7 @@ class MemoryLink:
         on_attach: called with the queues that are read from then on.
         held_back_count: what `held_back` returns.
         is_bound_to_one: what `is_bound` returns.
+        is_leaving_one: what `is_leaving` returns.
         step: called with the name of each step that it takes; may cut the link, or raise.
     """
 
@@ -263,6 +267,7 @@ class MemoryLink:
         self.step: Callable[[str], None] = lambda _name: None
         self.held_back_count: int | None = 0
         self.is_bound_to_one = True
+        self.is_leaving_one = False
         self.woken = threading.Event()
         self._intake: list[str] = []
         self._prefetch = 0
@@ -335,6 +340,9 @@ class MemoryLink:
     def held_back(self, queue: Destination) -> int | None:
         return self.held_back_count
 
+    def is_leaving(self, queue: Destination) -> bool:
+        return self.is_leaving_one
+
     def is_bound(self, queue: Destination) -> bool:
         return self.is_bound_to_one
 
@@ -387,8 +395,13 @@ class MemoryLink:
     def descriptor(self) -> int:
         return -1
 
-    def share_routes(self, other: object) -> None:
-        """Do nothing: this broker sends to each destination by its name."""
+    @property
+    def routes(self) -> ArtemisRoutes:
+        """None are known: this broker sends to each destination by its name."""
+        return ArtemisRoutes(ArtemisQuestions(), VirtualClock(), "", "")
+
+    def share_routes(self, routes: ArtemisRoutes) -> None:
+        """Do nothing, see `routes`."""
 
     def wait_beside(self, descriptor: int) -> None:
         """Nothing arrives by itself."""

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
-from amqsidecar.brokers.artemis.amqp_made import REASON
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
-from amqsidecar.brokers.artemis_pair.trials import left_by_both
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
 from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
@@ -156,11 +154,22 @@ def test_where_no_group_is_bound_the_idle_wire_attaches_anew_and_the_other_stays
     assert attached == {"first": [1, 1], "second": [0, 1]}
 
 
-def test_what_the_second_wire_reads_is_not_left_behind() -> None:
-    plain, qualified = queue("DLQ"), queue("DLA::DLQ.orders")
-    items = [
-        LeftBehind(plain, REASON, 3, "made by AMQP clients"),
-        LeftBehind(qualified, REASON, 2, "made by AMQP clients"),
-        LeftBehind(plain, "stuck", 1, "in nobody's hand"),
-    ]
-    assert left_by_both(items) == (items[1], items[2])
+def test_in_a_turn_no_wire_reads_before_the_consumers_of_before_are_closed() -> None:
+    """What is bound to one of them is not offered to a consumer that is there already."""
+    broker, clock, dead_letters = MemoryBroker(), VirtualClock(), IntakeQueue(queue("DLQ"))
+    first, second = MemoryLink(broker), MemoryLink(broker, OTHER_ENCODING)
+    session = pair(broker, first, second, clock).take("token")
+    session.attach([dead_letters], 10)
+    clock.advance(500)
+    broker.queue("DLQ").append(StoredMessage(b"one"))
+    assert len(session.receive(1)) == 1
+    broker.queue("DLQ").append(StoredMessage(b"stays", encoding="third"))
+    attached: list[int] = []
+    second.on_attach = lambda queues: attached.append(len(queues))
+    first.is_leaving_one = True
+    clock.advance(1000)
+    session.wait(0)
+    assert attached == [0, 0]
+    first.is_leaving_one = False
+    session.wait(0)
+    assert attached == [0, 0, 1]

@@ -16,6 +16,13 @@ def attached(now_s: float = 0.0) -> ReaderTurns:
     return turns
 
 
+def begin(turns: ReaderTurns, now_s: float) -> None:
+    """Begin a turn of the second wire, where no consumer of before is left."""
+    turns.begin(QUEUE, SECOND, now_s)
+    assert turns.waiting() == [QUEUE]
+    turns.free(QUEUE, now_s)
+
+
 def readers(turns: ReaderTurns) -> list[int]:
     return [wire for wire in (FIRST, SECOND) if turns.reads(IntakeQueue(QUEUE), wire)]
 
@@ -23,7 +30,7 @@ def readers(turns: ReaderTurns) -> list[int]:
 def test_both_wires_read_until_a_turn_begins() -> None:
     turns = attached()
     assert readers(turns) == [FIRST, SECOND]
-    turns.begin(QUEUE, SECOND, 5.0)
+    begin(turns, 5.0)
     assert readers(turns) == [SECOND]
     assert turns.reads(IntakeQueue(OTHER), FIRST)
 
@@ -83,13 +90,13 @@ def test_a_queue_is_looked_at_once_a_second_and_not_during_a_turn() -> None:
     assert turns.due(2.0) == [(QUEUE, SECOND)]
     assert turns.due(2.9) == []
     assert turns.due(3.0) == [(QUEUE, SECOND)]
-    turns.begin(QUEUE, SECOND, 3.0)
+    begin(turns, 3.0)
     assert turns.due(9.0) == []
 
 
 def test_a_turn_goes_on_while_its_wire_reads_something() -> None:
     turns = attached()
-    turns.begin(QUEUE, SECOND, 1.0)
+    begin(turns, 1.0)
     turns.arrived(QUEUE, SECOND, 1.4)
     assert not turns.end(1.8)
     assert readers(turns) == [SECOND]
@@ -98,9 +105,30 @@ def test_a_turn_goes_on_while_its_wire_reads_something() -> None:
     assert not turns.end(9.0)
 
 
-def test_what_arrives_late_over_the_other_wire_does_not_prolong_a_turn() -> None:
+def test_a_turn_ends_after_five_seconds_also_while_its_wire_reads() -> None:
+    """Otherwise a wire that is busy from then on would keep the queue for ever."""
+    turns = attached()
+    begin(turns, 1.0)
+    for at in range(11, 59):
+        turns.arrived(QUEUE, SECOND, at / 10)
+        assert not turns.end(at / 10)
+    turns.arrived(QUEUE, SECOND, 5.9)
+    assert turns.end(6.0)
+    assert turns.due(6.0) == [(QUEUE, FIRST)]
+
+
+def test_a_turn_ends_after_five_seconds_also_where_consumers_of_before_stay() -> None:
     turns = attached()
     turns.begin(QUEUE, SECOND, 1.0)
+    assert (readers(turns), turns.waiting()) == ([], [QUEUE])
+    assert not turns.end(5.9)
+    assert turns.end(6.0)
+    assert (readers(turns), turns.waiting()) == ([FIRST, SECOND], [])
+
+
+def test_what_arrives_late_over_the_other_wire_does_not_prolong_a_turn() -> None:
+    turns = attached()
+    begin(turns, 1.0)
     turns.arrived(QUEUE, FIRST, 1.4)
     assert turns.end(1.5)
 
@@ -108,7 +136,7 @@ def test_what_arrives_late_over_the_other_wire_does_not_prolong_a_turn() -> None
 def test_after_a_turn_without_a_message_the_wire_waits_ten_seconds_longer() -> None:
     turns = attached()
     turns.arrived(QUEUE, FIRST, 1.0)
-    turns.begin(QUEUE, SECOND, 2.0)
+    begin(turns, 2.0)
     assert turns.end(2.5)
     turns.arrived(QUEUE, FIRST, 13.4)
     assert turns.due(13.4) == []
@@ -119,7 +147,7 @@ def test_after_a_turn_without_a_message_the_wire_waits_ten_seconds_longer() -> N
 def test_after_a_turn_with_messages_the_wire_may_have_the_next_one_at_once() -> None:
     turns = attached()
     turns.arrived(QUEUE, FIRST, 1.0)
-    turns.begin(QUEUE, SECOND, 2.0)
+    begin(turns, 2.0)
     turns.arrived(QUEUE, SECOND, 2.1)
     assert turns.end(2.6)
     turns.arrived(QUEUE, FIRST, 3.6)
@@ -128,7 +156,7 @@ def test_after_a_turn_with_messages_the_wire_may_have_the_next_one_at_once() -> 
 
 def test_a_turn_survives_an_attach_of_its_queue_and_ends_with_another() -> None:
     turns = attached()
-    turns.begin(QUEUE, SECOND, 1.0)
+    begin(turns, 1.0)
     turns.attach([OTHER, QUEUE], 1.1)
     assert readers(turns) == [SECOND]
     turns.attach([OTHER], 1.2)

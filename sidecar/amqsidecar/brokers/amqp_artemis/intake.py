@@ -9,10 +9,12 @@ from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.read_ahead import ReadAhead
+from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION
 from amqsidecar.brokers.amqp_artemis.core_messages import (
     CUT,
     Listed,
     both,
+    left_unlisted,
     list_of_others,
     quoted,
 )
@@ -49,6 +51,7 @@ class AmqpIntake:
         self._clock = clock
         self._timeout_s = timeout_s
         self._receivers: dict[IntakeQueue, Receiver] = {}
+        self._leaving: dict[Receiver, Destination] = {}
         self._listed: dict[IntakeQueue, Listed] = {}
         self._look_at_s = self._rest_until_s = self._list_s = 0.0
         self._ahead = ReadAhead()
@@ -65,13 +68,10 @@ class AmqpIntake:
             LinkLost: the connection is gone.
         """
         self._ahead.sweep()
-        if self._is_own_only:
-            # Why without those: the other wire of the pair reads them alone.
-            queues = [one for one in queues if "::" not in one.destination.name]
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):
             if queue not in wanted or not receiver.is_open:
-                self._retire(self._receivers.pop(queue))
+                self._retire(queue)
                 self._listed.pop(queue, None)
         self._attach_missing(queues)
         self._ahead.spread(prefetch, len(queues))
@@ -84,9 +84,8 @@ class AmqpIntake:
         Raises:
             LinkLost: the connection is gone.
         """
-        for receiver in self._receivers.values():
-            self._retire(receiver)
-        self._receivers.clear()
+        for queue in list(self._receivers):
+            self._retire(queue)
         self._listed.clear()
         self._connection.run_until(lambda: self._ahead.is_closed, self._timeout_s)
         self._ahead.sweep()
@@ -119,7 +118,7 @@ class AmqpIntake:
         refused: dict[str, str] = {}
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
-                self._retire(self._receivers.pop(queue))
+                self._retire(queue)
                 self._listed.pop(queue, None)
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
                 refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
@@ -178,7 +177,7 @@ class AmqpIntake:
         for (queue, listed), answer in zip(due, answers, strict=True):
             if listed.read(answer, now_s):
                 # Why not a second one: a message group would belong to one of the two.
-                self._retire(self._receivers.pop(queue))
+                self._retire(queue)
                 self._receivers[queue] = self._make_receiver(queue)
                 made.append(self._receivers[queue])
         self._connection.run_until(lambda: all(one.is_answered for one in made), self._timeout_s)
@@ -240,7 +239,10 @@ class AmqpIntake:
             (receiver, self._held_back(receiver)) for receiver in self._receivers.values()
         )
 
-    def _retire(self, receiver: Receiver) -> None:
+    def _retire(self, queue: IntakeQueue) -> None:
+        receiver = self._receivers.pop(queue)
+        self._forget_closed()
+        self._leaving[receiver] = queue.destination
         self._ahead.retire(receiver, self._held_back(receiver))
         self._forget_held_back(receiver)
 
@@ -253,6 +255,14 @@ class AmqpIntake:
         if any(one.is_receiving for one in receivers):
             return None
         return sum(map(self._held_back, receivers))
+
+    def is_leaving(self, queue: Destination) -> bool:
+        """Return whether a receiver of a queue is still open that was detached."""
+        self._forget_closed()
+        return queue in self._leaving.values()
+
+    def _forget_closed(self) -> None:
+        self._leaving = {one: left for one, left in self._leaving.items() if not one.is_closed}
 
     def _held_back(self, receiver: Receiver) -> int:
         """Return how many deliveries of a receiver stay in hand until it is closed."""
@@ -269,7 +279,9 @@ class AmqpIntake:
             for queue, one in self._listed.items()
             for item in one.left_behind(queue.destination)
         )
-        return (*self._left_in_hand(), *listed)
+        missing = None if self._is_own_only else self._management.missing
+        unlisted = () if missing is None else (left_unlisted(one, missing) for one in self.queues)
+        return (*self._left_in_hand(), *listed, *unlisted)
 
     def _left_in_hand(self) -> tuple[LeftBehind, ...]:
         cut = (
@@ -302,12 +314,11 @@ class AmqpIntake:
 
 
 def _readable_selector(address: str) -> str:
-    """Return the selector of the dead letters that can be tried where nothing can be listed.
+    """Return the selector of what is read where nothing can be listed.
 
     Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (`core_messages.py`) goes
-    to the dead-letter address of the queue at the first try and uses up a credit. With the stock
-    settings it lands in the same queue, its origin lost, in line for the next credit: for ever. So
-    a message with this address as its origin is not read. Messages of AMQP clients need no
-    conversion; they are read whatever their origin is.
+    to the dead-letter address of the queue at the first try, its origin lost. So what may be of
+    that kind is not read, nor what has this address as its origin: it would come back for ever.
     """
-    return f"{MADE_BY_AMQP} OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> {quoted(address)}"
+    others = f"_AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> {quoted(address)}"
+    return f"{MADE_BY_AMQP} OR ({NEEDS_NO_CONVERSION} AND ({others}))"

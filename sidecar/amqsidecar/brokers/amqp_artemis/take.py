@@ -98,6 +98,10 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
         """
         return self._intake.held_back(queue)
 
+    def is_leaving(self, queue: Destination) -> bool:
+        """Return whether a receiver of a queue is still open that was detached."""
+        return self._intake.is_leaving(queue)
+
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
         routes = self._routes

@@ -73,16 +73,14 @@ class ManagedSession(Generic[M]):
             management, clock, token_queue, settings.final_suffix, settings.allowed_effects
         )
 
-    def share_routes(self, other: object) -> None:
-        """Use the routes of another session of this kind, to the same broker, from now on."""
-        if not isinstance(other, ManagedSession):
-            raise TypeError(f"{other} asks no management of Artemis")
-        self._routes = other.routes
-
     @property
     def routes(self) -> ArtemisRoutes:
         """What is known about destinations."""
         return self._routes
+
+    def share_routes(self, routes: ArtemisRoutes) -> None:
+        """Use the routes of another session to the same broker from now on."""
+        self._routes = routes
 
     def _target_of(self, destination: Destination) -> str:
         """Return the name to send to, as known from the last question."""

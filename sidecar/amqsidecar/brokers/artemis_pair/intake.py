@@ -54,9 +54,8 @@ class PairIntake(PairLook, Generic[W]):
             LinkLost: a connection is gone.
         """
         self._queues, self._prefetch = tuple(queues), prefetch
-        # Why without those: AMQP can't read by a fully qualified name (`trials.py`).
-        shared = [one.destination for one in queues if "::" not in one.destination.name]
-        self._turns.attach(shared, self._pair_clock.monotonic_s())
+        names = [one.destination for one in queues]
+        self._turns.attach(names, self._pair_clock.monotonic_s())
         self._attach()
 
     def _attach(self, without: Collection[tuple[Destination, int]] = ()) -> None:
@@ -99,11 +98,23 @@ class PairIntake(PairLook, Generic[W]):
                 for queue, wire in tried:
                     note = self._turns.begin if (queue, wire) in begun else self._turns.renewed
                     note(queue, wire, now_s)
-            if tried or has_ended:
+            if self._free_turns() or tried or has_ended:
                 self._attach()
         except QueueRefused:
             # Why not raised: the engine attaches again, and then reports what is refused.
             self._has_lost_turn = True
+
+    def _free_turns(self) -> bool:
+        """Let the wires of turns read where no consumer of before is left; return whether any do.
+
+        A consumer whose messages the engine has is closed once these are settled.
+        """
+        is_any_free = False
+        for queue in self._turns.waiting():
+            if not any(wire.is_leaving(queue) for wire in self.wires):
+                self._turns.free(queue, self._pair_clock.monotonic_s())
+                is_any_free = True
+        return is_any_free
 
     def _holds_unread(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds more than what the wires hold back.

@@ -10,7 +10,7 @@ from amqsidecar.broker import (
     IntakeQueue,
     LeftBehind,
 )
-from amqsidecar.brokers.artemis_pair.trials import PairTrials, left_by_both
+from amqsidecar.brokers.artemis_pair.trials import PairTrials
 from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
@@ -43,7 +43,7 @@ class PairLook:
         )
         second.wait_beside(first.descriptor())
         # Why: only the first is asked about routes, and the second sends by the answers.
-        second.share_routes(first)
+        second.share_routes(first.routes)
 
     @property
     def features(self) -> Features:
@@ -101,7 +101,7 @@ class PairLook:
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what neither wire takes, and why."""
-        return left_by_both(self._look_first.left_behind()) + tuple(
+        return self._look_first.left_behind() + tuple(
             one for one in self._look_second.left_behind() if one.reason != _NOT_SHOWN
         )
 

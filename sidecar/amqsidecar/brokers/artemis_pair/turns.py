@@ -3,7 +3,7 @@
 Quirk (Artemis 2.44): all messages of a group go to one consumer of the queue, whatever its selector
 is. If that is the consumer of one wire, the group's messages that the other wire reads wait until
 it is closed. So the idle wire gets a turn where groups are bound: all consumers of the queue are
-closed, which ends what groups are bound to, and this wire reads alone.
+closed, which ends what groups are bound to, and then this wire reads alone.
 
 Quirk (Artemis 2.44): a consumer is offered a message once. What was bound at that moment and is
 bound no more comes only to a new consumer. So where no group is bound, the idle wire attaches anew,
@@ -22,15 +22,31 @@ _LOOKS_MAX = 20
 """How many queues are looked at in a second: each costs a question to the broker."""
 _QUIET_S = 0.5
 """A turn ends when nothing has arrived for this long."""
+_LONGEST_S = 5.0
+"""A turn ends after this, also where more arrives: the other wires have messages, too."""
 _AGAIN_S = 10.0
 """How long after a try that brought nothing the next one is at least."""
 
 
 class _Turn:
-    def __init__(self, wire: int, ends_at_s: float) -> None:
+    """One turn.
+
+    Attributes:
+        ends_at_s: monotonic.
+        latest_s: the latest `ends_at_s`.
+        is_free: the consumers of before are closed, and the wire reads.
+        has_brought: something has arrived over the wire.
+    """
+
+    def __init__(self, wire: int, now_s: float) -> None:
         self.wire = wire
-        self.ends_at_s = ends_at_s
+        self.ends_at_s = self.latest_s = now_s + _LONGEST_S
+        self.is_free = False
         self.has_brought = False
+
+    def read(self, now_s: float) -> None:
+        """End when nothing arrives from now on."""
+        self.ends_at_s = min(now_s + _QUIET_S, self.latest_s)
 
 
 class ReaderTurns:
@@ -53,7 +69,7 @@ class ReaderTurns:
     def reads(self, queue: IntakeQueue, wire: int) -> bool:
         """Return whether a wire reads a queue now."""
         turn = self._turns.get(queue.destination)
-        return turn is None or turn.wire == wire
+        return turn is None or (turn.is_free and turn.wire == wire)
 
     def arrived(self, queue: Destination, wire: int, now_s: float) -> None:
         """Take note that a queue has brought something over a wire."""
@@ -63,7 +79,7 @@ class ReaderTurns:
         turn = self._turns.get(queue)
         if turn is not None and turn.wire == wire:
             turn.has_brought = True
-            turn.ends_at_s = now_s + _QUIET_S
+            turn.read(now_s)
 
     def end(self, now_s: float) -> bool:
         """End the turns that are over; return whether there were any."""
@@ -101,5 +117,19 @@ class ReaderTurns:
         self._idle_since_s[queue, wire] = now_s + _AGAIN_S
 
     def begin(self, queue: Destination, wire: int, now_s: float) -> None:
-        """Begin a turn."""
-        self._turns[queue] = _Turn(wire, now_s + _QUIET_S)
+        """Begin a turn, in which no wire reads before `free`."""
+        self._turns[queue] = _Turn(wire, now_s)
+
+    def waiting(self) -> list[Destination]:
+        """Return the queues with a turn whose wire does not read yet."""
+        return [queue for queue, turn in self._turns.items() if not turn.is_free]
+
+    def free(self, queue: Destination, now_s: float) -> None:
+        """Take note that the consumers of before are closed: the wire of the turn reads.
+
+        Why not earlier: what is bound to one of them is not offered to a consumer that is there
+        already when it is closed.
+        """
+        turn = self._turns[queue]
+        turn.is_free = True
+        turn.read(now_s)

@@ -6,6 +6,7 @@ Each wire reads only what its own clients have made, so that no message is read 
 from typing import Protocol
 
 from amqsidecar.broker import IntakeSession, LookSession, MoveSession, TakeSession
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.model.destination import Destination
 from amqsidecar.schedule import ShowsSchedule
 from amqsidecar.trials import ExaminedSession
@@ -22,8 +23,13 @@ class LookWire(ExaminedSession, ShowsSchedule, Protocol):
         """End each `wait` also when this descriptor is readable."""
         ...
 
-    def share_routes(self, other: object) -> None:
-        """Use what another wire to the same broker knows of its queues and addresses."""
+    @property
+    def routes(self) -> ArtemisRoutes:
+        """What it knows of queues and addresses."""
+        ...
+
+    def share_routes(self, routes: ArtemisRoutes) -> None:
+        """Use what another wire to the same broker knows, from now on."""
         ...
 
 
@@ -40,6 +46,10 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
 
         None = one is still arriving in pieces.
         """
+        ...
+
+    def is_leaving(self, queue: Destination) -> bool:
+        """Return whether a consumer of a queue is still open that was detached."""
         ...
 
     def is_bound(self, queue: Destination) -> bool:

@@ -113,6 +113,10 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         """
         return self._intake.held_back(queue)
 
+    def is_leaving(self, queue: Destination) -> bool:
+        """Return whether a consumer of a queue is still open that was detached."""
+        return self._intake.is_leaving(queue)
+
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
         routes = self._routes
