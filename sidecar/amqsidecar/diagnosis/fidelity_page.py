@@ -61,8 +61,8 @@ converted and all are taken (`tests/end_to_end/fidelity/test_core_conversion.py`
 
 The broker lists the first 200 messages of a queue (`management-browse-page-size`); behind as many
 that stay, other messages of Core and OpenWire clients wait. The list needs the right to manage.
-Without it the broker tries each message: the first one of a queue that can't be converted loses its
-origin.
+Without it all that JMS clients of Core and OpenWire have made stays. The list shows no body: one
+that is no body of its type, which only the Core API without JMS can write, loses its origin.
 """
 
 _ORIGINS = """

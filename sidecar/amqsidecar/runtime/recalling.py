@@ -137,8 +137,7 @@ class Recalling:
         return self._reading != before
 
     def _queue_to_read(self, queue: Destination, rows: Sequence[RowView]) -> IntakeQueue:
-        # Why: the broker takes no selector with a fully qualified name.
-        if self._link.features.choosing is None or "::" in queue.name:
+        if self._link.features.choosing is None:
             return IntakeQueue(queue, is_final=True)
         ids = dict.fromkeys(row.redelivery_id for row in rows)
         return IntakeQueue(queue, is_final=True, redelivery_ids=tuple(ids)[:CHOSEN_AT_ONCE])

@@ -528,7 +528,23 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         }
         link.commit_cycle(deliveries, [redelivery(one, 2, final) for one in deliveries], 2)
         assert link.count(IntakeQueue(final), 100) == 20
+        link.attach([], 100)
+        core, openwire, qpid = (JmsPeer.of(broker, one) for one in ("core", "openwire", "qpid"))
+        for peer in (core, openwire):
+            peer.produce(f"{unique}.sales", ("NullObject", "Stream", "Text"), group=None)
+        core.fail(f"{unique}.sales", messages=6, deliveries=10)
+        qpid.produce(f"{unique}.sales", ("NullObject", "Stream", "Text"), group=None)
+        qpid.fail(f"{unique}.sales", "reject", messages=3)
+        link.attach([IntakeQueue(queue("DLQ"))], 100)
+        found = receive(link, 3)
+        assert {one.provenance.origin for one in found} == {queue(f"{unique}.sales")}
+        link.commit_cycle(found, [], 3)
+        [left] = link.left_behind()
+        assert (left.reason, left.at_least) == ("not_convertible", True)
+        assert "grant it send and manage" in left.meaning
         link.close()
+        whole = [one.value("_AMQ_ORIG_ADDRESS") for one in core.browse("DLQ")]
+        assert whole == [f"{unique}.sales"] * 6
 
 
 def test_a_full_address_refuses_its_sends_only(

@@ -2,13 +2,19 @@
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.brokers.real import Broker
-from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.amqp_classic import AmqpClassicHarness
+from support.links.artemis_pair import PairOfAmqpHarness, PairOfCoreHarness
+from support.links.core_artemis import CoreArtemisHarness
+from support.links.harness import LinkHarness
+from support.links.openwire import OpenWireHarness
+from support.links.stomp_artemis import StompArtemisHarness
+from support.links.stomp_classic import StompClassicHarness
 from support.machine.set_clock import WallClock
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
@@ -20,24 +26,55 @@ plugins:
   - redelivery:
       default_entry: {{maximum_redeliveries: 3, initial_redelivery_delay_ms: {DELAY_MS}}}
 """
+# The maker of the message and the broker, by the property with the sidecar's URL.
+WIRES: tuple[tuple[type[LinkHarness], str, str], ...] = (
+    (PairOfCoreHarness, "artemis", "pair_url"),
+    (PairOfAmqpHarness, "artemis", "pair_url"),
+    (CoreArtemisHarness, "artemis", "core_url"),
+    (AmqpArtemisHarness, "artemis", "amqp_url"),
+    (StompArtemisHarness, "artemis", "stomp_url"),
+    (OpenWireHarness, "classic_6", "openwire_url"),
+    (StompClassicHarness, "classic_6", "stomp_url"),
+    (AmqpClassicHarness, "classic_6", "amqp_jms_url"),
+)
+OFTEN = (PairOfCoreHarness, OpenWireHarness)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(one, id=one[0].name, marks=[] if one[0] in OFTEN else pytest.mark.proof)
+        for one in WIRES
+    ]
+)
+def wire(request: pytest.FixtureRequest, unique: str) -> Iterator[tuple[LinkHarness, str]]:
+    """What makes messages, and the URL of the sidecar."""
+    make, broker, url = request.param
+    running = request.getfixturevalue(broker)
+    harness = make(running, unique)
+    yield harness, getattr(running, url)
+    harness.close()
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=("lives", "killed"))
 def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
-    artemis: Broker, unique: str, tmp_path: Path, *, is_killed: bool
+    wire: tuple[LinkHarness, str], unique: str, tmp_path: Path, *, is_killed: bool
 ) -> None:
     """An hour back turned 12 s into an hour; after a restart as well."""
+    harness, url = wire
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    clock = WallClock(tmp_path)
-    harness = AmqpArtemisHarness(artemis, unique)
+    clock, intake = WallClock(tmp_path), harness.intake()
+    name = intake.destination.name
     sidecar = SidecarProcess(
         tmp_path,
-        artemis.amqp_url,
+        url,
         policy=policy,
         environ=clock.environ,
         program=COMMAND,
-        sets=[f"intake.queues={harness.dead_letter_queue}"],
+        sets=[
+            f"intake.queues={name}",
+            *([f"intake.origin={{{name}: {unique}.orders}}"] if intake.origin else []),
+        ],
     )
     sidecar.start()
     try:
@@ -48,8 +85,8 @@ def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
         if is_killed:
             sidecar.kill()
             sidecar.start()
-        [message] = JmsPeer.of(artemis, "qpid").consume(f"{unique}.orders", count=1)
-        assert message.value("amqsidecarRedeliveryCount") == 1
+        [message] = eventually(lambda: harness.drain(f"{unique}.orders"), what="it comes back")
+        assert int(message.properties["amqsidecarRedeliveryCount"]) == 1
         assert time.monotonic() - began_s < HOUR_S / 2
         [told] = [one for one in sidecar.log_lines() if one["event"] == "clock_stepped"]
         assert told["set_by_s"] == pytest.approx(-HOUR_S, abs=60)
@@ -58,4 +95,3 @@ def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
         assert behind_s == pytest.approx(-HOUR_S, abs=60)
     finally:
         sidecar.kill()
-        harness.close()

@@ -18,8 +18,9 @@ CAUSE = "com.acme.OutOfStock: article 4711\n\tat com.acme.Orders.on(Orders.java:
 
 
 @pytest.mark.parametrize("provider", ["qpid", "core"])
+@pytest.mark.parametrize("wire", ["pair", pytest.param("amqp", marks=pytest.mark.proof)])
 def test_consumer_that_dead_letters_by_itself_says_why_and_from_where(
-    artemis: ArtemisBroker, tmp_path: Path, provider: str
+    artemis: ArtemisBroker, tmp_path: Path, provider: str, wire: str
 ) -> None:
     queue = f"e2e.late.said_{uuid.uuid4().hex[:8]}"
     peer = JmsPeer.of(artemis, provider)
@@ -27,7 +28,7 @@ def test_consumer_that_dead_letters_by_itself_says_why_and_from_where(
     peer.consume(queue, count=1)
     died = {"_AMQ_ORIG_ADDRESS": queue, "_AMQ_ORIG_QUEUE": queue, "amqsidecarCause": CAUSE}
     with SidecarProcess(
-        tmp_path, artemis.amqp_url, policy=POLICY, sets=["intake.backlog=process"]
+        tmp_path, getattr(artemis, f"{wire}_url"), policy=POLICY, sets=["intake.backlog=process"]
     ) as sidecar:
         sidecar.start()
         peer.produce("DLQ", ["Text"], properties=died)
@@ -39,6 +40,8 @@ def test_consumer_that_dead_letters_by_itself_says_why_and_from_where(
         found = eventually(row, what="it was taken")
         assert found["cause"] == CAUSE
         assert found["destination"] == f"queue://{queue}"
+        is_amqp = wire == "amqp" or provider == "qpid"
+        assert str(found["encoding"]).startswith("amqp" if is_amqp else "core")
 
         sidecar.run_command("retry", str(found["id"]))
         (message,) = peer.consume(queue, count=1, wait_ms=20_000)

@@ -11,7 +11,6 @@ import pytest
 from proton import Message
 
 from amqsidecar.engine import crash_points
-from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.ledger import altered
@@ -200,8 +199,6 @@ def test_a_link_finds_chosen_messages_behind_many_others(broker: Broker, unique:
             found += [one.provenance.redelivery_id for one in link.receive(1000)]
         assert found == [ids[250], ids[-1]]
         assert not choosing.holds_chosen(queue(name), [ids[250]])
-        with pytest.raises(QueueRefused, match="takes no selector"):
-            choosing.choose({queue(f"a::{name}"): ["r-1"]})
     finally:
         link.close()
         harness.close()

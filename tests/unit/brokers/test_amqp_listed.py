@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.management import ManagementAnswer
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import queue
@@ -26,7 +27,7 @@ def read(*entries: Mapping[str, Any]) -> Listed:
 
 def selects(selector: str, number: int) -> bool:
     """Evaluate the part of a selector that is about numbers."""
-    _, _, numbers = selector.partition(f"{CORE_NUMBER} IS NULL) OR ")
+    _, _, numbers = selector.partition(f"{MADE_BY_AMQP} OR ")
     text = re.sub(r"(?<![<>])=", "==", numbers.replace(CORE_NUMBER, "n"))
     return bool(eval(text.replace("AND", "and").replace("OR", "or"), {"n": number}))
 

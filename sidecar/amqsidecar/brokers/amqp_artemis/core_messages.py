@@ -35,13 +35,6 @@ _VAIN_S: Final = 1.0
 _VAIN_LISTS: Final = 10
 _HOLDING_S: Final = 30.0
 _REASON: Final = "not_convertible"
-_OF_AMQP: Final = f"{MADE_BY_AMQP} OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL)"
-"""Selector of what AMQP clients have made, dead or not.
-
-Why the number: `_AMQ_AD` marks an AMQP message, but an application may write it on a Core one; each
-of those that died has a number.
-"""
-_OF_OTHERS: Final = f"{MADE_BY_OTHERS} AND (_AMQ_AD IS NULL OR {CORE_NUMBER} IS NOT NULL)"
 
 NOT_CONVERTIBLE: Final = (
     "ObjectMessages and StreamMessages of Core or OpenWire clients, or messages with properties "
@@ -104,7 +97,7 @@ def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
     """Return the question for what the broker would have to convert."""
     name = queue.destination.name.rpartition("::")[2]
     return ManagementQuestion(
-        f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, _OF_OTHERS),)
+        f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, MADE_BY_OTHERS),)
     )
 
 
@@ -159,7 +152,7 @@ class Listed:
         """Return the selector of what AMQP clients have made, and of what is awaited."""
         numbers = sorted(one for one in self.awaited if isinstance(one, int))
         ids = ", ".join(quoted(one) for one in self.awaited if isinstance(one, str))
-        terms = [_OF_AMQP]
+        terms = [MADE_BY_AMQP]
         if ids:
             terms.append(f"({CORE_NUMBER} IS NULL AND AMQUserID IN ({ids}))")
         if numbers:
@@ -178,11 +171,16 @@ class Listed:
     def left_behind(self, queue: Destination, *, at_least: bool = True) -> Iterator[LeftBehind]:
         """Yield what the newest list showed and is not tried."""
         if self.refusal:
-            yield LeftBehind(queue, _REASON, 0, _UNLISTED + self.refusal, at_least=True)
+            yield left_unlisted(queue, self.refusal)
         behind = _BEHIND if self.left + self.cut >= LISTED_MAX else ""
         for count, meaning in ((self.left, NOT_CONVERTIBLE), (self.cut, CUT)):
             if count:
                 yield LeftBehind(queue, _REASON, count, meaning + behind, at_least=at_least)
+
+
+def left_unlisted(queue: Destination, why: str) -> LeftBehind:
+    """Return that nothing of Core and OpenWire clients is tried in a queue."""
+    return LeftBehind(queue, _REASON, 0, _UNLISTED + why, at_least=True)
 
 
 def _name_of(entry: Mapping[str, Any]) -> int | str | None:

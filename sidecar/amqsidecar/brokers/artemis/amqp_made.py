@@ -5,15 +5,23 @@ from typing import Final
 
 from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import Destination
 
-MADE_BY_AMQP: Final = '"m.x-opt-ORIG-ADDRESS" IS NOT NULL'
-"""Selector of dead letters that AMQP clients have made: only these have annotations.
+MADE_BY_AMQP: Final = (
+    f'("m.x-opt-ORIG-ADDRESS" IS NOT NULL OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL))'
+)
+"""Selector of what AMQP clients have made: only that has annotations, once it died.
+
+A consumer may give a message up by a copy, which did not die. `_AMQ_AD` tells that one; why the
+number: an application may write `_AMQ_AD` on a Core message, and each of those that died has one.
 
 Why not `__AMQ_CID IS NULL`: the Core API without JMS, STOMP and MQTT don't set that property.
 """
 
-MADE_BY_OTHERS: Final = '"m.x-opt-ORIG-ADDRESS" IS NULL'
+MADE_BY_OTHERS: Final = (
+    f'("m.x-opt-ORIG-ADDRESS" IS NULL AND (_AMQ_AD IS NULL OR {CORE_NUMBER} IS NOT NULL))'
+)
 """Selector of everything else, also of messages without an origin."""
 
 REASON: Final = "made_by_amqp"
@@ -21,28 +29,25 @@ REASON: Final = "made_by_amqp"
 
 def why_left_by_core() -> str:
     """Return what mends it where Core alone was chosen."""
-    return (
-        "use artemis:// in broker.url; a queue with a fully qualified name needs a sidecar of its "
-        "own with amqp://"
-    )
+    return "use artemis:// in broker.url"
 
 
 def left_amqp_made(
     management: ArtemisQuestions, queues: Sequence[Destination], why: str
 ) -> tuple[LeftBehind, ...]:
-    """Return how many of these each queue holds; () = none, or the broker can't be asked.
+    """Return how many of these stay in each queue; () = none, or the broker can't be asked.
 
     Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only.
 
     Args:
         management: asks the broker.
         queues: to look into.
-        why: they are not read over AMQP.
+        why: they are not read over AMQP; "" = they are.
 
     Raises:
         LinkLost: the connection is gone.
     """
-    if management.missing is not None:
+    if not why or management.missing is not None:
         return ()
     answers = management.ask_all(
         [

@@ -7,7 +7,7 @@ import msgspec
 
 from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.errors import BrokerRefused, QueueRefused
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
 
@@ -46,7 +46,7 @@ class ChosenMessages:
 
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`."""
-        chosen = _choices(queues)
+        chosen = [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
         self._awaited = {one for ids in queues.values() for one in ids}
         self._intake.detach()
         self._attach(chosen, sum(map(len, queues.values())))
@@ -83,7 +83,7 @@ class ChosenMessages:
         management = self._management
         if management.missing is not None:
             raise BrokerRefused(f"what {queue} holds can't be asked: {management.missing}")
-        resource = f"queue.{queue.name}"
+        resource = f"queue.{queue.name.rpartition('::')[2]}"
         _, answer = management.ask_all(
             [
                 # Why: the broker requeues what is given back in another thread.
@@ -99,19 +99,6 @@ def selected(queue: IntakeQueue) -> IntakeQueue:
     if not queue.redelivery_ids:
         return queue
     return msgspec.structs.replace(queue, selector=_selector(queue.redelivery_ids))
-
-
-def _choices(queues: Mapping[Destination, Collection[str]]) -> list[IntakeQueue]:
-    """Return what to read so that only messages of these ids come.
-
-    Raises:
-        QueueRefused: a name is fully qualified; the broker takes no selector with it.
-    """
-    for queue in queues:
-        if "::" in queue.name:
-            what = "is a fully qualified name, with which the broker takes no selector"
-            raise QueueRefused(queue.name, f"{queue} can't be read by ids: it {what}")
-    return [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
 
 
 def _selector(redelivery_ids: Collection[str]) -> str:

@@ -16,8 +16,6 @@ _PATIENCE_S = 3.0
 _AGAIN_S = 300.0
 """How long a missing answer counts."""
 
-_QUALIFIED = "a queue with a fully qualified name needs a sidecar of its own with amqp://"
-
 
 class Greeting(Protocol):
     """A connection on which only a greeting was sent."""
@@ -120,13 +118,13 @@ class SecondWire:
         self._is_alone = True
 
     def why_left(self) -> str:
-        """Return why messages of the second wire stay behind; never waits for an answer.
+        """Return why messages of the second wire stay behind; "" = it reads them. Never waits.
 
         Raises:
             LinkLost: this link has the first wire alone, and the broker speaks the second by now.
         """
         if not self._is_alone:
-            return _QUALIFIED
+            return ""
         memory = self._memory
         # Why not where we were refused: it would greet us, and refuse us again.
         if memory.reason and self._is_due() and not memory.is_refused:

@@ -3,18 +3,8 @@
 from collections.abc import Sequence
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
-from amqsidecar.brokers.artemis.amqp_made import REASON
 from amqsidecar.model.destination import Destination
 from amqsidecar.trials import TrialFeatures, Trials
-
-
-def left_by_both(items: Sequence[LeftBehind]) -> tuple[LeftBehind, ...]:
-    """Return what the first wire leaves, without what the second one reads.
-
-    Of a queue with a fully qualified name AMQP can't read what its clients have made and nothing
-    else, since it takes no selector with such a name.
-    """
-    return tuple(one for one in items if one.reason != REASON or "::" in one.queue.name)
 
 
 class PairTrials:
@@ -59,4 +49,4 @@ class PairTrials:
         Raises:
             BrokerRefused: the broker does not report it; the message names the reason.
         """
-        return left_by_both(self._first.would_leave(queue))
+        return self._first.would_leave(queue)

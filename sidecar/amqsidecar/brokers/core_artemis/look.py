@@ -100,9 +100,8 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         Raises:
             LinkLost: the connection is gone, or AMQP can be read by now.
         """
-        if not self._selector:
-            return ()
-        return left_amqp_made(self._management, queues, self._why_amqp_left())
+        why = self._why_amqp_left() if self._selector else ""
+        return left_amqp_made(self._management, queues, why)
 
     def wait(self, timeout_s: float) -> None:
         """Block until `wake` was called, or the time is over."""

@@ -102,14 +102,13 @@ class CoreTrials(ArtemisAnswers):
         Raises:
             BrokerRefused: the broker does not report it.
         """
-        if not self._selector:
-            return ()
-        if self._management.missing is not None:
+        why = self._why_amqp_left() if self._selector else ""
+        if why and self._management.missing is not None:
             raise BrokerRefused(
                 "only users with the manage permission can see which messages AMQP clients have "
                 "made, which stay"
             )
-        return left_amqp_made(self._management, [queue.destination], self._why_amqp_left())
+        return left_amqp_made(self._management, [queue.destination], why)
 
 
 def _make(session: CoreSession, destination: Destination) -> None:
