@@ -26,14 +26,16 @@ _ARTEMIS, _OPEN = "Artemis 2.44.0", "Artemis 2.44.0, `--allow-anonymous`"
 _NOBODY = "127.0.0.1:1"
 CASES = (
     *(
-        Case(broker, url, is_short=broker == _CLASSIC_5)
-        for broker in (_CLASSIC_5, _CLASSIC_6)
+        Case(_CLASSIC_5, url, is_short=True)
         for url in (
             "openwire://localhost:61616",
             "amqp://localhost:5672",
             "stomp://localhost:61613",
         )
     ),
+    Case(_CLASSIC_6, "openwire://localhost:61616"),
+    Case(_CLASSIC_6, "amqp://localhost:5672", "off in its file"),
+    Case(_CLASSIC_6, "stomp://localhost:61613", "off in its file"),
     *(
         Case(_ARTEMIS, url, is_short=True)
         for url in (

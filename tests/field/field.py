@@ -23,8 +23,9 @@ on brokers with their stock configuration. Where it can't, its message names the
 `make field` runs `amqsidecar run` on the brokers' own configuration files, with only ports and
 paths replaced, and writes this page. `make test` repeats part of it and compares.
 
-- Classic 5.18.3: `conf/` of its distribution. Classic 6.3.1: the same file on its modules, without
-  web console, MQTT and WebSocket, because Maven has no 6.3.1 distribution.
+- Classic 5.18.3: `conf/` of its distribution. Classic 6.3.1: its own `activemq.xml` (OpenWire only,
+  `maxFrameSize` 10 MiB) on its modules, without the web console, because Maven has no 6.3.1
+  distribution.
 - Artemis 2.44.0: `artemis create` with `--user admin --password admin --require-login`, or with
   `--allow-anonymous`.
 

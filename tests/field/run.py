@@ -113,10 +113,15 @@ def _sentences(broker: Broker, folder: Path, sidecar: Newcomer) -> list[str]:
     return list(dict.fromkeys(one for one in plain if one))
 
 
+_PORTS = {"qpid": "AMQP_PORT", "stomp": "STOMP_PORT"}
+
+
 def _use(broker: Broker, sidecar: Newcomer, row: Row) -> None:
     """Let each application fail its messages once, and see what comes back and succeeds."""
     native = "openwire" if broker.kind == "classic" else "core"
-    for application in (native, "qpid", "stomp"):
+    # Why: a stock Classic 6 speaks OpenWire only.
+    others = [one for one, mark in _PORTS.items() if is_open(broker.ports[mark])]
+    for application in (native, *others):
         queue = f"field.{application}.{row.url.partition(':')[0]}"
         client = native if application == "stomp" else application
         # Artemis gives up after ten deliveries, unless the client says that it does.

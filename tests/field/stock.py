@@ -29,10 +29,12 @@ ARTEMIS_PORTS = {
     "HTTP_PORT": 8161,
 }
 # Why: Classic 6 runs here from its modules, since its distribution can't be had by coordinates.
+# These are files of its source, tag activemq-6.3.1, folder assembly/src/release/conf, unchanged.
+_CLASSIC_6_CONF = Path(__file__).parent / "classic-6.3.1"
 _NOT_IN_MODULES = (
     r'<transportConnector name="(mqtt|ws)"[^>]*/>',
     r"<shutdownHooks>.*?</shutdownHooks>",
-    r'<import resource="jetty.xml"/>',
+    r'<import resource="jetty[^"]*.xml"/>',
 )
 
 
@@ -49,7 +51,8 @@ class StockClassic(ClassicBroker):
     is_launched_as_unpacked = True
 
     def __init__(self, version: str) -> None:
-        conf = maven.classic_5_home() / "conf"
+        is_6 = versions.classic(version).family == "classic_6"
+        conf = _CLASSIC_6_CONF if is_6 else maven.classic_5_home() / "conf"
         text = (conf / "activemq.xml").read_text(encoding="utf-8")
         if versions.classic(version).libraries:
             for pattern in _NOT_IN_MODULES:
@@ -58,7 +61,9 @@ class StockClassic(ClassicBroker):
                 "beans.factory.config.PropertyPlaceholderConfigurer",
                 "context.support.PropertySourcesPlaceholderConfigurer",
             )
-        super().__init__(version, _marked(text, CLASSIC_PORTS), start_timeout_s=120)
+        # Why not all: the other connectors of Classic 6 stand in comments.
+        served = {"OPENWIRE_PORT": 61616} if is_6 else CLASSIC_PORTS
+        super().__init__(version, _marked(text, served), start_timeout_s=120)
         self._conf = conf
         self._ports = {mark: free_port() for mark in CLASSIC_PORTS}
 
@@ -71,8 +76,8 @@ class StockClassic(ClassicBroker):
 
     def _prepare(self) -> None:
         shutil.copytree(self._conf, self.folder, dirs_exist_ok=True)
-        jetty = self.folder / "jetty.xml"
-        jetty.write_text(self._filled(_marked(jetty.read_text(), CLASSIC_PORTS)))
+        for jetty in self.folder.glob("jetty.xml"):
+            jetty.write_text(self._filled(_marked(jetty.read_text(), CLASSIC_PORTS)))
         super()._prepare()
 
 

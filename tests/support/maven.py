@@ -26,7 +26,7 @@ from amqsidecar.demo.maven import (
     tool,
 )
 from amqsidecar.demo.maven import artemis_home as demo_artemis_home
-from support.versions import TESTED, Release
+from support.versions import NEWEST, TESTED, Release
 
 __all__ = ["FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
 
@@ -140,12 +140,13 @@ def compiled(source: str, jars: Path | None = None) -> Path:
 
 def fetch_everything(report: Callable[[str], None]) -> None:
     """Fetch and compile all that tests, demo and benchmarks use, reporting each step."""
+    chosen = dict.fromkeys((*TESTED.values(), *NEWEST))
     steps: list[tuple[str, Callable[[], Path]]] = [
-        *((str(one), functools.partial(broker_jars, one)) for one in TESTED.values()),
+        *((str(one), functools.partial(broker_jars, one)) for one in chosen),
         ("JMS clients", jms_client_jars),
         *(
             (f"launcher of {one}", functools.partial(launcher, one))
-            for one in TESTED.values()
+            for one in chosen
             if one.libraries
         ),
         ("broker tether", lambda: compiled("Tether.java")),

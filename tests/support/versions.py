@@ -140,6 +140,8 @@ def _tested(family: str) -> Release:
 
 TESTED: Final = {family: _tested(family) for family in ("classic_5", "classic_6", "artemis")}
 """The release of each family that this run tests."""
+NEWEST: Final = (newest("classic_6", "openwire"), newest("artemis", "amqp"))
+"""What some tests of `make test` run on, so that it meets the oldest and the newest releases."""
 CLASSIC_5: Final = TESTED["classic_5"].version
 CLASSIC_6: Final = TESTED["classic_6"].version
 ARTEMIS: Final = TESTED["artemis"].version

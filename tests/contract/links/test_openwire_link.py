@@ -1,5 +1,6 @@
 """The OpenWire link on real Classic brokers, fed and read by real JMS clients."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -375,7 +376,7 @@ def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
 ) -> None:
     """The broker would close the connection; the others of the transaction can still go."""
     put(harness, unique, 1)
-    put(harness, unique, 1, size=SMALL_FRAMES - 3000)
+    put(harness, unique, 1, size=SMALL_FRAMES - 700)
     link = begin(make_link(broker.endpoint("AMQP_JMS_PORT")), unique)
     deliveries = receive(link, 2)
     sends = [redelivery(one) for one in deliveries]
@@ -384,6 +385,30 @@ def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
     assert list(refused.value.refusals) == [1]
     link.commit_cycle(deliveries[:1], sends[:1], 1)
     assert len(harness.drain(unique)) == 1
+
+
+@pytest.mark.parametrize("below", [1500, 500])
+def test_a_message_just_below_the_frame_size_returns_or_says_why_not(
+    broker: ClassicBroker, make_link: MakeLink, unique: str, below: int
+) -> None:
+    """Applications can use it. With our properties it fits, or is refused by its size.
+
+    Why not without them: at its next death it would begin a new life, again and again.
+    """
+    peer = dataclasses.replace(
+        JmsPeer.of(broker, "openwire"), url=f"tcp://127.0.0.1:{broker.ports['AMQP_JMS_PORT']}"
+    )
+    [sent] = peer.produce(unique, "Bytes", body_size=SMALL_FRAMES - below)
+    peer.fail(unique, messages=1)
+    link = begin(make_link(broker.endpoint("AMQP_JMS_PORT")), unique)
+    [delivery] = receive(link, 1)
+    if below > 1000:
+        link.commit_cycle([delivery], [redelivery(delivery)], 1)
+        [found] = peer.consume(unique, 1)
+        assert found.body == sent.body
+    else:
+        with pytest.raises(SendsRefused, match="maxFrameSize"):
+            link.commit_cycle([delivery], [redelivery(delivery)], 1)
 
 
 def test_wildcards_leave_out_what_the_sidecar_writes(

@@ -24,6 +24,7 @@ from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
+from support.versions import newest
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -87,11 +88,7 @@ class Run:
         self.how = "reject" if wire == "amqp" else "rollback"
         self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
         policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
-        url = {
-            "amqp": broker.amqp_url,
-            "core": broker.core_url if isinstance(broker, ArtemisBroker) else "",
-            "openwire": broker.openwire_url,
-        }[wire]
+        url = str(getattr(broker, f"{wire}_url"))
         self.sidecar = SidecarProcess(folder, url, policy=policy, sets=OPTIONS)
         self.sent: list[JmsMessage] = []
         self.exhausted: list[JmsMessage] = []
@@ -210,13 +207,17 @@ def wire(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def broker(wire: str) -> Iterator[Broker]:
-    """A broker of our own, for it is killed."""
+    """A broker of our own, for it is killed: the newest that speaks each wire."""
     idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
     settings = {"amqp": STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS, "core": CORE_SETTINGS}
     with (
-        ClassicBroker()
+        ClassicBroker(newest("classic_6", wire).version)
         if wire == "openwire"
-        else ArtemisBroker(address_settings=settings[wire], acceptors={"artemis": idle})
+        else ArtemisBroker(
+            version=newest("artemis", "amqp").version,
+            address_settings=settings[wire],
+            acceptors={"artemis": idle},
+        )
     ) as running:
         yield running
 
