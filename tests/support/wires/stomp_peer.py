@@ -50,8 +50,12 @@ class StompPeer:
         self._input = self._socket.makefile("rb")
         self._numbers = count(1)
         self._messages: list[Frame] = []
-        self._put("CONNECT", {"accept-version": "1.2", "login": user, "passcode": password})
-        self._read_until("CONNECTED")
+        try:
+            self._put("CONNECT", {"accept-version": "1.2", "login": user, "passcode": password})
+            self._read_until("CONNECTED")
+        except (OSError, StompError):
+            self.close()
+            raise
 
     def send(self, destination: str, headers: Mapping[str, str], body: bytes) -> None:
         """Send a persistent text message with further headers."""

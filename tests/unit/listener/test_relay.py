@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import trustme
 
 from amqsidecar.formats.stomp_frame import encode
 from amqsidecar.listener.server import Listener, ListenerSettings
@@ -17,7 +19,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\n\n\0"
 CONNECTED = encode("CONNECTED", [(b"version", b"1.2"), (b"server", b"ActiveMQ-Artemis/2.44.0")])
 SUBSCRIBE = b"SUBSCRIBE\nid:s\ndestination:q\nack:client-individual\n\n\0"
 MESSAGE = b"MESSAGE\nsubscription:s\nmessage-id:1,2\ndestination:q\nack:1,2\n\nbody\0"
-NACK = b"NACK\nid:1,2\n\n\0"
+NACK, ACK = b"NACK\nid:1,2\n\n\0", b"ACK\nid:1,2\n\n\0"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -63,12 +65,19 @@ class Between:
         self._running: asyncio.Task[None] | None = None
 
     async def start(
-        self, folder: Path, *, has_broker: bool = True, connections_max: int = 10
+        self, folder: Path, *, has_broker: bool, connections_max: int, authority: trustme.CA | None
     ) -> None:
         async def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._came.put((reader, writer))
 
-        self._broker = await asyncio.start_server(came, "127.0.0.1", 0, limit=1 << 16)
+        server = client = None
+        if authority is not None:
+            server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            authority.issue_cert("127.0.0.1").configure_cert(server)
+            client = ssl.create_default_context()
+            authority.configure_trust(client)
+        self.tls = client
+        self._broker = await asyncio.start_server(came, "127.0.0.1", 0, limit=1 << 16, ssl=server)
         broker_port = self._broker.sockets[0].getsockname()[1]
         if not has_broker:
             self._broker.close()
@@ -84,6 +93,8 @@ class Between:
             memory_bytes_max=1 << 20,
             spool_bytes_max=1 << 20,
             spool_folder=folder,
+            tls=server,
+            broker_tls=client,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = Listener(settings, self.counts).serve(
@@ -94,7 +105,7 @@ class Between:
 
     async def connect(self) -> tuple[Pair, Pair]:
         """Return a client's and the broker's end of one connection."""
-        client = await asyncio.open_connection("127.0.0.1", self.port)
+        client = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         return client, await self._came.get()
 
     async def subscribed(self) -> tuple[Pair, Pair]:
@@ -122,10 +133,16 @@ class Between:
 
 @asynccontextmanager
 async def between(
-    folder: Path, *, has_broker: bool = True, connections_max: int = 10
+    folder: Path,
+    *,
+    has_broker: bool = True,
+    connections_max: int = 10,
+    authority: trustme.CA | None = None,
 ) -> AsyncIterator[Between]:
     made = Between()
-    await made.start(folder, has_broker=has_broker, connections_max=connections_max)
+    await made.start(
+        folder, has_broker=has_broker, connections_max=connections_max, authority=authority
+    )
     async with asyncio.timeout(20):
         yield made
         await made.finish()
@@ -288,5 +305,23 @@ def test_the_end_of_the_listener_waits_for_what_was_given_up(tmp_path: Path) -> 
             broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
             assert await broker[0].read() == b"ACK\nid:1,2\n\n\0"
             close(client, broker, *idle)
+
+    asyncio.run(run())
+
+
+def test_tls_on_both_sides(tmp_path: Path) -> None:
+    """Interception as without; an end of one side ends the other, since TLS has no half of one."""
+
+    async def run() -> None:
+        async with between(tmp_path, authority=trustme.CA()) as both:
+            client, broker = await both.subscribed()
+            client[1].write(NACK)
+            sent = await broker[0].readuntil(b"\nbody\0")
+            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
+            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            assert await broker[0].readexactly(len(ACK)) == ACK
+            broker[1].close()
+            assert await client[0].read() == b""
+            close(client)
 
     asyncio.run(run())
