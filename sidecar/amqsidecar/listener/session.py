@@ -266,8 +266,11 @@ class StompSession:
                 if not self._may_pass(command_of(piece.head)):
                     break
                 self._waiting.popleft()
-                self._flush(out)
+                mark = len(self._effects)
                 passed = self._client_frame(piece)
+                if out and len(self._effects) > mark:
+                    self._effects.insert(mark, ToBroker(b"".join(out)))
+                    out.clear()
                 if passed:
                     out.append(piece.raw)
                 elif piece.kind is PieceKind.HEAD:
@@ -278,12 +281,8 @@ class StompSession:
                 out.append(piece.raw)
             elif piece.kind is PieceKind.END:
                 self._is_dropping = False
-        self._flush(out)
-
-    def _flush(self, out: list[bytes]) -> None:
         if out:
             self._effects.append(ToBroker(b"".join(out)))
-            out.clear()
 
     def _may_pass(self, command: bytes) -> bool:
         if self._commit is not None:
