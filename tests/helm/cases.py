@@ -20,6 +20,15 @@ SHARED: dict[str, Any] = {"shape": "shared", "config": {"broker": BROKER, "store
 
 CASES: dict[str, dict[str, Any]] = {
     "beside, nothing but the broker": MINIMAL,
+    "beside, with a listener": {
+        "config": {"broker": BROKER, "listener": {"acceptor": "stomp+ssl://broker:61614"}},
+        "listener": {
+            "enabled": True,
+            "certificateSecret": "clients",
+            "caSecret": "authorities",
+            "from": [{"podSelector": {"matchLabels": {"app": "orders"}}}],
+        },
+    },
     "beside, observing": MINIMAL | {"observe": True},
     "beside, all secrets": MINIMAL
     | {

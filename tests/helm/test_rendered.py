@@ -51,6 +51,8 @@ def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
         kind, name = manifest["kind"], str(manifest["metadata"]["name"])
         if kind == "ConfigMap" and name.endswith(("-dashboard", "-check")):
             kind = name.rpartition("-")[2]
+        if name.endswith("-listener"):
+            kind = f"{kind} of the listener"
         assert kind not in found
         found[kind] = manifest
     return found
@@ -59,7 +61,8 @@ def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
 def pods(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the specifications of all pods: the sidecar's, of the check, and of `helm test`."""
     found = rendered(values)
-    workloads = [found[kind] for kind in ("StatefulSet", "Deployment", "Job") if kind in found]
+    kinds = ("StatefulSet", "Deployment", "Deployment of the listener", "Job")
+    workloads = [found[kind] for kind in kinds if kind in found]
     tests = [found["Pod"]["spec"]] if "Pod" in found else []
     return [*(one["spec"]["template"]["spec"] for one in workloads), *tests]
 

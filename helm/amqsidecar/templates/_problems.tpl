@@ -12,6 +12,16 @@
 {{- if not (or $urls $hasHiddenUrl) -}}
 {{- $problems = append $problems "config.broker.url is not set: set the broker's address, such as artemis+ssl://amqsidecar@broker:61617" -}}
 {{- end -}}
+{{- if $values.listener.enabled -}}
+{{- if not (dig "listener" "acceptor" "" $config) -}}
+{{- $problems = append $problems "config.listener.acceptor is not set: set the address of the broker's STOMP acceptor, such as stomp://broker:61613" -}}
+{{- end -}}
+{{- range list "listen" "http_listen" "cert_file" "key_file" -}}
+{{- if dig "listener" . "" $config -}}
+{{- $problems = append $problems (printf "config.listener.%s is set, and the chart sets it, too; use listener.port or listener.certificateSecret" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if not $values.image.repository -}}
 {{- $problems = append $problems "image.repository is not set, and no public registry holds the image: run `make image REGISTRY=registry.example.com/team`, which pushes it and writes image.yaml, then `helm install ... -f image.yaml`" -}}
 {{- end -}}

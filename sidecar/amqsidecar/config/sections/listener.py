@@ -74,7 +74,7 @@ class ListenerOptions(Section):
     connections_max: StrictInt = option(
         1000,
         "Maximum connections; more are refused.",
-        why="a connection takes about 100 KiB when both of its sides are slow",
+        why="a connection takes up to 150 KiB when its sides are slow (measured with 1,000)",
         unit="connections",
         ge=1,
         le=100_000,
