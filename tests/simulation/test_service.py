@@ -18,7 +18,7 @@ from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowState
-from amqsidecar.runtime.attempts import Attempts, OneBroker
+from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
@@ -27,6 +27,7 @@ from amqsidecar.runtime.work import EngineParts
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import MemoryBroker, MemoryLink, StoredMessage
+from support.brokers.one import OneBroker
 from support.waiting import eventually
 
 

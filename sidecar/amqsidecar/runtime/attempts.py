@@ -53,24 +53,6 @@ class Candidates(Protocol):
         ...
 
 
-class OneBroker:
-    """The only candidate, for who has no list."""
-
-    count = 1
-    current = "the broker"
-
-    def go_on(self) -> None:
-        """Do nothing: it stays the current one."""
-
-    def has_learned(self) -> bool:
-        """Return False: nothing is remembered from link to link."""
-        return False
-
-    def login_outdated(self, since_s: float) -> bool:
-        """Return False: a log-in lasts."""
-        return False
-
-
 class Attempts:
     """Decides after each attempt that failed what comes next.
 

@@ -4,8 +4,9 @@ import pytest
 
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerRefused, ConfigError
-from amqsidecar.runtime.attempts import Attempts, OneBroker
+from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.wiring.links import LinkMaker
+from support.brokers.one import OneBroker
 from support.virtual_clock import VirtualClock
 
 

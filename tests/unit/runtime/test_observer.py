@@ -15,10 +15,11 @@ from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
 from amqsidecar.model.decision import Decision, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.runtime.attempts import Attempts, OneBroker
+from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import ServiceHealth
 from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
+from support.brokers.one import OneBroker
 from support.virtual_clock import VirtualClock
 
 DLQ = "DLQ"
