@@ -98,7 +98,7 @@ demo: $(PLAIN)/.installed ## poison messages on a real broker: watch them die, w
 	$(PLAIN)/bin/amqsidecar demo $(if $(KEEP),--keep)
 
 .PHONY: screenshots
-screenshots: setup ## take the pictures of the console for the README again
+screenshots: setup ## take the picture of the console for the README again
 	PYTHONPATH=tests $(BIN)/python -m support.web.screenshots
 
 .PHONY: oracle

@@ -1,4 +1,4 @@
-"""Takes the pictures of the console for the README, of a made-up story: `make screenshots`."""
+"""Takes the picture of the console for the README, of a made-up story: `make screenshots`."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from amqsidecar.model.schedule import RowState, TakenRow
 from support.web.chromium import opened_page, running_chromium
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
-from support.web.in_process import policies_of_file
 
 IMAGES: Final = Path(__file__).parents[3] / "deploy" / "reference" / "images"
 SIZE: Final = {"width": 1200, "height": 760}
@@ -29,16 +28,6 @@ STORY: Final = (
     ("queue://prices", None, 6, 9 * HOUR_MS),
 )
 """Destination, cause, messages, and over which time they died until now."""
-RULES: Final = """
-plugins:
-  - redelivery:
-      default_entry:
-        maximum_redeliveries: 5
-        initial_redelivery_delay_ms: 60000
-        redelivery_delay_ms: 60000
-        use_exponential_back_off: true
-        back_off_multiplier: 3
-"""
 
 
 def rows(now_ms: int) -> Iterator[TakenRow]:
@@ -115,27 +104,18 @@ def seed(path: Path) -> None:
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take the picture."""
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        path, rules_file = Path(folder) / "schedule.db", Path(folder) / "policy.yaml"
+        path = Path(folder) / "schedule.db"
         seed(path)
-        rules_file.write_text(RULES)
         with (
-            running_console(path, policies=policies_of_file(rules_file)) as address,
+            running_console(path) as address,
             running_chromium() as browser,
             opened_page(browser, address, viewport=SIZE, color_scheme="light") as page,
         ):
-
-            def take(name: str) -> None:
-                page.screenshot(path=IMAGES / f"{name}.png")
-
             page.goto("/")
-            take("overview")
-            page.locator("tr", has_text="orders.pay").get_by_role("link").first.click()
-            take("group")
-            page.get_by_role("link", name="Retry…").click()
-            take("retry")
+            page.screenshot(path=IMAGES / "overview.png")
 
 
 if __name__ == "__main__":
