@@ -134,7 +134,7 @@ def test_the_process_lives_with_causes_of_a_megabyte(
 
 
 def test_the_process_lives_under_attack_over_http(group: MemoryGroup, tmp_path: Path) -> None:
-    with ExitStack() as stack, ExitStack() as stack:
+    with ExitStack() as stack:
         child = subprocess.Popen(
             [sys.executable, "-m", "soak.attacked", str(tmp_path)],
             cwd=Path(__file__).parents[1],

@@ -1027,7 +1027,7 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
     over = cli("operation", "resume", "1")
     assert (over.code, "operation 1 is cancelled" in over.err) == (2, True)
     assert cli("operation", "show", "2").code == main.EXIT_FAILED
-    assert "retry   cli:ada  cancelled  0" in cli("operations").out
+    assert "retry   cancelled  0" in cli("operations").out
 
 
 def test_a_paced_retry_is_carried_out_by_the_command(cli: Cli) -> None:

@@ -19,7 +19,7 @@ from amqsidecar.cli.options import (
     duration_ms,
     read_config,
 )
-from amqsidecar.cli.printing import print_json, print_line, print_table, say
+from amqsidecar.cli.printing import print_json, print_line, print_rows, say
 from amqsidecar.operations.words import clock_time, one_line
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def list_operations(
     if not page.operations:
         say("no operation was begun" if before is None else "no more")
         return
-    headers = ("number", "began", "action", "by", "state", "changed", "sent", "came back", "why")
-    print_table(headers, [_cells(one) for one in page.operations])
+    headers = ("number", "action", "state", "changed", "sent", "came back", "began", "by", "why")
+    print_rows(headers, [_cells(one) for one in page.operations], below=3)
     if page.next_before is not None:
         say(f"there is more: --before {page.next_before}")
 
@@ -85,13 +85,13 @@ def _cells(operation: "Operation") -> tuple[str, ...]:
     sends = operation.action in SENDS
     return (
         str(operation.id),
-        clock_time(operation.created_at_ms),
         operation.action.word,
-        operation.actor,
         operation.state + ", not all sent" * lacks_sends(operation),
         str(operation.changed),
         str(operation.resent) if sends else "-",
         str(operation.came_back) if sends else "-",
+        clock_time(operation.created_at_ms),
+        operation.actor,
         one_line(operation.reason, 40),
     )
 
@@ -347,7 +347,7 @@ def _print_members(page: "MemberPage") -> None:
         (one.redelivery_id, one.destination, one.outcome or "not sent", one.evidence)
         for one in page.members
     ]
-    print_table(("redelivery id", "destination", "outcome", "evidence"), rows)
+    print_rows(("redelivery id", "destination", "outcome", "evidence"), rows, below=1)
     if page.next_after is not None:
         say(f"there is more: --after {page.next_after}")
 

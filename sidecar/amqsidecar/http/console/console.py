@@ -140,7 +140,7 @@ _REFUSALS: Final = {
     ),
     500: (
         "A fault of amqsidecar",
-        "The action may not have been done: check before you repeat it.",
+        "If you asked for an action, it may not have been done: check before you repeat it.",
     ),
     503: ("Not now", "Load the page again in a moment."),
 }
