@@ -184,7 +184,12 @@ class _Side(asyncio.Protocol):
             transport.pause_reading()
 
     def close(self) -> None:
-        """Close once all is written, at the latest after `RESCUE_S`; safe to call twice."""
+        """Close once all is written, at the latest after `RESCUE_S`; safe to call twice.
+
+        A kept body that is not written yet is left out: its frame stays open, so that the broker
+        drops it.
+        """
+        self._waiting.clear()
         if self._transport is not None:
             self._transport.close()
             asyncio.get_running_loop().call_later(RESCUE_S, self.reset)
