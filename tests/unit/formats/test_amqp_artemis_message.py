@@ -337,6 +337,18 @@ def test_a_copys_own_duplicate_id_replaces_that_of_the_message_it_was_copied_fro
     assert "_AMQ_DUPL_ID" not in sent
 
 
+def test_nothing_of_the_listener_stays_on_what_it_intercepted() -> None:
+    properties = {
+        "amqsidecarOriginalDuplicateId": "the producer's",
+        "_AMQ_DUPL_ID": "amqsidecar-nack:7:orders:orders",
+        "receipt": "amqsidecar-1",
+        "destination": "amqsidecar.intercepted",
+    }
+    sent = properties_of(decode(encode_resend(resend(encode(properties=properties)), NOW_MS)))
+    assert sent["amqsidecarOriginalDuplicateId"] == "the producer's"
+    assert not {"_AMQ_DUPL_ID", "receipt", "destination"}.intersection(sent)
+
+
 def test_a_copy_names_its_own_id_and_not_that_of_the_message_it_was_copied_from() -> None:
     """On a return the first id stays."""
     of_another = {"amqsidecarRedeliveryId": "another", "amqsidecarOriginalMessageId": "ID:first"}

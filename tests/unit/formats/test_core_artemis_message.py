@@ -115,6 +115,18 @@ def test_a_second_death_tells_the_life_and_its_count() -> None:
     assert len(names) == len(set(names)) == 4
 
 
+def test_nothing_of_the_listener_stays_on_what_it_intercepted() -> None:
+    properties = {
+        "amqsidecarOriginalDuplicateId": text("the producer's"),
+        "_AMQ_DUPL_ID": text("amqsidecar-nack:7:orders:orders"),
+        "receipt": text("amqsidecar-1"),
+        "destination": text("amqsidecar.intercepted"),
+    }
+    found = values(make_resend(resend(dead(properties | DIED)), "orders", 0))
+    assert found["amqsidecarOriginalDuplicateId"] == "the producer's"
+    assert not {"_AMQ_DUPL_ID", "receipt", "destination"}.intersection(found)
+
+
 def test_a_duplicate_id_of_the_producer_is_kept_under_another_name() -> None:
     before = {"amqsidecarOriginalDuplicateId": text("older"), "_AMQ_DUPL_ID": text("own")}
     found = values(make_resend(resend(dead(before | DIED)), "orders", 0))
