@@ -132,3 +132,34 @@ def test_what_nearly_each_message_has_otherwise_or_few_have_is_not_suggested() -
     messages[0]["property:code"] = "a"
     assert divide("queue://a", messages).fields == []
     assert divide("queue://a", []).fields == []
+
+
+def test_what_is_suggested_makes_a_group_of_each_of_twelve_bugs(tmp_path: Path) -> None:
+    bodies = [
+        f'{{"order": {number}, "region": "r{number % 3}", "error": {{"code": "E{number % 12}"}}}}'
+        for number in range(120)
+    ]
+    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock(), instance_name="test")
+    keep(
+        store,
+        [
+            dead(
+                number + 1,
+                None,
+                1_000,
+                destination="queue://orders",
+                encoding=ENCODING,
+                message=kept([], body.encode()),
+            )
+            for number, body in enumerate(bodies)
+        ],
+    )
+    [found] = suggest(store, lambda *kept: OpenMessage(*kept).list_fields())
+    store.close()
+    group_by = f'{{default_entry: {{fields: ["{found.fields[0].field}"]}}}}'
+    groups = set()
+    for body in bodies:
+        row = judged(group_by, "orders", kept([], body.encode())).row
+        assert row is not None
+        groups.add(row.cause_group)
+    assert len(groups) == 12
