@@ -31,7 +31,7 @@ KILLS = [*(f"{name}:3" for name in crash_points.NAMES), "committing:1", "sent:7"
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
+def broker() -> Iterator[ArtemisBroker]:
     """A broker of our own: whole queues are compared."""
     with ArtemisBroker() as running:
         yield running
@@ -40,14 +40,12 @@ def broker() -> Iterator[Broker]:
 class Dead:
     """Messages of one queue that ended in the final dead-letter queue."""
 
-    def __init__(self, broker: Broker, queue: str, folder: Path, count: int) -> None:
-        self.broker = broker
+    def __init__(self, broker: Broker, url: str, queue: str, folder: Path, count: int) -> None:
+        self.url = url
         self.queue = queue
         self.folder = folder
         self.peer = JmsPeer.of(broker, "qpid")
-        self.sidecar = SidecarProcess(
-            folder, broker.amqp_url, policy=POLICY, sets=["intake.backlog=process"]
-        )
+        self.sidecar = SidecarProcess(folder, url, policy=POLICY, sets=["intake.backlog=process"])
         self.sent = self.peer.produce(queue, count=count // 6, transacted=True)
         self.peer.fail(queue, "reject", messages=len(self.sent), deliveries=1, quiet_ms=0)
         with self.sidecar.start():
@@ -80,7 +78,7 @@ class Dead:
     def execution(self, rows: list[dict[str, object]], *arguments: str) -> RedriveProcess:
         """Write a plan and return the command that executes it."""
         plan = write_plan(self.folder / "plan", rows)
-        return RedriveProcess(plan, self.folder / "state", self.broker.amqp_url, *arguments)
+        return RedriveProcess(plan, self.folder / "state", self.url, *arguments)
 
     def arrived(self, count: int) -> list[JmsMessage]:
         """Take what is in the original queue, at least this many."""
@@ -88,9 +86,16 @@ class Dead:
         return found + self.peer.consume(self.queue, wait_ms=500)
 
 
+@pytest.fixture(params=["artemis", pytest.param("amqp", marks=pytest.mark.proof)])
+def url(broker: ArtemisBroker, request: pytest.FixtureRequest) -> str:
+    return broker.pair_url if request.param == "artemis" else broker.amqp_url
+
+
 @pytest.fixture
-def dead(broker: Broker, unique: str, tmp_path: Path, request: pytest.FixtureRequest) -> Dead:
-    return Dead(broker, unique, tmp_path, getattr(request, "param", 30))
+def dead(
+    broker: Broker, url: str, unique: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Dead:
+    return Dead(broker, url, unique, tmp_path, getattr(request, "param", 30))
 
 
 def ids_of(messages: list[JmsMessage]) -> list[str]:
@@ -154,7 +159,7 @@ def test_it_stops_between_cycles_and_the_same_command_goes_on(dead: Dead) -> Non
     try:
         eventually(lambda: len(dead.peer.browse(dead.queue)) == half, what="the first half is sent")
         assert ids_of(dead.lying()) == dead.ids[half:]
-        rival = RedriveProcess(dead.folder / "plan", dead.folder / "rival", dead.broker.amqp_url)
+        rival = RedriveProcess(dead.folder / "plan", dead.folder / "rival", dead.url)
         assert "another process executes this plan" in rival.run(expect=69).stderr
         process.send_signal(signal.SIGINT)
         said, words = process.communicate(timeout=30)
@@ -224,15 +229,13 @@ def test_classic_is_refused_with_what_to_do_instead(
 
 
 def test_what_a_running_sidecar_holds_is_made_due_once(
-    broker: Broker, unique: str, tmp_path: Path
+    broker: Broker, url: str, unique: str, tmp_path: Path
 ) -> None:
     """A second execution of the same plan, with a state of its own, finds it done."""
     peer, queue = JmsPeer.of(broker, "qpid"), f"e2e.back.{unique}"
     sent = peer.produce(queue, "Text", count=10)
     peer.fail(queue, "reject", messages=len(sent), deliveries=1, quiet_ms=0)
-    sidecar = SidecarProcess(
-        tmp_path, broker.amqp_url, policy=POLICY, sets=["intake.backlog_threshold=0"]
-    )
+    sidecar = SidecarProcess(tmp_path, url, policy=POLICY, sets=["intake.backlog_threshold=0"])
     with sidecar.start():
         listed = eventually(lambda: held(sidecar, len(sent)), what="all are held")
         rows = [
@@ -243,7 +246,7 @@ def test_what_a_running_sidecar_holds_is_made_due_once(
         plan = write_plan(tmp_path / "plan", rows)
         from_store = ("--from=store", f"--set=store.url=sqlite:///{tmp_path / 'schedule.db'}")
         for state in ("state", "another"):
-            execution = RedriveProcess(plan, tmp_path / state, broker.amqp_url, *from_store)
+            execution = RedriveProcess(plan, tmp_path / state, url, *from_store)
             assert execution.outcome()["sent"] == len(rows)
         assert len(peer.consume(queue, count=len(rows))) == len(rows)
         assert peer.consume(queue, wait_ms=500) == []
