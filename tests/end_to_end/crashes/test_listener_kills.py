@@ -1,0 +1,145 @@
+"""Listener, broker and consumers are killed while messages are given up: each is saved once."""
+
+import random
+import threading
+from collections import Counter
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from support.brokers.real import ArtemisBroker
+from support.sidecar.listener import ListenerProcess
+from support.tier import at_length
+from support.waiting import eventually
+from support.wires.stomp_peer import StompError, StompPeer
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(3600, otherwise=300))]
+
+QUEUE, INTERCEPTED = "kills", "amqsidecar.intercepted"
+ANYCAST = {"subscription-type": "ANYCAST"}
+MESSAGES = at_length(100_000, otherwise=200)
+CONSUMERS = 4
+KILLS = at_length(60, otherwise=3)
+# Why many in hand: more NACKs are on their way when somebody is killed.
+CREDIT = {"consumer-window-size": "100000"}
+
+
+class Consumer(threading.Thread):
+    """Gives up all that it gets, comes back whenever its connection ends, and may be cut off.
+
+    Attributes:
+        given_up, confirmed: how often, by message.
+        is_idle: nothing came for two seconds.
+    """
+
+    def __init__(self, port: int, over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.given_up: Counter[str] = Counter()
+        self.confirmed: Counter[str] = Counter()
+        self.is_idle = False
+        self._port = port
+        self._over = over
+        self._peer: StompPeer | None = None
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            with (
+                suppress(OSError, StompError),
+                StompPeer(self._port, timeout_s=2) as self._peer,
+            ):
+                self._peer.subscribe(QUEUE, headers={**ANYCAST, **CREDIT})
+                self._consume(self._peer)
+
+    def _consume(self, peer: StompPeer) -> None:
+        while not self._over.is_set():
+            try:
+                message = peer.receive()
+            except TimeoutError:
+                self.is_idle = True
+                return
+            self.is_idle = False
+            name = message.headers["app-id"]
+            self.given_up[name] += 1
+            peer.nack(message, reason="no stock")
+            self.confirmed[name] += 1
+
+    def cut(self) -> None:
+        """End its connection wherever it is."""
+        if self._peer is not None:
+            with suppress(OSError):
+                self._peer.reset()
+
+
+def test_each_message_is_saved_once_whoever_is_killed(tmp_path: Path) -> None:
+    """What a consumer was told to be given up is never delivered to it again."""
+    chance = random.Random()
+    over = threading.Event()
+    with ArtemisBroker() as broker, ListenerProcess(tmp_path, broker.ports["PORT"]) as listener:
+        sent = _produce(broker)
+        consumers = [Consumer(listener.port, over) for _ in range(CONSUMERS)]
+
+        def given_up() -> int:
+            return sum(one.given_up.total() for one in consumers)
+
+        def is_idle() -> bool:
+            return all(one.is_idle for one in consumers)
+
+        for one in consumers:
+            one.start()
+        for number in range(KILLS):
+            mark = given_up() + chance.randrange(1, max(2, MESSAGES // KILLS))
+            eventually(lambda: given_up() >= mark or is_idle(), within_s=120, what="progress")  # noqa: B023
+            if number % 3 == 0:
+                listener.kill()
+                listener.start()
+            elif number % 3 == 1:
+                broker.kill()
+                broker.start()
+            else:
+                chance.choice(consumers).cut()
+        for one in consumers:
+            one.is_idle = False
+        eventually(is_idle, within_s=600, what="all are given up")
+        over.set()
+        for one in consumers:
+            one.join(30)
+        saved = _drain(broker)
+        assert sorted(saved) == sorted(sent), "none is lost, none is there twice"
+        assert saved == sent, "nothing is altered"
+        confirmed = sum((one.confirmed for one in consumers), Counter[str]())
+        assert set(confirmed.values()) == {1}, "what was confirmed did not come again"
+        with StompPeer(broker.ports["PORT"], timeout_s=2) as peer:
+            peer.subscribe(QUEUE, headers=ANYCAST)
+            with pytest.raises(TimeoutError):
+                peer.receive()
+
+
+def _produce(broker: ArtemisBroker) -> dict[str, bytes]:
+    """Send all messages; return the digest of each body by id."""
+    sent = {}
+    with StompPeer(broker.ports["PORT"]) as producer:
+        for number in range(MESSAGES):
+            # Every twentieth goes through the listener's spool.
+            body = b"%d " % number * (20_000 if number % 20 == 0 else 4)
+            headers = {"destination-type": "ANYCAST", "app-id": str(number)}
+            producer.send(QUEUE, headers, body)
+            sent[str(number)] = sha256(body).digest()
+    return sent
+
+
+def _drain(broker: ArtemisBroker) -> dict[str, bytes]:
+    """Take all saved messages; return the digest of each body by id."""
+    saved = {}
+    with StompPeer(broker.ports["PORT"], timeout_s=5) as peer:
+        peer.subscribe(INTERCEPTED, headers=ANYCAST)
+        with suppress(TimeoutError):
+            while True:
+                message = peer.receive()
+                peer.ack(message)
+                name = message.headers["app-id"]
+                assert name not in saved, f"{name} was saved twice"
+                assert message.headers["_AMQ_ORIG_ADDRESS"] == QUEUE
+                saved[name] = sha256(message.body).digest()
+    return saved
