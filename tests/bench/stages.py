@@ -69,7 +69,8 @@ def bench_stages(
     dead.put(count)
     with measured_sidecar(folder, dead.broker, delay_ms=0, wire=wire) as sidecar:
         sidecar.program = PROGRAM
-        path = f"{checkout.resolve() / 'sidecar'}{os.pathsep}{OWN / 'tests'}"
+        folders = (checkout / "sidecar", checkout / "plugins", OWN / "tests")
+        path = os.pathsep.join(str(folder.resolve()) for folder in folders)
         sidecar.start(environ={"PYTHONPATH": path})
         watch(sidecar, count)
         sidecar.stop()
