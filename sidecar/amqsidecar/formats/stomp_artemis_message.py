@@ -320,6 +320,7 @@ class GivenUp(NamedTuple):
         body_bytes: of its body.
         has_nul: the body holds a NUL: without its length it would end there. So it is sent as
             bytes, which STOMP consumers see as before.
+        address: that it was sent to, without a prefix of the acceptor.
         queue: of the subscription; "" = it has the name of the address.
         cause: why.
     """
@@ -327,6 +328,7 @@ class GivenUp(NamedTuple):
     headers: Sequence[Header]
     body_bytes: int
     has_nul: bool
+    address: str
     queue: str
     cause: str
 
@@ -342,7 +344,7 @@ def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
         given_up: the message.
         duplicate_id: by which the broker drops a second copy.
     """
-    address = first(given_up.headers, b"destination") or b""
+    address = given_up.address.partition("::")[0].encode()
     message_id = first(given_up.headers, b"message-id") or b""
     kind = b"%d" % (
         MULTICAST if first(given_up.headers, b"destination-type") == b"MULTICAST" else ANYCAST
@@ -351,7 +353,7 @@ def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
     sent: list[Header] = [
         (b"destination", INTERCEPTED.encode()),
         (b"destination-type", b"ANYCAST"),
-        (b"_AMQ_ORIG_ADDRESS", address.partition(b"::")[0]),
+        (b"_AMQ_ORIG_ADDRESS", address),
         (b"_AMQ_ORIG_QUEUE", given_up.queue.encode() or address),
         (b"_AMQ_ORIG_ROUTING_TYPE", kind),
         (_CAUSE, given_up.cause[:_CAUSE_CHARACTERS_MAX].encode()),

@@ -23,12 +23,19 @@ class Giver(NamedTuple):
         client_id: of its connection; "" = none.
         session: the broker's name of the connection.
         reason: in its own words; "" = none.
+        prefixes: that the acceptor cuts off the names of destinations.
     """
 
     name: str
     client_id: str
     session: str
     reason: str
+    prefixes: tuple[str, ...]
+
+    def name_of(self, destination: str) -> str:
+        """Return the name of a destination without a prefix of the acceptor."""
+        found = next((one for one in self.prefixes if destination.startswith(one)), "")
+        return destination.removeprefix(found)
 
     @property
     def cause(self) -> str:
@@ -66,11 +73,11 @@ def send_head(message: UnackedMessage, giver: Giver, receipt: bytes) -> bytes:
         receipt: to ask for.
     """
     headers = read_head(header_lines(message.head))
-    address = (first(headers, b"destination") or b"").decode(errors="replace")
+    address = giver.name_of((first(headers, b"destination") or b"").decode(errors="replace"))
     queue = _queue_of(message, giver)
     number = (first(headers, b"message-id") or b"").rpartition(b",")[2].decode(errors="replace")
     sent = interception_headers(
-        GivenUp(headers, message.body.size, message.body.has_nul, queue, giver.cause),
+        GivenUp(headers, message.body.size, message.body.has_nul, address, queue, giver.cause),
         # Why the subscription: a message is in several queues by the same number.
         f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
     )
@@ -86,12 +93,12 @@ def _queue_of(message: UnackedMessage, giver: Giver) -> str:
     to the other subscribers of the topic: it is parked.
     """
     subscription = message.subscription
-    _, separator, queue = subscription.destination.partition("::")
+    destination = giver.name_of(subscription.destination)
+    _, separator, queue = destination.partition("::")
     if separator:
         return queue
     if raw_header(message.head, b"destination-type") != b"MULTICAST":
-        is_wildcard = "*" in subscription.destination or "#" in subscription.destination
-        return subscription.destination if is_wildcard else ""
+        return destination if "*" in destination or "#" in destination else ""
     if subscription.durable_name:
         return f"{giver.client_id}.{subscription.durable_name}"
     return f"amqsidecar.not-durable.{giver.session}"

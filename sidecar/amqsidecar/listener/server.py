@@ -28,6 +28,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         broker_host, broker_port: of the acceptor behind.
         broker_tls: None = plain TCP.
         on_failure: what happens to a NACK whose message can't be saved.
+        prefixes: that the acceptor cuts off the names of destinations.
         connections_max: at a time.
         connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
@@ -39,6 +40,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_host: str
     broker_port: int
     on_failure: OnFailure
+    prefixes: tuple[str, ...] = ()
     connections_max: int
     connect_timeout_s: float
     drain_s: float
@@ -133,7 +135,10 @@ class Listener:
             self._counts.refused()
             return _Refused()
         session = StompSession(
-            self._budget, f"amqsidecar-{secrets.token_hex(8)}", self._settings.on_failure
+            self._budget,
+            f"amqsidecar-{secrets.token_hex(8)}",
+            self._settings.on_failure,
+            self._settings.prefixes,
         )
         return Relay(session, self, self._connect).client
 

@@ -126,14 +126,22 @@ class StompSession:
         login: of the client's CONNECT; "" = none, or not yet.
     """
 
-    def __init__(self, budget: BodyBudget, key: str, on_failure: OnFailure) -> None:
+    def __init__(
+        self,
+        budget: BodyBudget,
+        key: str,
+        on_failure: OnFailure,
+        prefixes: tuple[str, ...] = (),
+    ) -> None:
         """Begin with a connection that was just made.
 
         Args:
             budget: for the bodies that are kept.
             key: unguessable and its own, so that names made of it are nobody else's.
             on_failure: what happens to a NACK whose message can't be saved.
+            prefixes: that the acceptor cuts off the names of destinations.
         """
+        self._prefixes = prefixes
         self.login = ""
         self._client_id = ""
         self._key = key
@@ -360,7 +368,7 @@ class StompSession:
         self._deliveries.take(covered)
         rescue = _Rescue(covered, len(saved), then)
         name = self.login or self._client_id or "a STOMP client"
-        giver = Giver(name, self._client_id, self._deliveries.session, reason)
+        giver = Giver(name, self._client_id, self._deliveries.session, reason, self._prefixes)
         for one in saved:
             receipt = self._name()
             self._receipts[receipt] = rescue

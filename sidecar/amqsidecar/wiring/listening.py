@@ -100,6 +100,7 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         broker_port=acceptor.port,
         broker_tls=tls_context(options.acceptor_tls) if acceptor.uses_tls else None,
         on_failure=options.on_failure,
+        prefixes=options.prefixes,
         connections_max=options.connections_max,
         connect_timeout_s=config.broker.connect_timeout_s,
         drain_s=options.drain_s,

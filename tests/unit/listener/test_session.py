@@ -39,8 +39,9 @@ class Wire:
         server: bytes = ARTEMIS,
         on_failure: OnFailure = OnFailure.CLOSED,
         key: str = "key",
+        prefixes: tuple[str, ...] = (),
     ) -> None:
-        self.session = StompSession(budget, key, on_failure)
+        self.session = StompSession(budget, key, on_failure, prefixes)
         self.to_broker = self.to_client = b""
         self.settled: list[Settled] = []
         self.ended = ""
@@ -298,6 +299,15 @@ def test_a_producers_own_duplicate_id_is_kept_aside(wire: Wire) -> None:
     (sent,) = wire.sends()
     assert sent["amqsidecarOriginalDuplicateId"] == "theirs"
     assert sent["_AMQ_DUPL_ID"].startswith("amqsidecar-nack:")
+
+
+def test_the_prefix_of_an_acceptor_is_no_part_of_the_origin(budget: BodyBudget) -> None:
+    wire = Wire(budget, prefixes=("jms.queue.",))
+    wire.deliver(1, headers={"destination": "jms.queue.orders"})
+    wire.client(nack(1))
+    (sent,) = wire.sends()
+    assert (sent["_AMQ_ORIG_ADDRESS"], sent["_AMQ_ORIG_QUEUE"]) == ("orders", "orders")
+    wire.session.close()
 
 
 def test_a_subscription_of_a_topic_that_ends_with_its_connection_is_no_origin(wire: Wire) -> None:

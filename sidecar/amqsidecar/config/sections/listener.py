@@ -11,6 +11,7 @@ from amqsidecar.config.option import (
     OptionalPath,
     Section,
     StrictInt,
+    Texts,
     option,
     section,
 )
@@ -49,6 +50,12 @@ class ListenerOptions(Section):
         None,
         "The broker's acceptor behind: `stomp://host:61613`, or `stomp+ssl://` for TLS. Without a "
         "user: the clients log in themselves.",
+    )
+    prefixes: Texts = option(
+        (),
+        "The `anycastPrefix` and `multicastPrefix` of the acceptor, such as `[jms.queue., "
+        "jms.topic.]`. Clients see them in the names of destinations; policies and the sidecar "
+        "do not.",
     )
     acceptor_tls: TlsOptions = section(TlsOptions, "TLS to the acceptor; counts for `stomp+ssl`.")
     cert_file: OptionalPath = option(
