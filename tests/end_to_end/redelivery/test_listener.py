@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import stomp
 
+from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
-from support.wires.stomp_peer import Frame, StompPeer
+from support.wires.stomp_peer import Frame, StompError, StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -175,3 +176,26 @@ class _Client(stomp.ConnectionListener):  # type: ignore[misc]
                 headers["message-id"], headers["subscription"], receipt=receipt, **more
             )
         eventually(lambda: receipt in self.receipts, what="the NACK is confirmed")
+
+
+def test_who_may_not_send_to_the_intake_queue_keeps_its_message(tmp_path: Path) -> None:
+    """The client sees the broker's words, and the message is delivered again."""
+    restricted = f"""
+      <security-setting match="{INTERCEPTED}">
+        <permission type="send" roles="nobody"/>
+      </security-setting>
+    </security-settings>"""
+    broker_xml = artemis_xml().replace("</security-settings>", restricted.strip())
+    with (
+        ArtemisBroker(broker_xml) as broker,
+        ListenerProcess(tmp_path, broker.ports["PORT"]) as listener,
+        StompPeer(broker.ports["PORT"]) as other,
+    ):
+        other.send("refused", TO_ANYCAST, b"precious")
+        with StompPeer(listener.port) as consumer:
+            consumer.subscribe("refused", headers=ANYCAST)
+            with pytest.raises(StompError, match="ERROR"):
+                consumer.nack(consumer.receive())
+        other.subscribe("refused", headers=ANYCAST)
+        assert other.receive().body == b"precious"
+        assert "not_intercepted" in listener.log()
