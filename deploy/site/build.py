@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/guides/install",
         "deploy/guides/choosing",
         "deploy/guides/broker-side",
+        "deploy/guides/frameworks",
         "deploy/guides/moving",
         "deploy/compose/README",
         "deploy/image/README",

@@ -1,0 +1,162 @@
+"""What becomes of a message that fails in a real application of a framework.
+
+Each application fails until a message carries a property of the sidecar. The page for operators is
+`deploy/guides/frameworks.md`.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.machine.applications import Application, camel, node, spring
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.versions import newest
+from support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.proof,
+    pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
+]
+
+CLASSIC_POLICY = """\
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 3, initial_redelivery_delay_ms: 100}
+"""
+ARTEMIS_POLICY = """\
+address_settings:
+  - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 4, redelivery_delay_ms: 100}
+"""
+AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
+CAMEL_TRANSACTED = (
+    "?transacted=true&lazyCreateTransactionManager=false&cacheLevelName=CACHE_CONSUMER"
+)
+
+
+@pytest.fixture(scope="module")
+def classic() -> Iterator[ClassicBroker]:
+    with ClassicBroker(newest("classic_6", "stomp").version) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def artemis() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker() as broker:
+        yield broker
+
+
+@contextmanager
+def sidecar_of(broker: Broker, folder: Path) -> Iterator[SidecarProcess]:
+    is_classic = isinstance(broker, ClassicBroker)
+    policy = write_policy(folder, CLASSIC_POLICY if is_classic else ARTEMIS_POLICY)
+    url = broker.openwire_url if isinstance(broker, ClassicBroker) else broker.amqp_url
+    made = SidecarProcess(folder, url, policy=policy, sets=["intake.backlog=process"])
+    with made.start():
+        yield made
+
+
+def peer_of(broker: Broker) -> JmsPeer:
+    return JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "qpid")
+
+
+def returns(broker: Broker, name: str, command: list[str], folder: Path) -> int:
+    """Let an application fail a message, and return how often until the sidecar brought it back."""
+    with sidecar_of(broker, folder), Application(command, folder) as application:
+        peer_of(broker).produce(name, "Text")
+        application.wait_for("succeeded")
+        return application.said("failed")
+
+
+def is_lost(broker: Broker, name: str, command: list[str], folder: Path) -> bool:
+    """Return whether a message that fails is gone, though a later one of another queue returns."""
+    peer = peer_of(broker)
+    with sidecar_of(broker, folder) as sidecar, Application(command, folder) as application:
+        peer.produce(name, "Text")
+        application.wait_for("failed")
+        eventually(lambda: peer.browse(name) == [], what="the queue is empty")
+        later = f"{name}.later"
+        how = "rollback" if isinstance(broker, ClassicBroker) else "reject"
+        with peer.start_flaky_consumer(later, failures=1, how=how) as consumer:
+            peer.produce(later, "Text")
+            consumer.wait_for_successes(1)
+        dlq = "ActiveMQ.DLQ" if isinstance(broker, ClassicBroker) else "DLQ"
+        assert peer.browse(dlq) == []
+        return sidecar.unsent() == 0 and application.said("succeeded") == 0
+
+
+@pytest.mark.parametrize(("parameters", "failures"), [("", 7), (f"?{AT_ONCE}", 1)])
+def test_spring_boot_on_classic(
+    classic: ClassicBroker, unique: str, tmp_path: Path, parameters: str, failures: int
+) -> None:
+    """Its listener is transacted. The client itself tries six times more, a second apart."""
+    url = f"spring.activemq.broker-url={classic.jms_url('openwire')}{parameters}"
+    command = spring(
+        "activemq",
+        f"queue={unique}",
+        url,
+        "spring.activemq.user=admin",
+        "spring.activemq.password=admin",
+    )
+    assert returns(classic, unique, command, tmp_path) == failures
+
+
+def test_spring_boot_on_artemis(artemis: ArtemisBroker, unique: str, tmp_path: Path) -> None:
+    """The broker counts, up to its max-delivery-attempts."""
+    command = spring(
+        "artemis",
+        f"queue={unique}",
+        f"spring.artemis.broker-url={artemis.jms_url('core')}",
+        "spring.artemis.mode=native",
+        "spring.artemis.user=admin",
+        "spring.artemis.password=admin",
+    )
+    assert returns(artemis, unique, command, tmp_path) == 10
+
+
+def test_camel_loses_what_fails_unless_it_is_transacted(
+    classic: ClassicBroker, unique: str, tmp_path: Path
+) -> None:
+    url = f"{classic.jms_url('openwire')}?{AT_ONCE}"
+    plain, transacted = tmp_path / "plain", tmp_path / "transacted"
+    plain.mkdir()
+    transacted.mkdir()
+    assert is_lost(classic, unique, camel(url, f"jms:queue:{unique}"), plain)
+    command = camel(url, f"jms:queue:{unique}{CAMEL_TRANSACTED}")
+    assert returns(classic, unique, command, transacted) == 1
+
+
+@pytest.mark.parametrize(("answer", "failures"), [("reject", 1), ("modify", 10)])
+def test_rhea_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, answer: str, failures: int
+) -> None:
+    command = node("rhea", str(artemis.ports["PORT"]), unique, answer)
+    assert returns(artemis, unique, command, tmp_path) == failures
+
+
+def test_rhea_that_throws_leaves_the_message_in_its_queue(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """The process ends: rhea catches nothing, and acknowledges after the handler only."""
+    peer = peer_of(artemis)
+    with Application(node("rhea", str(artemis.ports["PORT"]), unique, "throw"), tmp_path) as one:
+        peer.produce(unique, "Text")
+        one.wait_for("failed")
+        eventually(lambda: len(peer.browse(unique)) == 1, what="the message is there again")
+
+
+def test_stompit_destroys_by_nack_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """The broker never shows it to anybody again."""
+    peer_of(artemis).produce(unique, "Text")
+    peer_of(artemis).consume(unique, 1)
+    command = node("stompit", str(artemis.ports["PORT"]), unique, "nack")
+    assert is_lost(artemis, unique, command, tmp_path)

@@ -1,0 +1,95 @@
+"""Applications that were made with frameworks: jars, npm packages, and a running one."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from support import maven
+from support.waiting import PATIENCE_S, eventually
+
+NODE_SOURCES = Path(__file__).parents[2] / "end_to_end" / "frameworks" / "node"
+SPRING_BOOT = "4.0.7"
+CAMEL = "4.22.0"
+_CAMEL = (
+    f"org.apache.camel:camel-main:{CAMEL}",
+    f"org.apache.camel:camel-jms:{CAMEL}",
+    "org.apache.activemq:activemq-client:6.3.1",
+    "org.slf4j:slf4j-nop:2.0.17",
+)
+
+
+def spring(provider: str, *options: str) -> list[str]:
+    """Return the command of the Spring Boot application.
+
+    Args:
+        provider: `activemq` or `artemis`; Boot takes the former where it finds both.
+        options: `name=value` of its properties.
+    """
+    starter = f"org.springframework.boot:spring-boot-starter-{provider}:{SPRING_BOOT}"
+    java = _java("SpringListener", f"spring-boot-{provider}", (starter,))
+    return [*java, *(f"--{one}" for one in options)]
+
+
+def camel(url: str, endpoint: str) -> list[str]:
+    """Return the command of the Camel route from an endpoint, to a Classic broker."""
+    return [*_java("CamelRoute", "camel", _CAMEL), url, endpoint]
+
+
+def node(name: str, *arguments: str) -> list[str]:
+    """Return the command of one of the applications in `NODE_SOURCES`."""
+    folder = maven.cached("node-applications", _install)
+    shutil.copy(NODE_SOURCES / f"{name}.js", folder)
+    return ["node", str(folder / f"{name}.js"), *arguments]
+
+
+def _install(folder: Path) -> None:
+    shutil.copy(NODE_SOURCES / "package.json", folder)
+    subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+
+
+def _java(name: str, label: str, libraries: Sequence[str]) -> list[str]:
+    jars = maven.libraries(label, libraries)
+    compiled = maven.compiled(f"{name}.java", jars)
+    return [maven.tool("java"), "-XX:TieredStopAtLevel=1", "-cp", f"{compiled}:{jars}/*", name]
+
+
+class Application:
+    """A running application, which says `ready`, and `failed` or `succeeded` for each delivery."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._command = list(command)
+        self._log = folder / "application.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+        eventually(lambda: self.said("ready") == 1, within_s=60, what=f"{self._command} is ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def said(self, word: str) -> int:
+        """Return how often it has said a word."""
+        return self._log.read_text(encoding="utf-8").splitlines().count(word)
+
+    def wait_for(self, word: str) -> None:
+        """Wait until it says a word.
+
+        Raises:
+            AssertionError: it does not; with all that it has said.
+        """
+        try:
+            eventually(lambda: self.said(word) > 0, within_s=PATIENCE_S, what=f"it says {word}")
+        except TimeoutError as late:
+            raise AssertionError(f"{late}\n{self._log.read_text(encoding='utf-8')}") from late
