@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/guides/choosing",
         "deploy/guides/broker-side",
         "deploy/guides/frameworks",
+        "deploy/guides/places",
         "deploy/guides/moving",
         "deploy/compose/README",
         "deploy/image/README",
