@@ -137,6 +137,10 @@ bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 
 bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000
 	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000}
 
+.PHONY: bench-whatif
+bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0; JOB=1 runs the command itself
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_whatif.py --seeds $${SEEDS:-10} --seed $${SEED:-0} --workers 2 $(if $(JOB),--job)
+
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md

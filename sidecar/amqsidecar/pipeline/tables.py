@@ -3,6 +3,7 @@
 from typing import Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DateType,
@@ -53,6 +54,7 @@ def _table(*columns: tuple[str, DataType, str]) -> StructType:
 _TEXT, _COUNT, _SHARE, _TIME, _YES = (
     StringType(), LongType(), DoubleType(), TimestampType(), BooleanType(),
 )  # fmt: skip
+_COUNTS, _SHARES = ArrayType(LongType(), False), ArrayType(DoubleType(), False)
 
 DEAD_LETTERS: Final = _table(
     ("source", _TEXT, "the dead-letter queue it lies in"),
@@ -182,13 +184,19 @@ RECOVERY_SUMMARY: Final = _table(
 
 _PLAYED: Final = (
     ("messages", _COUNT, "messages of history that it is played on"),
-    ("recovered_lower", _COUNT, "of them, how many recover for certain"),
-    ("recovered", _SHARE, "how many likely recover"),
+    (
+        "beyond_reach_messages",
+        _COUNT,
+        "of them, those whose end lies beyond what history tried; many = there are only bounds",
+    ),
+    ("is_supported", _YES, "whether failure models explain the history; no = do not rely on it"),
+    ("recovered_lower", _COUNT, "of them, how many recover at least, with 90 % confidence"),
+    ("recovered", _SHARE, "how many likely recover; null = beyond reach"),
     ("recovered_upper", _COUNT, "how many recover at most"),
     ("share_lower", _SHARE, "`recovered_lower` as a share of `messages`"),
     ("share", _SHARE, "`recovered` as a share of `messages`"),
     ("share_upper", _SHARE, "`recovered_upper` as a share of `messages`"),
-    ("kept_lower", _COUNT, "of the messages that recovered in history, how many do for certain"),
+    ("kept_lower", _COUNT, "of the messages that recovered in history, how many do at least"),
     ("kept", _SHARE, "... how many likely do"),
     ("kept_upper", _COUNT, "... how many do at most"),
     ("resends_lower", _COUNT, "re-sends, at least"),
@@ -215,9 +223,7 @@ WHATIF_LOAD: Final = _table(
     _POLICY_NAME,
     ("destination", _TEXT, "where they go"),
     ("begins_at", _TIME, "begin of the bucket; one without re-sends is left out"),
-    ("resends_lower", _COUNT, "re-sends in it, at least"),
     ("resends", _SHARE, "re-sends in it, likely"),
-    ("resends_upper", _COUNT, "re-sends in it, at most"),
 )
 """What each policy would have sent over time."""
 
@@ -234,6 +240,38 @@ WHATIF_PROPOSALS: Final = _table(
     ("is_chosen", _YES, "whether it is the one that the proposal holds"),
 )
 """The Pareto front of settings by destination."""
+
+WHATIF_EVIDENCE: Final = _table(
+    ("destination", _TEXT, "where messages died"),
+    ("cause_group", _TEXT, "of their first death; null = all that are too small for models"),
+    ("messages", _COUNT, "how many"),
+    ("success_by_attempt", _SHARES, "share of the re-sends of each number that succeeded"),
+    ("waited_ms", _COUNTS, "median wait before the re-sends of each number"),
+    ("over_dispersion", _SHARE, "of failures in the same 30 s: 1 = by themselves, more = together"),
+    ("repair", _SHARE, "weight of: something is broken for a time, for each message its own"),
+    ("chance", _SHARE, "weight of: each attempt fails by chance"),
+    ("rest", _SHARE, "weight of: success depends on the time since the attempt before"),
+    ("mixture", _SHARE, "weight of: some fail by chance, others until a repair"),
+    ("outage", _SHARE, "weight of: the destination is out of order, for all at the same time"),
+    ("load", _SHARE, "weight of: attempts fail because there are many at the same time"),
+    ("left_over", _SHARE, "over-dispersion that no model explains; 1 = none"),
+    ("misfit", _SHARE, "mean distance of the models' success by attempt from history"),
+    ("is_supported", _YES, "whether the models explain the history"),
+)
+"""Why messages fail, by destination and cause."""
+
+WHATIF_TRIALS: Final = _table(
+    ("destination", _TEXT, "where to try"),
+    ("cause_group", _TEXT, "which messages; null = those of all groups without models"),
+    ("question", _TEXT, "which model is true, or `later recovery`: of what history gave up on"),
+    ("messages", _COUNT, "how many of them are enough"),
+    ("delay_ms", _COUNT, "delay before each re-send"),
+    ("resends", _COUNT, "re-sends of each"),
+    ("duration_ms", _COUNT, "until the last of them is known"),
+    ("answer_low", _SHARE, "share that recovers if the first model is true, or nothing later"),
+    ("answer_high", _SHARE, "share that recovers if the second one is, or everything"),
+)
+"""Bounded trials that would answer what history does not tell."""
 
 REDRIVE_PLAN: Final = _table(
     ("plan_id", _TEXT, "names the plan; its execution stands in the history under this name"),

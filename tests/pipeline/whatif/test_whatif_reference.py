@@ -8,8 +8,10 @@ from pyspark.sql.types import StructType
 from amqsidecar.pipeline.tables import (
     WHATIF_BY_DESTINATION,
     WHATIF_BY_POLICY,
+    WHATIF_EVIDENCE,
     WHATIF_LOAD,
     WHATIF_PROPOSALS,
+    WHATIF_TRIALS,
 )
 
 PAGE = (Path(__file__).parents[3] / "deploy/reference/pipeline.md").read_text()
@@ -18,7 +20,11 @@ ROWS = "\n".join(line for line in SECTION.splitlines() if line.startswith("| `")
 
 
 @pytest.mark.parametrize(
-    "schema", [WHATIF_BY_POLICY, WHATIF_BY_DESTINATION, WHATIF_LOAD, WHATIF_PROPOSALS]
+    "schema",
+    [
+        *(WHATIF_BY_POLICY, WHATIF_BY_DESTINATION, WHATIF_LOAD),
+        *(WHATIF_EVIDENCE, WHATIF_TRIALS, WHATIF_PROPOSALS),
+    ],
 )
 def test_every_column_is_documented(schema: StructType) -> None:
     """A lower and an upper bound stand in the row of the likely number."""

@@ -1,110 +1,150 @@
-"""What re-sends would have come to, by hand."""
+"""When a policy's re-sends are, and what failure models say of them, by hand."""
+
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from amqsidecar.pipeline.whatif.attempts import Reach, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
+from amqsidecar.pipeline.whatif.failure_models.draws import Draws
+from amqsidecar.pipeline.whatif.failure_models.repair import Repair
+from amqsidecar.pipeline.whatif.forecast import is_changed, play
 from amqsidecar.pipeline.whatif.policy import DelayPlan
-from amqsidecar.pipeline.whatif.replay import Known, outcome_of, resend_times
+from amqsidecar.pipeline.whatif.replay import Known, known_of, planned_tries, resend_times
 
-SECOND = 1000.0
-CURVE = fit_curve(
-    cell_of(np.array([1, 16]) * SECOND),
-    np.array([cell_of(np.array([16 * SECOND]))[0], NEVER]),
-    np.ones(2),
+SECOND = 1000
+REPAIR = Repair(
+    fit_curve(
+        cell_of(np.array([1.0, 16.0]) * SECOND),
+        np.array([cell_of(np.array([16.0 * SECOND]))[0], NEVER]),
+        np.ones(2),
+    )
 )
 """Half of the messages become recoverable between 1 and 16 seconds, half never."""
+CHANCE = Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0)
+WINDOWS = WindowCounts(0, *[np.ones(10)] * 4)
+FAR = Reach(at_ms=1e9, waited_ms=1e9, number=100, load=1e9)
 
 
-def known(failed: float, recovered: float, *, observed: float = 1e9) -> Known:
-    """One message that the sidecar took at 100 s; two re-sends, 4 ms and 0 ms late, back after 2 s.
+def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 16_000) -> Known:
+    """One message that died at 100 s; re-sends after 1 s, back after 2 s, and after `last`.
 
-    Usual for its destination: 7 ms late, back after 3 s.
+    The first was 4 ms late. Usual for its destination: 7 ms late, back after 3 s.
     """
-    return Known(
-        arrived_ms=np.array([100 * SECOND]),
-        observed_ms=np.array([observed]),
-        sent_ms=np.array([[failed, recovered]]),
-        late_ms=np.array([[4.0, 0.0, 7.0]]),
-        back_ms=np.array([[2 * SECOND, 3 * SECOND, 3 * SECOND]]),
-        failed_ms=np.array([failed]),
-        recovered_ms=np.array([recovered]),
-        curve=CURVE,
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "arrived_ms": [100 * SECOND],
+            "observed_ms": [observed],
+            "sent_ms": [[1 * SECOND, last]],
+            "late_ms": [[4, 0]],
+            "back_ms": pa.array(
+                [[2 * SECOND, None if recovered else 3 * SECOND]], pa.list_(pa.int64())
+            ),
+            "recovered_ms": pa.array([recovered], pa.int64()),
+        }
     )
+    return known_of(batch, Usual(late_ms=7, back_ms=3 * SECOND), WINDOWS)
+
+
+def at(*seconds: float) -> Tries:
+    times = np.array([seconds]) * SECOND
+    none = np.zeros(times.shape)
+    return Tries(times, np.diff(times, prepend=0.0), none.astype(np.int64), none)
 
 
 def row(numbers: np.ndarray) -> list[float]:
     return [float(one) for one in numbers[0]]
 
 
+def test_history_is_read_with_waits_and_outcomes() -> None:
+    tries = known().tries
+
+    assert row(tries.at_ms) == [1 * SECOND, 16 * SECOND]
+    assert row(tries.waited_ms) == [1 * SECOND, 13 * SECOND]
+    assert row(tries.has_failed) == [1, 0]
+    assert row(tries.has_succeeded) == [0, 1]
+    assert row(tries.load) == [4, 4]
+    assert (tries.failed_ms[0], tries.recovered_ms[0]) == (1 * SECOND, 16 * SECOND)
+
+
 def test_a_resend_is_as_late_and_comes_back_as_soon_as_its_like_in_history() -> None:
     """1000 + 4; back 2000 later, + 1000 + 0; back as usual 3000 later, + 5000 + 7."""
     plan = DelayPlan((1000, 1000, 5000), goes_on=False)
 
-    assert row(resend_times(plan, known(1000, 4000))) == [1004, 4004, 12011]
+    assert row(resend_times(plan, known())) == [1004, 4004, 12011]
 
 
 def test_a_shorter_policy_has_fewer_resends() -> None:
-    assert row(resend_times(DelayPlan((1000,), goes_on=False), known(1000, 4000))) == [1004]
-    assert row(resend_times(DelayPlan((), goes_on=False), known(1000, 4000))) == []
-
-
-def test_where_history_can_not_tell_there_are_bounds() -> None:
-    """Failed at 1 s, succeeded at 16 s; re-sends at 0.5, 4, 20 s.
-
-    The first fails for certain. The second succeeds at best, likely by half; so the third is made
-    at worst, by half likely, and then succeeds.
-    """
-    at = np.array([[0.5, 4, 20]]) * SECOND
-
-    result = outcome_of(at, known(SECOND, 16 * SECOND), goes_on=False)
-
-    worst, likely, best = result.sent
-    assert (row(worst), row(best)) == ([1, 1, 1], [1, 1, 0])
-    assert row(likely) == pytest.approx([1, 1, 0.5], abs=0.02)
-    worst, likely, best = result.recovered
-    assert (row(worst), row(best)) == ([0, 0, 1], [0, 1, 0])
-    assert row(likely) == pytest.approx([0, 0.5, 0.5], abs=0.02)
-
-
-def test_after_the_resend_that_succeeded_none_is_made() -> None:
-    at = np.array([[2, 16, 20]]) * SECOND
-
-    result = outcome_of(at, known(2 * SECOND, 16 * SECOND), goes_on=False)
-
-    assert [row(one)[2] for one in result.sent] == [0, 0, 0]
-    assert [row(one)[1] for one in result.recovered] == [1, 1, 1]
-
-
-def test_beyond_the_last_resend_nothing_is_known() -> None:
-    """Failed at 16 s and was given up; a re-send at 30 s succeeds at best, and is not likely to."""
-    result = outcome_of(np.array([[30 * SECOND]]), known(16 * SECOND, np.inf), goes_on=False)
-
-    assert [row(one)[0] for one in result.recovered] == pytest.approx([0, 0, 1])
+    assert row(resend_times(DelayPlan((1000,), goes_on=False), known())) == [1004]
+    assert row(resend_times(DelayPlan((), goes_on=False), known())) == []
 
 
 def test_nothing_is_sent_after_the_observation() -> None:
-    at = np.array([[4, 20]]) * SECOND
-    message = known(SECOND, np.inf, observed=10 * SECOND)
+    plan = DelayPlan((4000, 30_000), goes_on=False)
 
-    assert [row(one) for one in outcome_of(at, message, goes_on=True).sent] == [[1, 0]] * 3
+    tries = planned_tries(plan, known(observed=10 * SECOND), WINDOWS, WINDOWS.load)
 
-
-def test_a_policy_that_would_go_on_is_cut_off_unless_the_message_is_back_or_unobserved() -> None:
-    at = np.array([[4 * SECOND]])
-
-    assert outcome_of(at, known(SECOND, np.inf), goes_on=True).is_cut_off.tolist() == [True]
-    assert outcome_of(at, known(SECOND, np.inf), goes_on=False).is_cut_off.tolist() == [False]
-    assert outcome_of(at, known(1.0, 2.0), goes_on=True).is_cut_off.tolist() == [False]
-    unobserved = known(SECOND, np.inf, observed=3 * SECOND)
-    assert outcome_of(at, unobserved, goes_on=True).is_cut_off.tolist() == [False]
+    assert row(tries.is_made) == [1, 0]
 
 
-def test_history_played_comes_to_what_it_was() -> None:
-    """One failure and one success: two re-sends, one recovery, whatever the curve says."""
-    message = known(2 * SECOND, 5 * SECOND)
+def test_by_repair_history_decides_where_it_can_and_the_curve_in_between() -> None:
+    """Failed at 1 s, succeeded at 16 s; re-sends at 0.5, 4, 20 s."""
+    played = play(REPAIR, known().tries, at(0.5, 4, 20), FAR)
 
-    result = outcome_of(message.sent_ms, message, goes_on=False)
+    assert row(played.sent) == pytest.approx([1, 1, 0.5], abs=0.02)
+    assert row(played.recovered) == pytest.approx([0, 0.5, 0.5], abs=0.02)
 
-    assert [row(one) for one in result.sent] == [[1, 1]] * 3
-    assert [row(one) for one in result.recovered] == [[0, 1]] * 3
+
+def test_by_chance_the_number_of_a_resend_decides_and_not_its_time() -> None:
+    """The first failed and the second succeeded, whenever they are."""
+    played = play(CHANCE, known().tries, at(0.5, 4, 20), FAR)
+
+    assert row(played.sent) == pytest.approx([1, 1, 0])
+    assert row(played.recovered) == pytest.approx([0, 1, 0])
+
+
+def test_by_chance_a_resend_more_than_history_made_has_its_chance() -> None:
+    """Both failed; the third succeeds by half."""
+    played = play(CHANCE, known(recovered=None).tries, at(0.5, 4, 20), FAR)
+
+    assert row(played.recovered) == pytest.approx([0, 0, 0.5])
+
+
+def test_what_may_be_poison_recovers_less() -> None:
+    """Half of all never succeed; after two failures of others by half, four of five are those."""
+    model = replace(CHANCE, never=0.5)
+
+    played = play(model, known(recovered=None).tries, at(0.5, 4, 20), FAR)
+
+    assert row(played.recovered)[2] == pytest.approx(0.2 * 0.5)
+
+
+def test_beyond_reach_is_later_by_repair_and_twice_as_many_by_chance() -> None:
+    reach = Reach(at_ms=5.0 * SECOND, waited_ms=1e9, number=1, load=1e9)
+    tries = known().tries
+
+    assert row(play(REPAIR, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
+    assert row(play(CHANCE, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
+
+
+@pytest.mark.parametrize("model", [REPAIR, CHANCE])
+def test_history_played_comes_to_what_it_was(model: Repair | Draws) -> None:
+    tries = known().tries
+
+    played = play(model, tries, tries, FAR)
+
+    assert row(played.sent) == pytest.approx([1, 1])
+    assert row(played.recovered) == pytest.approx([0, 1])
+    assert not is_changed(tries, tries).any()
+
+
+def test_other_times_are_a_change_unless_the_message_was_back() -> None:
+    tries = known().tries
+
+    assert not is_changed(tries, at(1.5, 16, 99)).any()
+    assert is_changed(tries, at(1.5, 18, 99)).all()
+    assert is_changed(tries, at(1.5)).all()

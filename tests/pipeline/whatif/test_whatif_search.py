@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
+from amqsidecar.pipeline.whatif.attempts import Reach, Usual
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence
+from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
+from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
+from amqsidecar.pipeline.whatif.failure_models.draws import Draws
+from amqsidecar.pipeline.whatif.failure_models.repair import Repair
 from amqsidecar.pipeline.whatif.policy import Setting
-from amqsidecar.pipeline.whatif.replay import Usual
 from amqsidecar.pipeline.whatif.search import (
     Grid,
     Rule,
@@ -23,6 +28,18 @@ from amqsidecar.policy.classic_rules import ClassicRules
 PLUGINS = load_plugins()
 SECOND = 1000.0
 NONE_USUAL = Usual(late_ms=0.0, back_ms=0.0)
+
+
+def by(*models: FailureModel, curve: np.ndarray) -> list[Ensemble]:
+    """A destination of one group, with these models by equal weights."""
+    reach = Reach(at_ms=1e9, waited_ms=1e9, number=20, load=1e9)
+    evidence = Evidence(100, (), (), 1.0, 1.0, 0.0)
+    weights = [1 / len(models)] * len(models)
+    return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 0.0, 100)]
+
+
+def by_repair(curve: np.ndarray) -> list[Ensemble]:
+    return by(Repair(curve), curve=curve)
 
 
 def scores(*points: tuple[float, float, float]) -> Scores:
@@ -60,7 +77,7 @@ def test_scores_by_hand() -> None:
         np.array([[5, 15, 15], [5, np.inf, np.inf]]) * SECOND,
     )
 
-    result = score(grid, curve, NONE_USUAL)
+    result = score(grid, by_repair(curve), NONE_USUAL)
 
     assert result.share == pytest.approx([0.5, 0.0])
     assert result.deliveries == pytest.approx([2.5, 1.0])
@@ -72,7 +89,7 @@ def test_messages_that_never_recover_have_no_part_in_when_others_do() -> None:
     cell = cell_of(np.array([10 * SECOND]))
     curve = fit_curve(np.repeat(cell - 1, 2), np.array([cell[0], NEVER]), np.ones(2))
 
-    assert mean_recoverable_ms(curve) == pytest.approx(10 * SECOND, rel=0.05)
+    assert mean_recoverable_ms(by_repair(curve)) == pytest.approx(10 * SECOND, rel=0.05)
 
 
 def test_a_message_that_dies_again_waits_from_there() -> None:
@@ -80,7 +97,7 @@ def test_a_message_that_dies_again_waits_from_there() -> None:
     curve = fit_curve(np.array([-1]), cell_of(np.array([13 * SECOND])), np.ones(1))
     grid = Grid([Setting(0, 1.0, 0, 2)], np.array([[5.0, 5.0]]) * SECOND)
 
-    result = score(grid, curve, Usual(late_ms=SECOND, back_ms=2 * SECOND))
+    result = score(grid, by_repair(curve), Usual(late_ms=SECOND, back_ms=2 * SECOND))
 
     assert result.share == pytest.approx([1.0])
     assert result.p90_ms[0] == 14 * SECOND
@@ -113,3 +130,29 @@ def test_the_choice_is_the_cheapest_that_is_good_and_soon_enough() -> None:
     assert choose(points, 10 * SECOND, Rule(share_tolerance=0.001, slowdown=2.0)) == 0
     assert choose(points, 10 * SECOND, Rule(share_tolerance=0.01, slowdown=4.0)) == 1
     assert choose(points, 10 * SECOND, Rule(share_tolerance=0.01, slowdown=1.0)) == 0
+
+
+def test_where_chance_decides_delays_make_no_difference_but_their_number_does() -> None:
+    """Each attempt succeeds by half; 3 re-sends in 3 s recover as many as 3 in an hour."""
+    curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
+    grid = Grid(
+        [Setting(0, 1.0, 0, 3)] * 2, np.array([[1, 1, 1], [1200, 1200, 1200]], dtype=float) * SECOND
+    )
+    chance = by(Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0), curve=curve)
+
+    result = score(grid, chance, NONE_USUAL)
+
+    assert result.share == pytest.approx([0.875, 0.875])
+    assert result.deliveries == pytest.approx([1.75, 1.75])
+    assert result.mean_ms[0] < result.mean_ms[1]
+
+
+def test_models_count_by_their_weights() -> None:
+    """One of two says that all recover, the other that none does."""
+    curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
+    both = by(
+        *(Draws(FailureKind.CHANCE, ChanceRate(p, 0.0), never=0.0) for p in (1.0, 0.0)), curve=curve
+    )
+    grid = Grid([Setting(0, 1.0, 0, 1)], np.array([[1.0]]) * SECOND)
+
+    assert score(grid, both, NONE_USUAL).share == pytest.approx([0.5])

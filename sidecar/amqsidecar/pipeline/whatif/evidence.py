@@ -1,106 +1,121 @@
-"""Estimates over the messages of history: curves of recovery, and usual delays."""
+"""What history tells of each destination: its windows, and the failure models of its messages."""
 
-from collections.abc import Iterator
-from typing import Final
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
-from amqsidecar.pipeline.whatif.curve import NEVER, Numbers, cell_of, fit_curve
-from amqsidecar.pipeline.whatif.replay import Usual, numbers_of
+from amqsidecar.pipeline.whatif.attempts import WINDOW_MS, GroupKey, Usual, WindowCounts
+from amqsidecar.pipeline.whatif.ensemble import Ensemble, fit_ensemble
+from amqsidecar.pipeline.whatif.replay import known_of, numbers_of
 
-_EVIDENCE: Final = StructType(
+MOST_SAMPLED: Final = 4_000
+"""Messages of a destination and cause group that models are fitted to."""
+MOST_GROUPS: Final = 20
+"""Cause groups of a destination with models of their own: those with the most messages."""
+
+_WINDOWS: Final = StructType(
     [
         StructField("destination", StringType(), False),
-        StructField("cause_group", StringType(), False),
-        # Cells of the last re-sends that failed, and of those that succeeded; see `whatif_curve`.
-        StructField("failed", IntegerType(), False),
-        StructField("recovered", IntegerType(), False),
-        StructField("messages", LongType(), False),
+        StructField("window", LongType(), False),
+        # Of which half of the messages; 0 or 1.
+        StructField("half", LongType(), False),
+        *(
+            StructField(name, DoubleType(), False)
+            for name in ("deaths", "successes", "failures", "lost")
+        ),
     ]
 )
-_PLACES: Final = ["destination", "cause_group", "failed", "recovered"]
-
-CURVES: Final = StructType(
+_NO_WINDOWS: Final = WindowCounts(0, *[np.zeros(1)] * 4)
+_SEEN: Final = ("deaths", "successes", "failures", "lost")
+_FITTED: Final = StructType(
     [
         StructField("destination", StringType(), False),
-        # null = of all groups of the destination that are too small for a curve of their own.
         StructField("cause_group", StringType(), True),
-        StructField("messages", LongType(), False),
-        StructField("curve", ArrayType(DoubleType(), False), False),
+        StructField("ensemble", BinaryType(), False),
     ]
 )
+_SAMPLED: Final = (
+    "number", "arrived_ms", "observed_ms", "sent_ms", "late_ms", "back_ms", "recovered_ms",
+)  # fmt: skip
 
 
-def fit_curves(messages: DataFrame, least_messages: int) -> DataFrame:
-    """Return `CURVES`: the curve of each destination and cause group.
+def count_windows(messages: DataFrame) -> DataFrame:
+    """Return what each window of each destination saw, by half of the messages.
 
     Args:
         messages: `MESSAGES`, without those that are left out.
-        least_messages: groups with fewer messages share one curve per destination.
     """
-
-    def fit(frame: pd.DataFrame) -> pd.DataFrame:
-        # Why sorted: the same history gives the same curve to the last digit, on any machine.
-        frame = frame.sort_values(_PLACES)
-        sizes = frame.groupby("cause_group")["messages"].transform("sum")
-        frame = frame.assign(group=frame["cause_group"].where(sizes >= least_messages, None))
-        rows = [
-            (
-                frame["destination"].iloc[0],
-                None if pd.isna(group) else group,
-                int(part["messages"].sum()),
-                fit_curve(
-                    part["failed"].to_numpy(np.int64),
-                    part["recovered"].to_numpy(np.int64),
-                    part["messages"].to_numpy(np.float64),
-                ),
-            )
-            for group, part in frame.groupby("group", dropna=False)
-        ]
-        return pd.DataFrame(rows, columns=CURVES.names)
-
-    evidence = (
-        messages.mapInArrow(_count_intervals, _EVIDENCE)
-        .groupBy(*_PLACES)
-        .agg(f.sum("messages").alias("messages"))
+    return (
+        messages.mapInArrow(_windows_of, _WINDOWS)
+        .groupBy("destination", "window", "half")
+        .agg(*(f.sum(name).alias(name) for name in _SEEN))
     )
-    return evidence.groupBy("destination").applyInPandas(fit, CURVES).select(*CURVES.names)
 
 
-def _count_intervals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        recovered_ms = numbers_of(batch.column("recovered_ms"), np.inf)
-        frame = batch.select(["destination", "cause_group"]).to_pandas()
-        frame["failed"] = cell_of(numbers_of(batch.column("failed_ms"), -1.0))
-        frame["recovered"] = np.where(np.isinf(recovered_ms), NEVER, cell_of(recovered_ms))
-        counts = frame.groupby(_PLACES, sort=False).size().rename("messages").reset_index()
-        yield pa.RecordBatch.from_pandas(
-            counts.astype({"failed": "int32", "recovered": "int32"}), preserve_index=False
-        )
-
-
-def mix_curves(curves: pd.DataFrame) -> Numbers:
-    """Return the curve of a destination: the mean of its groups' curves, weighted by messages.
+def fit_ensembles(
+    messages: DataFrame, windows: DataFrame, usual: Mapping[str, Usual], least_messages: int
+) -> dict[GroupKey, Ensemble]:
+    """Return the models of each destination and cause group.
 
     Args:
-        curves: rows of `CURVES` of one destination.
+        messages: `MESSAGES`, without those that are left out.
+        windows: of `count_windows`.
+        usual: by destination.
+        least_messages: groups with fewer messages share models, by destination.
     """
-    curves = curves.sort_values("cause_group")
-    mixed: Numbers = np.average(np.stack(list(curves["curve"])), axis=0, weights=curves["messages"])
-    return mixed
+
+    def fit(here: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
+        destination = here["destination"].iloc[0]
+        halves = _dense(seen)
+        both = halves[0].joined(halves[1])
+        rows = []
+        for group, part in here.groupby("model_group", dropna=False):
+            # Why sorted: the same history gives the same models, on any machine.
+            ordered = part.sort_values("number")[list(_SAMPLED)]
+            batch = pa.RecordBatch.from_pandas(
+                ordered, schema=_sample_schema(), preserve_index=False
+            )
+            known = known_of(batch, usual[destination], both)
+            is_first = ordered["number"].to_numpy() % 2 == 0
+            ensemble = fit_ensemble(known.tries, is_first, halves, int(part["total"].iloc[0]))
+            key = None if pd.isna(group) else group
+            rows.append((destination, key, pickle.dumps(ensemble)))
+        return pd.DataFrame(rows, columns=_FITTED.names)
+
+    fitted = (
+        _sample(messages, least_messages)
+        .groupBy("destination")
+        .cogroup(windows.groupBy("destination"))
+        .applyInPandas(lambda here, seen: fit(here, seen) if len(here) else _none(), _FITTED)
+    )
+    return {
+        (row["destination"], row["cause_group"]): pickle.loads(row["ensemble"])  # noqa: S301 - as dumped above
+        for row in fitted.collect()
+    }
+
+
+def windows_by_destination(
+    windows: DataFrame, destinations: Iterable[str]
+) -> dict[str, WindowCounts]:
+    """Return what the windows of destinations saw of all messages.
+
+    Args:
+        windows: of `count_windows`.
+        destinations: those that are asked for; where none was counted there is one empty window.
+    """
+    found = dict.fromkeys(destinations, _NO_WINDOWS)
+    frame: pd.DataFrame = windows.toPandas()
+    for destination, part in frame.groupby("destination"):
+        first, second = _dense(part)
+        found[str(destination)] = first.joined(second)
+    return found
 
 
 def usual_waits(messages: DataFrame) -> dict[str, Usual]:
@@ -119,3 +134,92 @@ def usual_waits(messages: DataFrame) -> dict[str, Usual]:
         row["destination"]: Usual(float(row["late_ms"] or 0), float(row["back_ms"] or 0))
         for row in medians.collect()
     }
+
+
+def _none() -> pd.DataFrame:
+    return pd.DataFrame([], columns=_FITTED.names)
+
+
+def _sample_schema() -> pa.Schema:
+    times = pa.list_(pa.int64())
+    kinds = [*[pa.int64()] * 3, *[times] * 3, pa.int64()]
+    return pa.schema(list(zip(_SAMPLED, kinds, strict=True)))
+
+
+def _sample(messages: DataFrame, least_messages: int) -> DataFrame:
+    """Return some messages of each group, with the group whose models they are for.
+
+    Which ones the hash of their ids decides.
+    """
+    sizes = messages.groupBy("destination", "cause_group").count()
+    frame: pd.DataFrame = sizes.toPandas()
+    frame = frame.sort_values(["destination", "count", "cause_group"])
+    place = frame.groupby("destination").cumcount(ascending=False)
+    is_own = (frame["count"] >= least_messages) & (place < MOST_GROUPS)
+    frame["model_group"] = frame["cause_group"].where(is_own, None)
+    total = frame.groupby(["destination", "model_group"], dropna=False)["count"].transform("sum")
+    frame["total"] = total
+    frame["limit"] = (MOST_SAMPLED / total * _HASHES).clip(upper=_HASHES).astype("int64")
+    kept = messages.sparkSession.createDataFrame(
+        frame.drop(columns="count").astype({"model_group": object}).where(frame.notna(), None),
+        "destination string, cause_group string, model_group string, total bigint, limit bigint",
+    )
+    # Why not the lowest bit: it decides the half.
+    drawn = f.pmod(f.shiftright("number", 1), f.lit(_HASHES))
+    return (
+        messages.join(f.broadcast(kept), ["destination", "cause_group"], "inner")
+        .where(drawn < f.col("limit"))
+        .select("destination", "model_group", "total", *_SAMPLED)
+    )
+
+
+_HASHES: Final = 2**20
+
+
+def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        parts = []
+        names = batch.column("destination").to_numpy(zero_copy_only=False)
+        half = batch.column("number").to_numpy(zero_copy_only=False) % 2
+        arrived = numbers_of(batch.column("arrived_ms"), 0.0)
+        has_recovered = np.isfinite(numbers_of(batch.column("recovered_ms"), np.inf))
+        counts = np.asarray(batch.column("sent_ms").value_lengths())
+        rows = np.repeat(np.arange(len(counts)), counts)
+        sent = arrived[rows] + numbers_of(batch.column("sent_ms").flatten(), 0.0)
+        has_failed = np.isfinite(numbers_of(batch.column("back_ms").flatten(), np.inf))
+        is_last = np.zeros(len(rows), dtype=bool)
+        is_last[(np.cumsum(counts) - 1)[counts > 0]] = True
+        seen = {
+            "deaths": (np.arange(len(counts)), arrived, np.ones(len(counts), dtype=bool)),
+            "successes": (rows, sent, is_last & has_recovered[rows] & ~has_failed),
+            "failures": (rows, sent, has_failed & has_recovered[rows]),
+            "lost": (rows, sent, has_failed & ~has_recovered[rows]),
+        }
+        for name, (of, at, is_meant) in seen.items():
+            frame = pd.DataFrame(
+                {
+                    "destination": names[of[is_meant]],
+                    "window": (at[is_meant] // WINDOW_MS).astype(np.int64),
+                    "half": half[of[is_meant]],
+                }
+            )
+            parts.append(frame.value_counts().rename(name).astype(float))
+        counted = pd.concat(parts, axis=1).fillna(0.0).reset_index()
+        yield pa.RecordBatch.from_pandas(counted[_WINDOWS.names], preserve_index=False)
+
+
+def _dense(seen: pd.DataFrame) -> tuple[WindowCounts, WindowCounts]:
+    """Return the windows of both halves, from the first to the last of either."""
+    first, last = int(seen["window"].min()), int(seen["window"].max())
+
+    def half(which: int) -> WindowCounts:
+        part = seen[seen["half"] == which]
+        at = (part["window"] - first).to_numpy(np.int64)
+        values: list[Any] = []
+        for name in _SEEN:
+            column = np.zeros(last - first + 1)
+            column[at] = part[name].to_numpy()
+            values.append(column)
+        return WindowCounts(first, *values)
+
+    return half(0), half(1)

@@ -15,6 +15,8 @@ from pyspark.sql.types import (
 
 MESSAGES: Final = StructType(
     [
+        # A hash of its id: the same in each run.
+        StructField("number", LongType(), False),
         # Why it says nothing; null = it counts.
         StructField("left_out", StringType(), True),
         # Where it died; of a fully qualified name the address, as policies are asked about it.
@@ -69,6 +71,7 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
     )
     events = events.join(f.broadcast(ends), "stream", "inner")
     return _lives(_steps(events)).select(
+        f.xxhash64("redelivery_id").alias("number"),
         f.when(f.col("arrived_ms").isNull(), BEGAN_EARLIER)
         .when(f.col("is_kept"), KEPT_FOR_A_PERSON)
         .alias("left_out"),

@@ -1,15 +1,14 @@
-"""Replays policies on the messages of history, and estimates the outcome of each re-send.
+"""Replays policies on the messages of history.
 
 The time of a re-send is the sum of the policy's delays, the sidecar's lateness and the times to the
 next death. The last two are those of the same re-send in history, or else usual values of the
-destination. The outcome is certain where a later re-send failed in history, or an earlier one
-succeeded. Otherwise there are three answers: the worst (the message becomes recoverable as late as
-history allows), the best (as early), and the likely one (`curve.py`).
+destination. What it comes to is what the failure models of the destination and cause group say,
+given what history did with the message (`forecast.py`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,35 +16,37 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from amqsidecar.pipeline.whatif.curve import Numbers, cell_of, not_yet
+from amqsidecar.pipeline.whatif.attempts import GroupKey, KnownTries, Tries, Usual, WindowCounts
+from amqsidecar.pipeline.whatif.curve import Numbers, cell_of
+from amqsidecar.pipeline.whatif.ensemble import Ensemble
+from amqsidecar.pipeline.whatif.forecast import Totals, sum_up
 from amqsidecar.pipeline.whatif.policy import HISTORY, DelayPlan
 
 PLAYED: Final = StructType(
     [
         StructField("policy", StringType(), False),
         StructField("destination", StringType(), False),
-        # One of the five below.
+        # null = of all groups that share models.
+        StructField("cause_group", StringType(), True),
+        # Place of the model in its ensemble; -1 = all, by their weights.
+        StructField("model", IntegerType(), False),
+        # One of the three below, or a field of `forecast.Totals`.
         StructField("measure", StringType(), False),
         StructField("at", LongType(), False),
-        StructField("worst", DoubleType(), False),
-        StructField("likely", DoubleType(), False),
-        StructField("best", DoubleType(), False),
+        StructField("amount", DoubleType(), False),
     ]
 )
-"""How much of a measure, if history's messages become recoverable as late, likely, early."""
+"""Sums over the messages."""
 
-MESSAGES_PLAYED: Final = "messages"
-"""Messages; `at` is 0, as where nothing else is said."""
-RESENDS: Final = "resends"
-"""Re-sends; `at` is the begin of the bucket, since the epoch."""
-KEPT: Final = "kept"
-"""Recoveries of messages that recovered in history; `at` is the cell of the time it took."""
-GAINED: Final = "gained"
-"""Recoveries of others; as above."""
-CUT_OFF: Final = "cut_off"
+RESENDS_AT: Final = "resends at"
+"""Likely re-sends; `at` is the begin of the bucket, since the epoch."""
+RECOVERED_AT: Final = "recovered at"
+"""Likely recoveries; `at` is the cell of the time it took."""
+CUT_OFF: Final = "cut off"
 """Messages with which a policy would go on after the last re-send that is played."""
+ALL_MODELS: Final = -1
 
 MessageKind = tuple[str, bool, bool]
 """Destination, persistent, expired: what plans differ by."""
@@ -53,15 +54,8 @@ _PARTS: Final = 2**20
 _NUMBERS_AT_ONCE: Final = 500_000
 """Messages times re-sends in one matrix, of which a dozen are needed: bounds the memory."""
 _KEYS: Final = ["destination", "cause_group", "persistent", "expired"]
-_Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Usual:
-    """Medians of a destination, used where a message's own history has no value."""
-
-    late_ms: float
-    back_ms: float
+_AVERAGED: Final = ("weight", "doubt")
+"""Of `Totals`: the same in each part, and known from the ensemble."""
 
 
 @dataclass(frozen=True)
@@ -71,38 +65,76 @@ class Known:
     Attributes:
         arrived_ms: first deaths, since the epoch.
         observed_ms: ends of the observation.
-        sent_ms: re-sends, one row per message; infinity = none.
-        late_ms: lateness of each re-send.
-        back_ms: from each re-send to the next death.
-        failed_ms: last re-sends that failed; -1 = none.
-        recovered_ms: re-sends that succeeded; infinity = none.
-        curve: see `whatif_curve`.
+        late_ms: lateness of each re-send; the last column has what is usual.
+        back_ms: from each re-send to the next death; the last column has what is usual.
+        tries: the re-sends, and what became of them.
     """
 
     arrived_ms: Numbers
     observed_ms: Numbers
-    sent_ms: Numbers
     late_ms: Numbers
     back_ms: Numbers
-    failed_ms: Numbers
-    recovered_ms: Numbers
-    curve: Numbers
+    tries: KnownTries
 
 
-@dataclass(frozen=True)
-class ResendOutcomes:
-    """Estimated outcomes: one row per message, one column per re-send; worst, likely, best.
+def known_of(batch: pa.RecordBatch, usual: Usual, windows: WindowCounts) -> Known:
+    """Return the history of messages.
 
-    Attributes:
-        sent: probability that each re-send is made.
-        recovered: probability that it is the one that succeeds.
-        is_cut_off: by message, whether the policy has more re-sends than were replayed.
+    Args:
+        batch: rows of `MESSAGES` of one destination.
+        usual: of the destination.
+        windows: of the destination.
     """
+    arrived_ms = numbers_of(batch.column("arrived_ms"), np.nan)
+    sent_ms = _matrix(batch.column("sent_ms"), np.inf)[:, :-1]
+    back_ms = _matrix(batch.column("back_ms"), np.nan)
+    recovered_ms = numbers_of(batch.column("recovered_ms"), np.inf)
+    is_made = np.isfinite(sent_ms)
+    has_failed = is_made & np.isfinite(back_ms[:, :-1])
+    last = is_made.sum(axis=1, keepdims=True) - 1
+    is_last = np.arange(sent_ms.shape[1]) == last
+    died_ms = np.where(has_failed, sent_ms + back_ms[:, :-1], sent_ms)
+    before = np.hstack([np.zeros((len(sent_ms), 1)), died_ms])[:, : sent_ms.shape[1]]
+    at_ms = np.where(is_last & np.isfinite(recovered_ms)[:, None], recovered_ms[:, None], sent_ms)
+    with np.errstate(invalid="ignore"):
+        waited_ms = np.where(is_made, np.maximum(sent_ms - before, 0.0), np.inf)
+    window = windows.numbers_of(arrived_ms[:, None] + sent_ms)
+    return Known(
+        arrived_ms=arrived_ms,
+        observed_ms=numbers_of(batch.column("observed_ms"), np.nan),
+        late_ms=_matrix(batch.column("late_ms"), usual.late_ms),
+        back_ms=np.where(np.isnan(back_ms), usual.back_ms, back_ms),
+        tries=KnownTries(
+            at_ms=at_ms,
+            waited_ms=waited_ms,
+            window=window,
+            load=windows.load[window],
+            has_failed=has_failed,
+            has_succeeded=is_last & np.isfinite(recovered_ms)[:, None],
+        ),
+    )
 
-    at_ms: Numbers
-    sent: tuple[Numbers, Numbers, Numbers]
-    recovered: tuple[Numbers, Numbers, Numbers]
-    is_cut_off: npt.NDArray[np.bool_]
+
+def planned_tries(plan: DelayPlan, known: Known, windows: WindowCounts, load: Numbers) -> Tries:
+    """Return the re-sends of a plan for messages that keep dying, as far as they are observed.
+
+    Args:
+        plan: the delays.
+        known: the messages.
+        windows: of their destination.
+        load: deliveries in each window, under the policy.
+    """
+    at_ms = resend_times(plan, known)
+    late_ms = _columns(known.late_ms, len(plan.delays_ms))
+    waited_ms = np.asarray(plan.delays_ms, dtype=float) + late_ms
+    is_made = at_ms <= known.observed_ms[:, None]
+    window = windows.numbers_of(known.arrived_ms[:, None] + at_ms)
+    return Tries(
+        at_ms=np.where(is_made, at_ms, np.inf),
+        waited_ms=np.where(is_made, waited_ms, np.inf),
+        window=window,
+        load=load[window],
+    )
 
 
 def resend_times(plan: DelayPlan, known: Known) -> Numbers:
@@ -120,57 +152,40 @@ def _columns(usual_at_end: Numbers, count: int) -> Numbers:
     return np.hstack([own, np.repeat(usual, count - own.shape[1], axis=1)])
 
 
-def outcome_of(at_ms: Numbers, known: Known, *, goes_on: bool) -> ResendOutcomes:
-    """Return the outcomes of re-sends at these times; none is made after the observation."""
-    failed, recovered = known.failed_ms[:, None], known.recovered_ms[:, None]
-    is_made = at_ms <= known.observed_ms[:, None]
-    before = np.hstack([np.full((len(at_ms), 1), -1.0), at_ms])
-    not_yet_after = not_yet(known.curve, at_ms, failed, recovered)
-    not_yet_before = np.hstack([np.ones((len(at_ms), 1)), not_yet_after])[:, :-1]
-    is_sent_at_worst = is_made & (before[:, :-1] < recovered)
-    is_sent_at_best = is_made & (before[:, :-1] <= failed)
-    return ResendOutcomes(
-        at_ms=at_ms,
-        sent=(
-            _numbers(is_sent_at_worst),
-            np.where(is_made, not_yet_before, 0.0),
-            _numbers(is_sent_at_best),
-        ),
-        recovered=(
-            _numbers(is_sent_at_worst & (at_ms >= recovered)),
-            np.where(is_made, not_yet_before - not_yet_after, 0.0),
-            _numbers(is_sent_at_best & (at_ms > failed)),
-        ),
-        is_cut_off=goes_on & (before[:, -1] < np.minimum(known.recovered_ms, known.observed_ms)),
-    )
-
-
-def _numbers(are: npt.NDArray[np.bool_]) -> Numbers:
-    return are.astype(np.float64)
-
-
 class _Sums:
-    """Adds up outcomes of many messages by policy, destination, measure and `at`.
+    """Adds up amounts of many messages.
 
     In whole parts of 2**-20, so that sums are exact, and the same in whatever order and wherever
     they are made.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str, int], Numbers] = defaultdict(lambda: np.zeros(3))
+        self._sums: dict[tuple[str, str, str | None, int, str, int], float] = defaultdict(float)
 
-    def add(self, key: tuple[str, str, str], at: _Rows, answers: Sequence[Numbers]) -> None:
-        is_any = sum(answers) > 0
+    def add(self, policy: str, group: GroupKey, model: int, measure: str, amount: float) -> None:
+        """Add an amount."""
+        self._sums[policy, *group, model, measure, 0] += round(amount * _PARTS) / _PARTS
+
+    def add_at(
+        self,
+        policy: str,
+        group: GroupKey,
+        measure: str,
+        at: npt.NDArray[np.int64],
+        amounts: Numbers,
+    ) -> None:
+        """Add amounts of a measure, each at its place."""
+        is_any = amounts > 0
         places, indexes = np.unique(at[is_any], return_inverse=True)
-        exact = [np.round(one[is_any] * _PARTS) / _PARTS for one in answers]
-        sums = [np.bincount(indexes, one, len(places)) for one in exact]
-        for place, *three in zip(places.tolist(), *sums, strict=True):
-            self._sums[*key, place] += three
+        sums = np.bincount(indexes, np.round(amounts[is_any] * _PARTS) / _PARTS, len(places))
+        for place, amount in zip(places.tolist(), sums.tolist(), strict=True):
+            self._sums[policy, *group, ALL_MODELS, measure, place] += amount
 
     def batch(self) -> pa.RecordBatch:
-        rows = [(*key, *three.tolist()) for key, three in self._sums.items()]
+        """Return the sums as `PLAYED`."""
+        rows = [(*key, amount) for key, amount in self._sums.items()]
         columns = list(zip(*rows, strict=True)) or [()] * len(PLAYED)
-        types = [pa.string()] * 3 + [pa.int64()] + [pa.float64()] * 3
+        types = [pa.string()] * 3 + [pa.int32(), pa.string(), pa.int64(), pa.float64()]
         arrays = [pa.array(one, kind) for one, kind in zip(columns, types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, names=PLAYED.names)
 
@@ -181,13 +196,17 @@ class Replay:
 
     Attributes:
         plans: by kind of message, each policy's plan; `HISTORY` is replayed beside them.
-        curves: by destination and cause group; (destination, None) = of its other groups.
+        ensembles: the models.
+        windows: by destination.
+        loads: by destination and policy, where it differs from that of history.
         usual: by destination.
         bucket_ms: width of a bucket of load.
     """
 
     plans: Mapping[MessageKind, Mapping[str, DelayPlan]]
-    curves: Mapping[tuple[str, str | None], Numbers]
+    ensembles: Mapping[GroupKey, Ensemble]
+    windows: Mapping[str, WindowCounts]
+    loads: Mapping[tuple[str, str], Numbers]
     usual: Mapping[str, Usual]
     bucket_ms: int
 
@@ -200,49 +219,57 @@ class Replay:
                 plans = self.plans[destination, persistent, expired]
                 longest = max((len(plan.delays_ms) for plan in plans.values()), default=0)
                 step = max(1, _NUMBERS_AT_ONCE // (longest + 1))
+                own = (destination, cause_group)
+                group = own if own in self.ensembles else (destination, None)
                 for begin in range(0, len(rows), step):
                     some = batch.take(pa.array(rows[begin : begin + step]))
-                    known = self._known(some, destination, cause_group)
-                    self._play(sums, HISTORY, destination, known, None)
-                    for policy, plan in plans.items():
-                        self._play(sums, policy, destination, known, plan)
+                    self._play_all(sums, group, some, plans)
         yield sums.batch()
 
-    def _known(self, batch: pa.RecordBatch, destination: str, cause_group: str) -> Known:
-        usual = self.usual[destination]
-        curve = self.curves.get((destination, cause_group))
-        return Known(
-            arrived_ms=numbers_of(batch.column("arrived_ms"), np.nan),
-            observed_ms=numbers_of(batch.column("observed_ms"), np.nan),
-            sent_ms=_matrix(batch.column("sent_ms"), np.inf),
-            late_ms=_matrix(batch.column("late_ms"), usual.late_ms),
-            back_ms=_matrix(batch.column("back_ms"), usual.back_ms),
-            failed_ms=numbers_of(batch.column("failed_ms"), -1.0),
-            recovered_ms=numbers_of(batch.column("recovered_ms"), np.inf),
-            curve=self.curves[destination, None] if curve is None else curve,
-        )
+    def _play_all(
+        self, sums: _Sums, group: GroupKey, some: pa.RecordBatch, plans: Mapping[str, DelayPlan]
+    ) -> None:
+        windows = self.windows[group[0]]
+        known = known_of(some, self.usual[group[0]], windows)
+        self._play(sums, HISTORY, group, known, known.tries)
+        for policy, plan in plans.items():
+            load = self.loads.get((group[0], policy), windows.load)
+            self._play(sums, policy, group, known, planned_tries(plan, known, windows, load))
+            if plan.goes_on:
+                last = resend_times(plan, known).max(axis=1, initial=-1.0)
+                ends = np.minimum(known.tries.recovered_ms, known.observed_ms)
+                sums.add(policy, group, ALL_MODELS, CUT_OFF, float((last < ends).sum()))
 
     def _play(
-        self, sums: _Sums, policy: str, destination: str, known: Known, plan: DelayPlan | None
+        self, sums: _Sums, policy: str, group: GroupKey, known: Known, planned: Tries
     ) -> None:
-        if plan is None:
-            result = outcome_of(known.sent_ms, known, goes_on=False)
-        else:
-            result = outcome_of(resend_times(plan, known), known, goes_on=plan.goes_on)
-        at_ms = np.where(np.isfinite(result.at_ms), result.at_ms, 0.0)
-        buckets = (known.arrived_ms[:, None] + at_ms).astype(np.int64) // self.bucket_ms
-        sums.add((policy, destination, RESENDS), buckets * self.bucket_ms, result.sent)
-        is_kept = np.isfinite(known.recovered_ms)[:, None]
-        cells = cell_of(result.at_ms)
-        for measure, mask in ((KEPT, is_kept), (GAINED, ~is_kept)):
-            answers = [np.where(mask, one, 0.0) for one in result.recovered]
-            sums.add((policy, destination, measure), cells, answers)
-        zeros = np.zeros(len(is_kept), dtype=np.int64)
-        for measure, one in (
-            (CUT_OFF, _numbers(result.is_cut_off)),
-            (MESSAGES_PLAYED, np.ones(len(is_kept))),
+        sent, recovered = np.zeros(planned.at_ms.shape), np.zeros(planned.at_ms.shape)
+        for place, (totals, played) in enumerate(
+            sum_up(self.ensembles[group], known.tries, planned)
         ):
-            sums.add((policy, destination, measure), zeros, [one] * 3)
+            for measure, amount in asdict(totals).items():
+                if measure not in _AVERAGED:
+                    sums.add(policy, group, place, measure, amount)
+            sent += totals.weight * played.sent
+            recovered += totals.weight * played.recovered
+        at_ms = np.where(planned.is_made, planned.at_ms, 0.0)
+        buckets = (known.arrived_ms[:, None] + at_ms).astype(np.int64) // self.bucket_ms
+        sums.add_at(policy, group, RESENDS_AT, buckets * self.bucket_ms, sent)
+        sums.add_at(policy, group, RECOVERED_AT, cell_of(at_ms), recovered)
+
+
+def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> Totals:
+    """Return the sums of one model, as they were played.
+
+    Args:
+        amounts: by measure.
+        ensemble: whose model it is.
+        place: of the model.
+    """
+    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 7)
+    return replace(
+        empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}
+    )
 
 
 def numbers_of(column: Any, missing: float) -> Numbers:
@@ -261,15 +288,16 @@ def _matrix(column: Any, missing: float) -> Numbers:
 
 
 def replay(messages: DataFrame, play: Replay) -> DataFrame:
-    """Return `PLAYED`, one row per policy, destination, measure and `at`.
+    """Return `PLAYED`.
 
     Args:
         messages: `MESSAGES`, without those that are left out.
         play: the policies, and what they need.
     """
+    keys = PLAYED.names[:-1]
     return (
         messages.mapInArrow(play, PLAYED)
-        .groupBy("policy", "destination", "measure", "at")
-        .agg(*(f.sum(name).alias(name) for name in ("worst", "likely", "best")))
+        .groupBy(*keys)
+        .agg(f.sum("amount").alias("amount"))
         .select(*PLAYED.names)
     )

@@ -1,8 +1,7 @@
 """Searches better settings: a fixed grid, the Pareto front on it, and one choice by a rule.
 
-The grid is tried on the history's totals for each destination (`whatif_curve`), not message by
-message, so the cost doesn't depend on the size of the history. The chosen policy is then replayed
-like any other.
+The grid is tried on the failure models of each destination, not message by message, so the cost
+doesn't depend on the size of the history. The chosen policy is then replayed like any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers, share_by
+from amqsidecar.pipeline.whatif.attempts import Tries, Usual
+from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
+from amqsidecar.pipeline.whatif.ensemble import Ensemble
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import Setting, plan_of, with_settings
-from amqsidecar.pipeline.whatif.replay import Usual
 from amqsidecar.plugin import Plugin
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy
@@ -100,19 +101,38 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
     return Grid([setting for _, setting in settings], delays)
 
 
-def score(grid: Grid, curve: Numbers, usual: Usual) -> Scores:
-    """Return the results of the settings at a destination with this curve and usual delays."""
+def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
+    """Return the results of the settings at a destination with these models and usual delays.
+
+    When an outage is, a setting can't know: there the time until messages recover counts, and for
+    load the usual one.
+
+    Args:
+        grid: the settings.
+        ensembles: of its groups of messages.
+        usual: of the destination.
+    """
     between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
     between[0] = usual.late_ms
     at_ms = np.cumsum(grid.delays_ms + between, axis=1)
     is_made = np.isfinite(at_ms)
-    done = np.where(is_made, share_by(curve, at_ms), 0.0)
-    done = np.maximum.accumulate(done, axis=1)
+    done = np.zeros(at_ms.shape)
+    total = sum(one.messages for one in ensembles)
+    for ensemble in ensembles:
+        tries = Tries(
+            at_ms=at_ms,
+            waited_ms=grid.delays_ms + usual.late_ms,
+            window=np.zeros(at_ms.shape, dtype=np.int64),
+            load=np.full(at_ms.shape, ensemble.usual_load),
+        )
+        for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
+            timeless = ensemble.any_repair if model.kind is FailureKind.OUTAGE else model
+            done += ensemble.messages / total * weight * (1 - timeless.open_shares(tries))
     before = np.hstack([np.zeros((len(done), 1)), done[:, :-1]])
     gains = done - before
     share = done[:, -1]
     times = np.where(is_made, at_ms, 0.0)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         mean_ms = (gains * times).sum(axis=1) / share
     reached = done >= 0.9 * share[:, None]
     p90_ms = times[np.arange(len(times)), reached.argmax(axis=1)]
@@ -157,8 +177,20 @@ def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
     return int(rows[np.lexsort([scores.mean_ms[rows], scores.deliveries[rows]])[0]])
 
 
-def mean_recoverable_ms(curve: Numbers) -> float:
-    """Return the mean time at which messages become recoverable, without those that never do."""
-    masses = np.diff(curve, prepend=0.0)
+def mean_recoverable_ms(ensembles: Sequence[Ensemble]) -> float:
+    """Return the mean time at which messages become recoverable, without those that never do.
+
+    By the models in which time decides; where only chance does, messages are recoverable at once.
+    """
+    masses = np.zeros(len(EDGES_MS))
+    for ensemble in ensembles:
+        timed = sum(
+            ensemble.weight_of(kind)
+            for kind in (FailureKind.REPAIR, FailureKind.OUTAGE, FailureKind.REST)
+        )
+        curve = ensemble.any_repair.curve
+        masses += ensemble.messages * timed * np.diff(curve, prepend=0.0)
+        masses[0] += ensemble.messages * (1 - timed) * curve[-1]
     middles = (EDGES_MS + np.concatenate([[0.0], EDGES_MS[:-1]])) / 2
-    return float((masses * middles).sum() / masses.sum())
+    total = float(masses.sum())
+    return float((masses * middles).sum()) / total if total else 0.0

@@ -1,28 +1,34 @@
 """The tables of `whatif`."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.tables import (
     WHATIF_BY_DESTINATION,
     WHATIF_BY_POLICY,
-    WHATIF_PROPOSALS,
+    WHATIF_EVIDENCE,
+    WHATIF_LOAD,
+    WHATIF_TRIALS,
 )
+from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
-from amqsidecar.pipeline.whatif.evidence import mix_curves
+from amqsidecar.pipeline.whatif.ensemble import Ensemble
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.forecast import Interval, PolicyForecast, Totals, forecast
 from amqsidecar.pipeline.whatif.replay import (
+    ALL_MODELS,
     CUT_OFF,
-    GAINED,
-    KEPT,
-    MESSAGES_PLAYED,
-    RESENDS,
-    Usual,
+    RECOVERED_AT,
+    RESENDS_AT,
+    totals_of,
 )
 from amqsidecar.pipeline.whatif.search import (
     Grid,
@@ -32,123 +38,179 @@ from amqsidecar.pipeline.whatif.search import (
     pareto_front,
     score,
 )
+from amqsidecar.pipeline.whatif.trials import Trial
 
 _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p99_ms": 0.99}
+_TOTALS: Final = tuple(one.name for one in fields(Totals))
 
 
-def by_policy(played: DataFrame) -> DataFrame:
+def by_policy(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
     """Return `WHATIF_BY_POLICY` of `PLAYED`: the results of each policy."""
-    return _summarised(played, WHATIF_BY_POLICY, "policy")
+    return _summarised(played, ensembles, WHATIF_BY_POLICY, "policy")
 
 
-def by_destination(played: DataFrame) -> DataFrame:
+def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
     """Return `WHATIF_BY_DESTINATION` of `PLAYED`: the results of each policy by destination."""
-    return _summarised(played, WHATIF_BY_DESTINATION, "policy", "destination")
+    return _summarised(played, ensembles, WHATIF_BY_DESTINATION, "policy", "destination")
 
 
 def load_over_time(played: DataFrame) -> DataFrame:
     """Return `WHATIF_LOAD` of `PLAYED`: the re-sends of each policy over time."""
-    return played.where(f.col("measure") == RESENDS).select(
-        "policy",
-        "destination",
-        f.timestamp_millis("at").alias("begins_at"),
-        f.col("best").cast("long").alias("resends_lower"),
-        f.col("likely").alias("resends"),
-        f.col("worst").cast("long").alias("resends_upper"),
+    return (
+        played.where(f.col("measure") == RESENDS_AT)
+        .groupBy("policy", "destination", f.timestamp_millis("at").alias("begins_at"))
+        .agg(f.sum("amount").alias("resends"))
+        .select(*WHATIF_LOAD.names)
+    )
+
+
+def evidence_table(spark: SparkSession, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
+    """Return `WHATIF_EVIDENCE`: why messages fail, by destination and cause group."""
+    rows = [
+        (
+            destination,
+            cause_group,
+            one.messages,
+            list(one.evidence.success_by_attempt),
+            [round(value) for value in one.evidence.waited_ms],
+            one.evidence.over_dispersion,
+            *(one.weight_of(kind) for kind in FailureKind),
+            one.evidence.left_over,
+            one.evidence.misfit,
+            one.evidence.is_supported,
+        )
+        for (destination, cause_group), one in sorted(
+            ensembles.items(), key=lambda item: (-item[1].messages, item[0][0], item[0][1] or "")
+        )
+    ]
+    return spark.createDataFrame(rows, WHATIF_EVIDENCE)
+
+
+def trials_table(spark: SparkSession, trials: Sequence[Trial]) -> DataFrame:
+    """Return `WHATIF_TRIALS`."""
+    return spark.createDataFrame(
+        [tuple(getattr(one, name) for name in WHATIF_TRIALS.names) for one in trials],
+        WHATIF_TRIALS,
     )
 
 
 def propose(
-    curves: DataFrame, grid: Grid, usual: Mapping[str, Usual], rule: Rule, least_messages: int
-) -> DataFrame:
-    """Return `WHATIF_PROPOSALS`: the Pareto front of each destination.
+    ensembles: Mapping[GroupKey, Ensemble],
+    grid: Grid,
+    usual: Mapping[str, Usual],
+    rule: Rule,
+    least_messages: int,
+) -> list[tuple[object, ...]]:
+    """Return the rows of `WHATIF_PROPOSALS`: the Pareto front of each destination.
 
     Args:
-        curves: `CURVES`.
+        ensembles: the models.
         grid: the settings that are tried.
         usual: usual delays, by destination.
         rule: chooses one setting of each front.
         least_messages: destinations with fewer messages get no proposal, nor do those where nothing
             recovered.
     """
-
-    def search(frame: pd.DataFrame) -> pd.DataFrame:
-        destination = frame["destination"].iloc[0]
-        curve = mix_curves(frame)
-        if frame["messages"].sum() < least_messages or not curve[-1] > 0:
-            return pd.DataFrame(columns=WHATIF_PROPOSALS.names)
-        scores = score(grid, curve, usual[destination])
-        chosen = choose(scores, mean_recoverable_ms(curve), rule)
+    rows: list[tuple[object, ...]] = []
+    for destination in sorted({destination for destination, _ in ensembles}):
+        ours = [one for key, one in sorted(ensembles.items(), key=str) if key[0] == destination]
+        recovered = sum(float(one.any_repair.curve[-1]) for one in ours)
+        if sum(one.messages for one in ours) < least_messages or not recovered > 0:
+            continue
+        scores = score(grid, ours, usual[destination])
+        chosen = choose(scores, mean_recoverable_ms(ours), rule)
         is_shown = pareto_front(scores)
         is_shown[chosen] = True
-        rows = []
         for row in np.flatnonzero(is_shown).tolist():
             setting = grid.settings[row]
             rows.append(
                 (
                     destination,
                     setting.initial_redelivery_delay_ms,
-                    setting.back_off_multiplier,
+                    float(setting.back_off_multiplier),
                     setting.maximum_redelivery_delay_ms,
                     setting.maximum_redeliveries,
-                    scores.share[row],
-                    scores.deliveries[row],
-                    scores.mean_ms[row],
-                    scores.p90_ms[row],
+                    float(scores.share[row]),
+                    float(scores.deliveries[row]),
+                    float(scores.mean_ms[row]),
+                    float(scores.p90_ms[row]),
                     row == chosen,
                 )
             )
-        return pd.DataFrame(rows, columns=WHATIF_PROPOSALS.names)
-
-    return (
-        curves.groupBy("destination")
-        .applyInPandas(search, WHATIF_PROPOSALS)
-        .select(*WHATIF_PROPOSALS.names)
-    )
+    return rows
 
 
-def _summarised(played: DataFrame, schema: StructType, *keys: str) -> DataFrame:
+def _summarised(
+    played: DataFrame, ensembles: Mapping[GroupKey, Ensemble], schema: StructType, *keys: str
+) -> DataFrame:
     def summarise(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame([{**dict(zip(keys, key, strict=True)), **_summary(frame)}])
+        row = {**dict(zip(keys, key, strict=True)), **_summary(frame, ensembles)}
+        return pd.DataFrame([row])[schema.names].astype({"share": float, "recovered": float})
 
-    # Why: when a re-send was makes no difference here, and times are many.
-    at = f.when(f.col("measure") == RESENDS, 0).otherwise(f.col("at"))
     return (
-        played.groupBy(*keys, "measure", at.alias("at"))
-        .agg(*(f.sum(name).alias(name) for name in ("worst", "likely", "best")))
+        played.where(f.col("measure") != RESENDS_AT)
         .groupBy(*keys)
-        .applyInPandas(lambda key, frame: summarise(key, frame)[schema.names], schema)
+        .applyInPandas(summarise, schema)
         .select(*schema.names)
     )
 
 
-def _summary(frame: pd.DataFrame) -> dict[str, float | int | None]:
-    answers = ["worst", "likely", "best"]
-    sums = frame.groupby("measure")[answers].sum()
-    zero = pd.Series(0.0, index=answers)
-    messages = float(sums["worst"].get(MESSAGES_PLAYED, 0.0))
-    kept, gained, resends, cut_off = (
-        sums.loc[measure] if measure in sums.index else zero
-        for measure in (KEPT, GAINED, RESENDS, CUT_OFF)
-    )
-    recovered = kept + gained
-    times = frame[frame["measure"].isin((KEPT, GAINED))].groupby("at")["likely"].sum().sort_index()
+def _summary(
+    frame: pd.DataFrame, ensembles: Mapping[GroupKey, Ensemble]
+) -> dict[str, float | int | bool | None]:
+    of_models = frame[frame["model"] != ALL_MODELS]
+    groups, doubtful, supported = [], 0.0, True
+    for key, part in of_models.groupby(["destination", "cause_group"], dropna=False):
+        group = (key[0], None if pd.isna(key[1]) else key[1])
+        ensemble = ensembles[group]
+        totals = [
+            totals_of(dict(zip(one["measure"], one["amount"], strict=True)), ensemble, int(place))
+            for place, one in part.groupby("model")
+        ]
+        groups.append(totals)
+        if not ensemble.evidence.is_supported:
+            doubtful += totals[0].changed
+    result = forecast(groups)
+    supported = doubtful <= _MOST_DOUBTFUL * result.messages
+    times = frame[frame["measure"] == RECOVERED_AT].groupby("at")["amount"].sum().sort_index()
     return {
-        "messages": round(messages),
-        "recovered_lower": round(recovered["worst"]),
-        "recovered": recovered["likely"],
-        "recovered_upper": round(recovered["best"]),
-        "share_lower": recovered["worst"] / messages,
-        "share": recovered["likely"] / messages,
-        "share_upper": recovered["best"] / messages,
-        "kept_lower": round(kept["worst"]),
-        "kept": kept["likely"],
-        "kept_upper": round(kept["best"]),
-        "resends_lower": round(resends["best"]),
-        "resends": resends["likely"],
-        "resends_upper": round(resends["worst"]),
+        "messages": round(result.messages),
+        "beyond_reach_messages": round(result.beyond),
+        "is_supported": supported,
+        **_columns(result),
         **{name: _quantile(times, share) for name, share in _QUANTILES.items()},
-        "cut_off_messages": round(cut_off["worst"]),
+        "cut_off_messages": round(frame[frame["measure"] == CUT_OFF]["amount"].sum()),
+    }
+
+
+_MOST_DOUBTFUL: Final = 0.05
+"""Of the messages, those that no model explains and that a policy treats in another way."""
+
+
+def _columns(result: PolicyForecast) -> dict[str, float | int | None]:
+    columns: dict[str, float | int | None] = {}
+    for name, one in (
+        ("recovered", result.recovered),
+        ("kept", result.kept),
+        ("resends", result.resends),
+    ):
+        columns |= _bounds(name, one)
+    lower, upper = (columns[f"recovered_{side}"] for side in ("lower", "upper"))
+    return columns | {
+        "share_lower": (lower or 0) / result.messages,
+        "share": None if math.isnan(result.recovered.likely) else (
+            result.recovered.likely / result.messages
+        ),
+        "share_upper": (upper or 0) / result.messages,
+    }  # fmt: skip
+
+
+def _bounds(name: str, one: Interval) -> dict[str, float | int | None]:
+    return {
+        # Why the small difference: the sum of many parts may be a hair less than the whole.
+        f"{name}_lower": math.floor(one.lower + 1e-3),
+        name: None if math.isnan(one.likely) else one.likely,
+        f"{name}_upper": math.ceil(one.upper - 1e-3),
     }
 
 

@@ -1,10 +1,10 @@
 """The job `whatif`: replays other policies on the history, and proposes settings."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-import numpy as np
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -12,7 +12,17 @@ from pyspark.sql import functions as f
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
-from amqsidecar.pipeline.whatif.evidence import fit_curves, usual_waits
+from amqsidecar.pipeline.tables import WHATIF_PROPOSALS
+from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
+from amqsidecar.pipeline.whatif.curve import Numbers
+from amqsidecar.pipeline.whatif.ensemble import Ensemble
+from amqsidecar.pipeline.whatif.evidence import (
+    count_windows,
+    fit_ensembles,
+    usual_waits,
+    windows_by_destination,
+)
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.messages import read_messages
 from amqsidecar.pipeline.whatif.policy import (
     PROPOSAL,
@@ -24,16 +34,33 @@ from amqsidecar.pipeline.whatif.policy import (
     unmatched_entries,
     with_settings,
 )
+from amqsidecar.pipeline.whatif.policy_load import policy_load
 from amqsidecar.pipeline.whatif.replay import MessageKind, Replay, replay
 from amqsidecar.pipeline.whatif.report import write_report
 from amqsidecar.pipeline.whatif.search import Rule, make_grid
-from amqsidecar.pipeline.whatif.tables import by_destination, by_policy, load_over_time, propose
+from amqsidecar.pipeline.whatif.tables import (
+    by_destination,
+    by_policy,
+    evidence_table,
+    load_over_time,
+    propose,
+    trials_table,
+)
+from amqsidecar.pipeline.whatif.trials import trials_of
 from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 
-_TABLES: Final = ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals")
+_TABLES: Final = (
+    "whatif_by_policy",
+    "whatif_by_destination",
+    "whatif_load",
+    "whatif_evidence",
+    "whatif_trials",
+    "whatif_proposals",
+)
+_JSON: Final = "whatif.json"
 _PROPOSAL_FOLDER: Final = "proposal"
 
 log = structlog.get_logger("amqsidecar.pipeline")
@@ -78,7 +105,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     Raises:
         ConfigError: a policy can't be loaded, or the history can't be read; nothing is written.
     """
-    results = Results(spark, options.output_folder, (*_TABLES, _PROPOSAL_FOLDER))
+    results = Results(spark, options.output_folder, (*_TABLES, _JSON, _PROPOSAL_FOLDER))
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
     messages = read_messages(
@@ -90,38 +117,72 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     messages.persist()
     counted = messages.where(f.col("left_out").isNull())
     usual = usual_waits(counted)
-    curves = fit_curves(counted, options.least_messages).persist()
+    seen = count_windows(counted).persist()
+    ensembles = fit_ensembles(counted, seen, usual, options.least_messages)
     proposals = None
     if options.search is not None:
         grid = make_grid(candidates[0].rules, plugins)
-        proposals = results.keep(
-            "whatif_proposals",
-            propose(curves, grid, usual, options.search, options.least_messages),
-        )
+        rows = propose(ensembles, grid, usual, options.search, options.least_messages)
+        proposals = results.keep("whatif_proposals", spark.createDataFrame(rows, WHATIF_PROPOSALS))
         candidates += _write_proposal(spark, options, candidates[0], proposals, plugins)
     unmatched = _log_unmatched(candidates, usual)
-    play = Replay(
-        plans=_plans(counted, candidates, options.most_attempts),
-        curves={
-            (row["destination"], row["cause_group"]): np.asarray(row["curve"])
-            for row in curves.collect()
-        },
-        usual=usual,
-        bucket_ms=options.bucket_ms,
-    )
+    play = _replay_of(counted, seen, candidates, ensembles, usual, options)
     played = replay(counted, play).persist()
-    policies = results.keep("whatif_by_policy", by_policy(played))
+    trials = trials_of(
+        ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
+    )
+    policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
+    evidence = results.keep("whatif_evidence", evidence_table(spark, ensembles))
+    _write_json(
+        spark,
+        f"{options.output_folder}/{_JSON}",
+        {"policies": policies, "evidence": evidence, "trials": trials_table(spark, trials)},
+    )
     write_report(
         results.report_path,
         _facts(options, messages),
         unmatched,
         policies=policies,
-        destinations=results.keep("whatif_by_destination", by_destination(played)),
+        destinations=results.keep("whatif_by_destination", by_destination(played, ensembles)),
         load=results.keep("whatif_load", load_over_time(played)),
+        evidence=evidence,
+        trials=results.keep("whatif_trials", trials_table(spark, trials)),
         proposals=proposals,
     )
-    for frame in (played, curves, messages):
+    for frame in (played, seen, messages):
         frame.unpersist()
+
+
+def _replay_of(
+    counted: DataFrame,
+    seen: DataFrame,
+    candidates: Sequence[Candidate],
+    ensembles: Mapping[GroupKey, Ensemble],
+    usual: Mapping[str, Usual],
+    options: WhatifOptions,
+) -> Replay:
+    """Return the replay of policies, with the load that each makes where failures depend on it."""
+    plans = _plans(counted, candidates, options.most_attempts)
+    needed = {
+        destination
+        for (destination, _), one in ensembles.items()
+        if one.weight_of(FailureKind.OUTAGE) or one.weight_of(FailureKind.LOAD)
+    }
+    windows = windows_by_destination(seen.where(f.col("destination").isin(*needed)), usual)
+    loads: dict[tuple[str, str], Numbers] = {}
+    for (destination, _, _), by_name in plans.items():
+        groups = [one for key, one in ensembles.items() if key[0] == destination]
+        for name, plan in by_name.items():
+            load = policy_load(groups, windows[destination], plan.delays_ms, usual[destination])
+            if load is not None:
+                loads[destination, name] = load
+    return Replay(plans, ensembles, windows, loads, usual, options.bucket_ms)
+
+
+def _write_json(spark: SparkSession, path: str, tables: Mapping[str, DataFrame]) -> None:
+    """Write tables as one JSON document; each is small."""
+    rows = {name: [row.asDict() for row in table.collect()] for name, table in tables.items()}
+    write_by_hadoop(spark, path, json.dumps(rows, indent=1, sort_keys=True).encode())
 
 
 def _plans(

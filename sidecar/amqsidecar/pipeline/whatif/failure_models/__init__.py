@@ -1,0 +1,1 @@
+"""Failure models; the contract is `failure_model.py`."""

@@ -1,0 +1,138 @@
+"""Shared outage: at each moment a destination works, or it fails for all messages.
+
+A hidden Markov model of two states over the windows of a destination finds out when: what re-sends
+came to, and in which windows messages died first. WindowCounts without either lie between others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amqsidecar.pipeline.whatif.attempts import Mask, Reach, Tries, WindowCounts
+from amqsidecar.pipeline.whatif.curve import Numbers
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.failure_models.draws import Draws
+from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, logistic, maximise
+
+_ROUNDS = 12
+_LOST_WEIGHT = 0.3
+"""A re-send of a message that never recovered tells less: the message may be at fault."""
+_OWN_WEIGHT = 4.0
+"""As many re-sends the states weigh beside what a window itself saw."""
+
+
+@dataclass(frozen=True)
+class WindowRate:
+    """The success rate of each window, times a factor.
+
+    Attributes:
+        rates: by index of the window.
+    """
+
+    rates: Numbers
+    factor: float
+
+    def of(self, tries: Tries) -> Numbers:
+        """Return the probability of each attempt."""
+        return np.clip(self.rates[tries.window] * self.factor, 1e-4, 0.995)
+
+    def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
+        """Tell which attempts lie where history tells nothing."""
+        del reach
+        return np.zeros(planned.at_ms.shape, dtype=bool)
+
+
+def fit_outage(history: Counted, rates: Numbers) -> Draws:
+    """Return the model of a group of messages by the rates of their destination's windows."""
+
+    def model(factor: float, never: float) -> Draws:
+        return Draws(
+            FailureKind.OUTAGE, WindowRate(rates, float(np.exp(min(factor, 2.0)))), logistic(never)
+        )
+
+    return maximise(model, (0.0, -4.0), history)
+
+
+def window_rates(windows: WindowCounts) -> Numbers:
+    """Return the success rate of each window: what it saw, and what its state makes likely."""
+    works, good, bad = _states(windows)
+    likely = works * good + (1 - works) * bad
+    tried = windows.successes + windows.failures
+    return (windows.successes + _OWN_WEIGHT * likely) / (tried + _OWN_WEIGHT)
+
+
+def _states(windows: WindowCounts) -> tuple[Numbers, float, float]:
+    """Return the probability that a destination works in each window, and both success rates."""
+    has_deaths = windows.deaths > 0
+    tried = windows.successes + windows.failures
+    good, bad = 0.9, 0.02
+    deadly = np.array([0.9 * has_deaths.mean() + 0.02, 0.3 * has_deaths.mean() + 0.01])
+    deadly = np.clip([deadly[0] + 0.3, deadly[1]], 0.01, 0.97)
+    stays = np.array([0.95, 0.98])
+    works = np.zeros(len(has_deaths))
+    for _ in range(_ROUNDS):
+        rates = np.array([bad, good])
+        # Why a limit: a window in which the state changes is of neither.
+        log_likely = np.clip(
+            windows.successes[:, None] * np.log(rates)
+            + windows.failures[:, None] * np.log1p(-rates)
+            + windows.lost[:, None] * np.log1p(-rates * _LOST_WEIGHT)
+            + np.where(has_deaths[:, None], np.log(deadly), np.log1p(-deadly)),
+            -60.0,
+            0.0,
+        )
+        works, stays = _smoothed(log_likely, stays)
+        good = _rate(works, windows.successes, tried)
+        bad = min(_rate(1 - works, windows.successes, tried), good)
+        fails = 1 - works
+        deadly = np.clip(
+            [
+                (fails * has_deaths).sum() / max(fails.sum(), 1e-9),
+                (works * has_deaths).sum() / max(works.sum(), 1e-9),
+            ],
+            1e-3,
+            1 - 1e-3,
+        )
+    return works, good, bad
+
+
+def _rate(weights: Numbers, successes: Numbers, tried: Numbers) -> float:
+    share = ((weights * successes).sum() + 0.01) / ((weights * tried).sum() + 0.02)
+    return float(np.clip(share, 1e-3, 1 - 1e-3))
+
+
+def _smoothed(log_likely: Numbers, stays: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the probability of the second state in each window, and how likely each state stays.
+
+    The forward and backward recursions of a hidden Markov model.
+    """
+    emits = np.exp(log_likely - log_likely.max(axis=1, keepdims=True)).tolist()
+    s0, s1 = float(stays[0]), float(stays[1])
+    forward: list[tuple[float, float]] = []
+    a, b = 0.5, 0.5
+    for e0, e1 in emits:
+        a, b = (a * s0 + b * (1 - s1)) * e0, (a * (1 - s0) + b * s1) * e1
+        total = a + b
+        a, b = a / total, b / total
+        forward.append((a, b))
+    works = np.zeros(len(forward))
+    stay0 = leave0 = stay1 = leave1 = 0.0
+    x, y = 1.0, 1.0
+    for at in range(len(forward) - 1, -1, -1):
+        a, b = forward[at]
+        total = a * x + b * y
+        works[at] = b * y / total
+        if at:
+            e0, e1 = emits[at]
+            f, g = forward[at - 1]
+            moves = (f * s0 * e0 * x, f * (1 - s0) * e1 * y, g * (1 - s1) * e0 * x, g * s1 * e1 * y)
+            all_moves = sum(moves)
+            stay0 += moves[0] / all_moves
+            leave0 += moves[1] / all_moves
+            leave1 += moves[2] / all_moves
+            stay1 += moves[3] / all_moves
+            x, y = s0 * e0 * x + (1 - s0) * e1 * y, (1 - s1) * e0 * x + s1 * e1 * y
+            total = x + y
+            x, y = x / total, y / total
+    stays = np.array([(stay0 + 5) / (stay0 + leave0 + 6), (stay1 + 5) / (stay1 + leave1 + 6)])
+    return works, np.clip(stays, 0.5, 1 - 1e-5)

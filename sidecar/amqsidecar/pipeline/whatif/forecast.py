@@ -1,0 +1,208 @@
+"""Forecasts of a policy for messages of history, with an interval, and what lies beyond reach."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from amqsidecar.pipeline.whatif.attempts import KnownTries, Mask, Reach, Tries
+from amqsidecar.pipeline.whatif.curve import Numbers
+from amqsidecar.pipeline.whatif.ensemble import Ensemble
+from amqsidecar.pipeline.whatif.failure_model import FailureModel
+
+CONFIDENCE: Final = 0.9
+MOST_BEYOND: Final = 0.05
+"""With a greater share of the messages beyond reach there is no point estimate."""
+
+_DRAWS: Final = 4_000
+_SEED: Final = 20_251
+_SAME_SHARE, _SAME_MS = 0.05, 1_000.0
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one model says of a policy's re-sends of some messages; rows and columns as planned.
+
+    Attributes:
+        sent: probability that each re-send is made.
+        recovered: probability that it is the one that succeeds.
+        is_within: whether it lies within the reach of history.
+    """
+
+    sent: Numbers
+    recovered: Numbers
+    is_within: Mask
+
+
+def play(model: FailureModel, known: KnownTries, planned: Tries, reach: Reach) -> Played:
+    """Return what a model says of planned re-sends.
+
+    A re-send after the first one beyond reach is beyond, too.
+    """
+    is_open = model.open_after(known, planned)
+    before = np.hstack([np.ones((len(is_open), 1)), is_open[:, :-1]])
+    return Played(
+        sent=np.where(planned.is_made, before, 0.0),
+        recovered=np.where(planned.is_made, before - is_open, 0.0),
+        is_within=~np.logical_or.accumulate(model.is_beyond(planned, reach), axis=1),
+    )
+
+
+def is_changed(known: KnownTries, planned: Tries) -> Mask:
+    """Tell for which messages a policy's re-sends are others than those of history.
+
+    Times within 5 % or a second are the same. What would follow a success does not count.
+    """
+    width = max(known.at_ms.shape[1], planned.at_ms.shape[1])
+    was, now = _widened(known.at_ms, width), _widened(planned.at_ms, width)
+    with np.errstate(invalid="ignore"):
+        is_same = np.abs(now - was) <= np.maximum(_SAME_SHARE * was, _SAME_MS)
+    is_same |= np.isinf(now) & np.isinf(was)
+    is_over = was > known.recovered_ms[:, None]
+    return np.asarray(~(is_same | is_over).all(axis=1))
+
+
+def _widened(at_ms: Numbers, width: int) -> Numbers:
+    return np.pad(at_ms, ((0, 0), (0, width - at_ms.shape[1])), constant_values=np.inf)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the messages of a policy, destination and cause group, by one model.
+
+    Attributes:
+        weight: of the model.
+        doubt: additional standard deviation, as a share of the changed messages.
+        messages: how many there are.
+        changed: of them, those with other re-sends than in history.
+        recovered: those that recover.
+        within: those that recover by a re-send within reach.
+        beyond: those that don't, and get re-sends beyond reach.
+        kept: those that recover, and recovered in history.
+        resends: their re-sends.
+    """
+
+    weight: float
+    doubt: float
+    messages: float
+    changed: float
+    recovered: float
+    within: float
+    beyond: float
+    kept: float
+    resends: float
+
+
+def sum_up(
+    ensemble: Ensemble, known: KnownTries, planned: Tries
+) -> Iterator[tuple[Totals, Played]]:
+    """Yield what each model of an ensemble says of a policy, in sum and in detail."""
+    changed = is_changed(known, planned)
+    was_recovered = known.has_recovered
+    for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
+        played = play(model, known, planned, ensemble.reach)
+        by_message = played.recovered.sum(axis=1)
+        within = np.where(played.is_within, played.recovered, 0.0).sum(axis=1)
+        # Why changed: what history did is known, however few did it.
+        is_tried_on = changed & (planned.is_made & ~played.is_within).any(axis=1)
+        within = np.where(is_tried_on, within, by_message)
+        yield (
+            Totals(
+                weight=weight,
+                doubt=ensemble.doubt,
+                messages=len(by_message),
+                changed=float(changed.sum()),
+                recovered=float(by_message.sum()),
+                within=float(within.sum()),
+                beyond=float(np.where(is_tried_on, 1 - within, 0.0).sum()),
+                kept=float(by_message[was_recovered].sum()),
+                resends=float(played.sent.sum()),
+            ),
+            played,
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with bounds that hold with `CONFIDENCE`.
+
+    Attributes:
+        likely: NaN = beyond the reach of history: only the bounds are known.
+    """
+
+    lower: float
+    likely: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class PolicyForecast:
+    """What a policy comes to.
+
+    Attributes:
+        messages: how many it was played on.
+        beyond: of them, those whose end lies beyond the reach of history.
+        recovered: how many recover.
+        kept: of those that recovered in history.
+        resends: re-sends in all.
+    """
+
+    messages: float
+    beyond: float
+    recovered: Interval
+    kept: Interval
+    resends: Interval
+
+
+def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
+    """Return the forecast over groups, each with the sums of its models.
+
+    Which model is true is drawn for all groups at once, so that a doubt about the models does not
+    even out over many groups; what chance does is drawn for each.
+    """
+    chance = np.random.default_rng(_SEED)
+    which, doubt = chance.random(_DRAWS), chance.standard_normal(_DRAWS)
+    names = ("recovered", "within", "beyond", "kept", "resends")
+    sums = {name: np.zeros(_DRAWS) for name in names}
+    means = dict.fromkeys(names, 0.0)
+    messages = 0.0
+    for totals in groups:
+        weights = np.array([one.weight for one in totals])
+        drawn = np.minimum(np.searchsorted(np.cumsum(weights), which), len(totals) - 1)
+        luck = chance.standard_normal(_DRAWS)
+        first = totals[0]
+        messages += first.messages
+        share = float(weights @ [one.recovered for one in totals]) / first.messages
+        # Why: the sum of many parts may be a hair more than the whole.
+        share = min(max(share, 0.0), 1.0)
+        by_chance = np.sqrt(2 * first.changed * share * (1 - share))
+        noise = doubt * first.doubt * first.changed + luck * by_chance
+        for name in names:
+            of_models = np.array([getattr(one, name) for one in totals])
+            means[name] += float(weights @ of_models)
+            each = of_models[drawn]
+            if name == "resends":
+                each = each * (1 + 2 * noise / first.messages)
+            elif name != "beyond":
+                each = np.clip(each + noise, 0.0, first.messages)
+            sums[name] += each
+    is_beyond = means["beyond"] > MOST_BEYOND * messages
+    low, high = (sums["within"], sums["within"] + sums["beyond"]) if is_beyond else (
+        sums["recovered"], sums["recovered"],
+    )  # fmt: skip
+    return PolicyForecast(
+        messages=messages,
+        beyond=means["beyond"],
+        recovered=_interval(low, means["recovered"], np.minimum(high, messages), is_beyond),
+        kept=_interval(sums["kept"], means["kept"], sums["kept"], is_beyond),
+        resends=_interval(sums["resends"], means["resends"], sums["resends"], is_beyond),
+    )
+
+
+def _interval(low: Numbers, likely: float, high: Numbers, is_beyond: bool) -> Interval:
+    tail = (1 - CONFIDENCE) / 2
+    lower, upper = float(np.quantile(low, tail)), float(np.quantile(high, 1 - tail))
+    if is_beyond:
+        return Interval(lower, float("nan"), upper)
+    return Interval(min(lower, likely), likely, max(upper, likely))

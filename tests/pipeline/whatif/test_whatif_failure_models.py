@@ -1,0 +1,205 @@
+"""Failure models find the process that made a history; what they state are probabilities."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
+from amqsidecar.pipeline.whatif.ensemble import Ensemble, over_dispersion
+from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
+from amqsidecar.pipeline.whatif.failure_models.chance import (
+    fit_chance,
+    fit_load,
+    fit_rest,
+    fit_uneven_chance,
+)
+from amqsidecar.pipeline.whatif.failure_models.fitting import counted, each
+from amqsidecar.pipeline.whatif.failure_models.repair import (
+    fit_any_repair,
+    fit_lognormal_repair,
+    fit_mixture,
+    fit_weibull_repair,
+)
+from amqsidecar.pipeline.whatif.forecast import Totals, forecast
+from bench.hidden_processes import CANDIDATES, LOGGED, run
+from bench.whatif_cases import History, case_of
+
+FITS = (
+    *(fit_chance, fit_uneven_chance, fit_rest, fit_any_repair, fit_weibull_repair),
+    *(fit_lognormal_repair, fit_mixture),
+)
+
+
+@pytest.fixture(scope="module")
+def chance() -> KnownTries:
+    return History.of(run("by_chance", 5, 400, LOGGED, 0)).known
+
+
+@pytest.fixture(scope="module", params=FITS, ids=lambda fit: fit.__name__)
+def model(request: pytest.FixtureRequest, chance: KnownTries) -> FailureModel:
+    fitted: FailureModel = request.param(counted(chance))
+    return fitted
+
+
+@given(
+    waits=st.lists(st.floats(1, 1e8), min_size=1, max_size=8),
+    made=st.integers(0, 8),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=30, deadline=None)
+def test_open_shares_are_probabilities_that_never_grow(
+    model: FailureModel, chance: KnownTries, waits: list[float], made: int, seed: int
+) -> None:
+    """Whatever a policy does, also where it makes no re-send."""
+    some = chance.take(np.random.default_rng(seed).integers(0, 400, 20))
+    waited = np.tile(np.array(waits), (20, 1))
+    waited[:, made:] = np.inf
+    none = np.zeros(waited.shape)
+    planned = Tries(np.cumsum(waited, axis=1), waited, none.astype(np.int64), none)
+
+    for is_open in (model.open_after(some, planned), model.open_shares(planned)):
+        assert (is_open >= -1e-9).all()
+        assert (is_open <= 1 + 1e-9).all()
+        assert (np.diff(is_open, axis=1) <= 1e-9).all()
+
+
+def test_history_is_what_every_model_comes_to_by_the_policy_of_history(
+    model: FailureModel, chance: KnownTries
+) -> None:
+    settled = chance.take(np.flatnonzero((chance.is_known | ~chance.is_made).all(axis=1)))
+
+    is_open = model.open_after(settled, settled)[:, -1]
+
+    assert is_open == pytest.approx(np.where(settled.has_recovered, 0.0, 1.0), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("process", "kinds"),
+    [
+        ("exponential", {FailureKind.REPAIR, FailureKind.REST, FailureKind.MIXTURE}),
+        ("heavy", {FailureKind.REPAIR, FailureKind.REST}),
+        ("by_chance", {FailureKind.CHANCE, FailureKind.REST}),
+        ("mixture", {FailureKind.MIXTURE}),
+        ("outage", {FailureKind.OUTAGE}),
+        ("load", {FailureKind.LOAD}),
+    ],
+)
+def test_the_process_behind_a_history_is_found(process: str, kinds: set[FailureKind]) -> None:
+    """Also by `rest`, of which a repair at any moment and chance are cases."""
+    ensemble = History.of(run(process, 11, 1_500, LOGGED, 0)).ensemble()
+
+    assert sum(ensemble.weight_of(kind) for kind in kinds) > 0.7
+    assert ensemble.evidence.is_supported
+    assert (ensemble.evidence.over_dispersion > 2) == (process in ("outage", "load"))
+
+
+@pytest.mark.parametrize(
+    ("process", "policy"),
+    [("by_chance", "quick"), ("exponential", "slow"), ("outage", "steady"), ("load", "fewer")],
+)
+def test_a_forecast_is_close_where_history_reaches(process: str, policy: str) -> None:
+    """Chance was forecast 44 points too low when all was held to be repair."""
+    case = case_of(process, 11, 1_500, policy)
+
+    assert case.covers
+    assert case.error < 0.06
+    assert case.width < 0.35
+
+
+def test_beyond_reach_there_is_no_estimate_but_how_many_it_concerns() -> None:
+    case = case_of("exponential", 11, 1_500, "patient")
+
+    assert not case.is_reached
+    assert case.beyond > 0.05
+    assert case.covers
+
+
+def test_thin_evidence_has_wide_intervals() -> None:
+    """The same process with 30 messages and with 3,000."""
+    few, many = (case_of("by_chance", 3, count, "quick") for count in (30, 3_000))
+
+    assert few.width > many.width
+
+
+@pytest.fixture(scope="module")
+def together() -> tuple[KnownTries, KnownTries]:
+    """Failures of an outage, and the same number by chance."""
+    outage = History.of(run("outage", 2, 1_000, LOGGED, 0)).known
+    return outage, History.of(run("by_chance", 2, 1_000, LOGGED, 0)).known
+
+
+def test_failures_together_are_over_dispersed_and_others_are_not(
+    together: tuple[KnownTries, KnownTries],
+) -> None:
+    outage, by_chance = (
+        over_dispersion(one, np.full(one.at_ms.shape, one.has_succeeded.sum() / one.is_known.sum()))
+        for one in together
+    )
+
+    assert outage > 4
+    assert by_chance == pytest.approx(1.0, abs=0.2)
+
+
+def test_reach_needs_some_messages_that_got_so_far(chance: KnownTries) -> None:
+    """Half of 400 are gone after each of six re-sends: 12 get the last one."""
+    reach = reach_of(chance)
+    tried = chance.is_known.sum(axis=0)
+
+    assert reach.number == int((tried >= 20).sum())
+    assert (chance.at_ms[chance.is_known] * 1.1 >= reach.at_ms).sum() >= 20
+
+
+def totals(weight: float, recovered: float, *, changed: float = 100.0) -> Totals:
+    return Totals(weight, 0.02, 100.0, changed, recovered, recovered, 0.0, recovered, 50.0)
+
+
+@given(shares=st.lists(st.floats(0, 100), min_size=1, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_an_interval_holds_its_estimate_and_stays_within_the_messages(shares: list[float]) -> None:
+    found = forecast([[totals(1 / len(shares), share) for share in shares]]).recovered
+
+    assert -1e-9 <= found.lower <= found.likely <= found.upper <= 100 + 1e-9
+
+
+def test_models_that_disagree_make_an_interval_that_holds_both() -> None:
+    found = forecast([[totals(0.5, 20.0), totals(0.5, 80.0)]]).recovered
+
+    assert found.likely == pytest.approx(50.0)
+    assert found.lower < 21
+    assert found.upper > 79
+
+
+def test_a_hair_more_than_all_messages_is_all() -> None:
+    found = forecast([[totals(1.0, 100.0 + 1e-9)]]).recovered
+
+    assert found.lower > 90
+    assert found.upper == pytest.approx(100.0)
+
+
+def test_what_the_policy_does_not_change_is_certain() -> None:
+    found = forecast([[totals(0.5, 20.0, changed=0.0), totals(0.5, 20.0, changed=0.0)]])
+
+    assert (found.recovered.lower, found.recovered.upper) == pytest.approx((20.0, 20.0))
+
+
+def test_load_is_fitted_message_by_message() -> None:
+    history = History.of(run("load", 4, 1_000, LOGGED, 0))
+    fitted = fit_load(each(history.known))
+
+    low, high = (1 - float(fitted.open_shares(one_at(load))[0, 0]) for load in (1.0, 200.0))
+    assert low > high + 0.2
+
+
+def one_at(load: float) -> Tries:
+    one = np.ones((1, 1))
+    return Tries(one * 60_000, one * 60_000, np.zeros((1, 1), dtype=np.int64), one * load)
+
+
+def test_an_ensemble_has_its_whole_weight(chance: KnownTries) -> None:
+    ensemble: Ensemble = History.of(run("by_chance", 5, 400, LOGGED, 0)).ensemble()
+
+    assert sum(ensemble.weights) == pytest.approx(1.0)
+    assert sum(ensemble.weight_of(kind) for kind in FailureKind) == pytest.approx(1.0)
+    assert set(CANDIDATES) >= {"quick", "patient"}
+    assert len(chance.at_ms) == 400
