@@ -17,6 +17,8 @@ from amqsidecar.pipeline.whatif.replay import known_of, numbers_of
 
 MOST_SAMPLED: Final = 4_000
 """Messages of a destination and cause group that models are fitted to."""
+_HASHES: Final = 2**20
+"""Parts that the hashes of messages fall in, of which a sample takes some."""
 MOST_GROUPS: Final = 20
 """Cause groups of a destination with models of their own: those with the most messages."""
 
@@ -171,9 +173,6 @@ def _sample(messages: DataFrame, least_messages: int) -> DataFrame:
         .where(drawn < f.col("limit"))
         .select("destination", "model_group", "total", *_SAMPLED)
     )
-
-
-_HASHES: Final = 2**20
 
 
 def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
-from amqsidecar.pipeline.whatif.forecast import Interval, PolicyForecast, Totals, forecast
+from amqsidecar.pipeline.whatif.forecast import Interval, PolicyForecast, forecast
 from amqsidecar.pipeline.whatif.replay import (
     ALL_MODELS,
     CUT_OFF,
@@ -41,7 +40,8 @@ from amqsidecar.pipeline.whatif.search import (
 from amqsidecar.pipeline.whatif.trials import Trial
 
 _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p99_ms": 0.99}
-_TOTALS: Final = tuple(one.name for one in fields(Totals))
+_MOST_DOUBTFUL: Final = 0.05
+"""Of the messages, those that no model explains and that a policy treats in another way."""
 
 
 def by_policy(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
@@ -159,7 +159,7 @@ def _summary(
     frame: pd.DataFrame, ensembles: Mapping[GroupKey, Ensemble]
 ) -> dict[str, float | int | bool | None]:
     of_models = frame[frame["model"] != ALL_MODELS]
-    groups, doubtful, supported = [], 0.0, True
+    groups, doubtful = [], 0.0
     for key, part in of_models.groupby(["destination", "cause_group"], dropna=False):
         group = (key[0], None if pd.isna(key[1]) else key[1])
         ensemble = ensembles[group]
@@ -171,20 +171,15 @@ def _summary(
         if not ensemble.evidence.is_supported:
             doubtful += totals[0].changed
     result = forecast(groups)
-    supported = doubtful <= _MOST_DOUBTFUL * result.messages
     times = frame[frame["measure"] == RECOVERED_AT].groupby("at")["amount"].sum().sort_index()
     return {
         "messages": round(result.messages),
         "beyond_reach_messages": round(result.beyond),
-        "is_supported": supported,
+        "is_supported": doubtful <= _MOST_DOUBTFUL * result.messages,
         **_columns(result),
         **{name: _quantile(times, share) for name, share in _QUANTILES.items()},
         "cut_off_messages": round(frame[frame["measure"] == CUT_OFF]["amount"].sum()),
     }
-
-
-_MOST_DOUBTFUL: Final = 0.05
-"""Of the messages, those that no model explains and that a policy treats in another way."""
 
 
 def _columns(result: PolicyForecast) -> dict[str, float | int | None]:

@@ -1,4 +1,4 @@
-"""Chance per attempt: deadlocks, optimistic locks, a service that answers now and then."""
+"""Success rates of attempts: by chance alone, by the time since the last death, by load."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -43,9 +43,8 @@ class Draws:
 
     def log_likelihood(self, known: KnownTries) -> Numbers:
         """See `FailureModel`."""
-        missed, all_of_it = likelihoods(self.rate.of(known), known)
+        _, all_of_it = likelihoods(self.rate.of(known), known)
         never = np.where(known.has_recovered, 0.0, self.never)
-        del missed
         return np.log(np.maximum(never + (1 - self.never) * all_of_it, 1e-300))
 
     def open_after(self, known: KnownTries, planned: Tries) -> Numbers:

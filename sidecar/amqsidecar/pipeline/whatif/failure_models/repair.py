@@ -47,9 +47,8 @@ class Repair:
         """Return the probability of each message's outcomes."""
         failed, recovered = known.failed_ms, known.recovered_ms
         before = np.where(failed < 0, 0.0, share_by(self.curve, failed))
-        # Why a least width: two re-sends within one cell still tell something.
-        width = np.where(np.isinf(recovered), 1.0, share_by(self.curve, _finite(recovered)))
-        likely: Numbers = np.maximum(width - before, 0.0)
+        by_then = np.where(np.isinf(recovered), 1.0, share_by(self.curve, _finite(recovered)))
+        likely: Numbers = np.maximum(by_then - before, 0.0)
         return likely
 
     def open_after(self, known: KnownTries, planned: Tries) -> Numbers:
