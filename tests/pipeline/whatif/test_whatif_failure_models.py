@@ -1,5 +1,7 @@
 """Failure models find the process that made a history; what they state are probabilities."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -151,7 +153,8 @@ def test_reach_needs_some_messages_that_got_so_far(chance: KnownTries) -> None:
 
 
 def totals(weight: float, recovered: float, *, changed: float = 100.0) -> Totals:
-    return Totals(weight, 0.02, 100.0, changed, recovered, recovered, 0.0, recovered, 50.0)
+    counts = (recovered, recovered, 0.0, recovered, 100.0, 50.0, 0.0, 0.0)
+    return Totals(weight, 0.02, 100.0, changed, *counts)
 
 
 @given(shares=st.lists(st.floats(0, 100), min_size=1, max_size=5))
@@ -175,6 +178,15 @@ def test_a_hair_more_than_all_messages_is_all() -> None:
 
     assert found.lower > 90
     assert found.upper == pytest.approx(100.0)
+
+
+def test_what_history_has_not_settled_yet_may_go_either_way() -> None:
+    """Of 4 messages that were re-sent a moment ago, 3 likely recover."""
+    sure = replace(totals(1.0, 63.0, changed=0.0), unsettled=4.0, settling=3.0)
+
+    found = forecast([[sure]]).recovered
+
+    assert (found.lower, found.likely, found.upper) == pytest.approx((60.0, 63.0, 64.0))
 
 
 def test_what_the_policy_does_not_change_is_certain() -> None:

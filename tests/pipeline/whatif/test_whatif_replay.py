@@ -8,11 +8,12 @@ import pytest
 
 from amqsidecar.pipeline.whatif.attempts import Reach, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.ensemble import fit_ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 from amqsidecar.pipeline.whatif.failure_models.repair import Repair
-from amqsidecar.pipeline.whatif.forecast import is_changed, play
+from amqsidecar.pipeline.whatif.forecast import forecast, is_changed, play, sum_up
 from amqsidecar.pipeline.whatif.policy import DelayPlan
 from amqsidecar.pipeline.whatif.replay import Known, known_of, planned_tries, resend_times
 
@@ -51,7 +52,7 @@ def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 
 
 
 def at(*seconds: float) -> Tries:
-    times = np.array([seconds]) * SECOND
+    times = np.array([seconds], dtype=float) * SECOND
     none = np.zeros(times.shape)
     return Tries(times, np.diff(times, prepend=0.0), none.astype(np.int64), none)
 
@@ -142,9 +143,36 @@ def test_history_played_comes_to_what_it_was(model: Repair | Draws) -> None:
     assert not is_changed(tries, tries).any()
 
 
+@pytest.mark.parametrize("messages", [1, 2, 40])
+def test_messages_without_resends_and_policies_without_any_are_played(messages: int) -> None:
+    """Nothing is known, and nothing recovers by nothing."""
+    none = pa.array([[]] * messages, pa.list_(pa.int64()))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "arrived_ms": [1000] * messages,
+            "observed_ms": [10**9] * messages,
+            **dict.fromkeys(("sent_ms", "late_ms", "back_ms"), none),
+            "recovered_ms": pa.array([None] * messages, pa.int64()),
+        }
+    )
+    known = known_of(batch, Usual(late_ms=7, back_ms=3 * SECOND), WINDOWS)
+    ensemble = fit_ensemble(known.tries, np.arange(messages) % 2 == 0, (WINDOWS, WINDOWS), messages)
+
+    for delays in ((), (1000, 2000)):
+        planned = planned_tries(DelayPlan(delays, goes_on=False), known, WINDOWS, WINDOWS.load)
+        found = forecast([[totals for totals, _ in sum_up(ensemble, known.tries, planned)]])
+        assert found.messages == messages
+        assert found.recovered.lower == 0.0
+        assert found.beyond == pytest.approx(messages if delays else 0)
+        assert found.recovered.upper == pytest.approx(found.beyond)
+        assert found.kept.upper == 0.0
+        assert found.resends.lower >= 0.0
+
+
 def test_other_times_are_a_change_unless_the_message_was_back() -> None:
     tries = known().tries
 
     assert not is_changed(tries, at(1.5, 16, 99)).any()
     assert is_changed(tries, at(1.5, 18, 99)).all()
     assert is_changed(tries, at(1.5)).all()
+    assert is_changed(known(recovered=None).tries, at(1, 16, 99)).all()

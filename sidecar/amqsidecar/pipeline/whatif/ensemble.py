@@ -143,14 +143,16 @@ def fit_ensemble(
         windows: of the destination, of the first half of its messages and of the second.
         messages: how many there are, of which `known` may be a sample.
     """
+    # Why all twice: of few messages one half may have none.
+    parts = (is_first, ~is_first) if 0 < is_first.sum() < len(is_first) else (is_first | True,) * 2
     shares = success_by_attempt(known)
     # Why only then: what fails by itself needs neither, and both take long to fit.
     is_shared = _is_over_dispersed(known, np.broadcast_to(shares, known.at_ms.shape))
     halves = [
         _fit_all(known.take(part), windows_of_half if is_shared else None)
-        for part, windows_of_half in zip((is_first, ~is_first), windows, strict=True)
+        for part, windows_of_half in zip(parts, windows, strict=True)
     ]
-    others = known.take(~is_first), known.take(is_first)
+    others = known.take(parts[1]), known.take(parts[0])
     likely = {
         name: sum(
             float(fitted[name].log_likelihood(other).sum())
@@ -252,7 +254,7 @@ def _evidence(
         float(np.median(known.waited_ms[known.is_known[:, column], column]))
         for column in np.flatnonzero(is_told)
     ]
-    misfit = np.average(np.abs(expected - shares)[is_told], weights=tried[is_told])
+    misfit = (np.abs(expected - shares) * tried).sum() / max(1, tried.sum())
     return Evidence(
         messages=len(known.at_ms),
         success_by_attempt=tuple(shares[is_told].tolist()),

@@ -57,8 +57,8 @@ def is_changed(known: KnownTries, planned: Tries) -> Mask:
     width = max(known.at_ms.shape[1], planned.at_ms.shape[1])
     was, now = _widened(known.at_ms, width), _widened(planned.at_ms, width)
     with np.errstate(invalid="ignore"):
-        is_same = np.abs(now - was) <= np.maximum(_SAME_SHARE * was, _SAME_MS)
-    is_same |= np.isinf(now) & np.isinf(was)
+        is_near = np.abs(now - was) <= np.maximum(_SAME_SHARE * was, _SAME_MS)
+    is_same = np.where(np.isinf(was), np.isinf(now), is_near)
     is_over = was > known.recovered_ms[:, None]
     return np.asarray(~(is_same | is_over).all(axis=1))
 
@@ -80,7 +80,10 @@ class Totals:
         within: those that recover by a re-send within reach.
         beyond: those that don't, and get re-sends beyond reach.
         kept: those that recover, and recovered in history.
+        most_kept: those that recovered in history.
         resends: their re-sends.
+        unsettled: those treated as in history, of which the outcome is not known yet.
+        settling: those of them that likely recover.
     """
 
     weight: float
@@ -91,7 +94,10 @@ class Totals:
     within: float
     beyond: float
     kept: float
+    most_kept: float
     resends: float
+    unsettled: float
+    settling: float
 
 
 def sum_up(
@@ -100,6 +106,7 @@ def sum_up(
     """Yield what each model of an ensemble says of a policy, in sum and in detail."""
     changed = is_changed(known, planned)
     was_recovered = known.has_recovered
+    is_unsettled = ~changed & (known.is_made & ~known.is_known).any(axis=1)
     for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
         played = play(model, known, planned, ensemble.reach)
         by_message = played.recovered.sum(axis=1)
@@ -117,7 +124,10 @@ def sum_up(
                 within=float(within.sum()),
                 beyond=float(np.where(is_tried_on, 1 - within, 0.0).sum()),
                 kept=float(by_message[was_recovered].sum()),
+                most_kept=float(was_recovered.sum()),
                 resends=float(played.sent.sum()),
+                unsettled=float(is_unsettled.sum()),
+                settling=float(by_message[is_unsettled].sum()),
             ),
             played,
         )
@@ -163,7 +173,7 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
     """
     chance = np.random.default_rng(_SEED)
     which, doubt = chance.random(_DRAWS), chance.standard_normal(_DRAWS)
-    names = ("recovered", "within", "beyond", "kept", "resends")
+    names = ("recovered", "within", "beyond", "kept", "resends", "unsettled", "settling")
     sums = {name: np.zeros(_DRAWS) for name in names}
     means = dict.fromkeys(names, 0.0)
     messages = 0.0
@@ -183,14 +193,18 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
             means[name] += float(weights @ of_models)
             each = of_models[drawn]
             if name == "resends":
-                each = each * (1 + 2 * noise / first.messages)
-            elif name != "beyond":
-                each = np.clip(each + noise, 0.0, first.messages)
+                each = np.maximum(each * (1 + 2 * noise / first.messages), 0.0)
+            elif name in ("recovered", "within", "kept"):
+                most = first.most_kept if name == "kept" else first.messages
+                each = np.clip(each + noise, 0.0, most)
             sums[name] += each
     is_beyond = means["beyond"] > MOST_BEYOND * messages
-    low, high = (sums["within"], sums["within"] + sums["beyond"]) if is_beyond else (
-        sums["recovered"], sums["recovered"],
-    )  # fmt: skip
+    low, high = sums["recovered"], sums["recovered"]
+    if is_beyond:
+        low, high = sums["within"], sums["within"] + sums["beyond"]
+    # Why both: whether those recover no model has to say, the history will.
+    low = np.maximum(low - sums["settling"], 0.0)
+    high = high + sums["unsettled"] - sums["settling"]
     return PolicyForecast(
         messages=messages,
         beyond=means["beyond"],

@@ -86,14 +86,16 @@ def known_of(batch: pa.RecordBatch, usual: Usual, windows: WindowCounts) -> Know
         windows: of the destination.
     """
     arrived_ms = numbers_of(batch.column("arrived_ms"), np.nan)
-    sent_ms = _matrix(batch.column("sent_ms"), np.inf)[:, :-1]
+    sent_ms = _matrix(batch.column("sent_ms"), np.inf)
+    # Why one at least: models look at attempts, also where there were none.
+    sent_ms = sent_ms[:, : max(1, sent_ms.shape[1] - 1)]
     back_ms = _matrix(batch.column("back_ms"), np.nan)
     recovered_ms = numbers_of(batch.column("recovered_ms"), np.inf)
     is_made = np.isfinite(sent_ms)
-    has_failed = is_made & np.isfinite(back_ms[:, :-1])
+    has_failed = is_made & np.isfinite(back_ms[:, : sent_ms.shape[1]])
     last = is_made.sum(axis=1, keepdims=True) - 1
     is_last = np.arange(sent_ms.shape[1]) == last
-    died_ms = np.where(has_failed, sent_ms + back_ms[:, :-1], sent_ms)
+    died_ms = np.where(has_failed, sent_ms + back_ms[:, : sent_ms.shape[1]], sent_ms)
     before = np.hstack([np.zeros((len(sent_ms), 1)), died_ms])[:, : sent_ms.shape[1]]
     at_ms = np.where(is_last & np.isfinite(recovered_ms)[:, None], recovered_ms[:, None], sent_ms)
     with np.errstate(invalid="ignore"):
@@ -266,7 +268,7 @@ def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> T
         ensemble: whose model it is.
         place: of the model.
     """
-    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 7)
+    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 10)
     return replace(
         empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}
     )
