@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.pipeline.whatif.attempts import Reach, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
-from amqsidecar.pipeline.whatif.ensemble import fit_ensemble
+from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence, fit_ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
@@ -176,3 +176,16 @@ def test_other_times_are_a_change_unless_the_message_was_back() -> None:
     assert is_changed(tries, at(1.5, 18, 99)).all()
     assert is_changed(tries, at(1.5)).all()
     assert is_changed(known(recovered=None).tries, at(1, 16, 99)).all()
+
+
+@pytest.mark.parametrize("model", [REPAIR, CHANCE])
+def test_a_millisecond_before_history_is_as_in_history(model: Repair | Draws) -> None:
+    tries = known().tries
+    sooner = replace(at(1, 15.999), waited_ms=tries.waited_ms)
+    ensemble = Ensemble(
+        [model], [1.0], FAR, Evidence(1, (), (), 1.0, 1.0, 0.0), REPAIR, 0.0, messages=1
+    )
+
+    ((totals, _),) = sum_up(ensemble, tries, sooner)
+
+    assert (totals.recovered, totals.resends, totals.changed) == pytest.approx((1, 2, 0))

@@ -63,6 +63,27 @@ def is_changed(known: KnownTries, planned: Tries) -> Mask:
     return np.asarray(~(is_same | is_over).all(axis=1))
 
 
+def _as_in_history(known: KnownTries, planned: Tries, is_same: Mask) -> Tries:
+    """Return re-sends with the very times of history, where messages are treated as there.
+
+    Why: a millisecond before the re-send that succeeded is another time for a model.
+    """
+    count = min(known.at_ms.shape[1], planned.at_ms.shape[1])
+    both = known.is_made[:, :count] & planned.is_made[:, :count] & is_same[:, None]
+
+    def own(name: str) -> Numbers:
+        ours: Numbers = getattr(planned, name).copy()
+        ours[:, :count] = np.where(both, getattr(known, name)[:, :count], ours[:, :count])
+        return ours
+
+    return Tries(
+        at_ms=own("at_ms"),
+        waited_ms=own("waited_ms"),
+        window=own("window").astype(np.int64),
+        load=planned.load,
+    )
+
+
 def _widened(at_ms: Numbers, width: int) -> Numbers:
     return np.pad(at_ms, ((0, 0), (0, width - at_ms.shape[1])), constant_values=np.inf)
 
@@ -105,6 +126,7 @@ def sum_up(
 ) -> Iterator[tuple[Totals, Played]]:
     """Yield what each model of an ensemble says of a policy, in sum and in detail."""
     changed = is_changed(known, planned)
+    planned = _as_in_history(known, planned, ~changed)
     was_recovered = known.has_recovered
     is_unsettled = ~changed & (known.is_made & ~known.is_known).any(axis=1)
     for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
