@@ -143,6 +143,21 @@ def test_a_folder_with_characters_of_patterns_is_read(spark: SparkSession, tmp_p
     assert len(keys(read_events(spark, str(root)))) == 3
 
 
+def test_many_segments_are_found_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would list more than 32 files that are named one by one in a job of its own."""
+    for number in range(1, 41):
+        write_segments(tmp_path, [number], stream=f"store-{number % 2}", count=1)
+    context = spark.sparkContext
+    context.setJobGroup("listing", "of a journal")
+    try:
+        events = read_events(spark, str(tmp_path))
+        jobs = context.statusTracker().getJobIdsForGroup("listing")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", "")
+    assert len(jobs) == 0
+    assert events.count() == 40
+
+
 def test_a_table_is_read_with_the_columns_of_events(spark: SparkSession, tmp_path: Path) -> None:
     write_segments(tmp_path / "journal", [1, 2])
     events = read_events(spark, str(tmp_path / "journal"))
