@@ -76,7 +76,11 @@ def coupled(rate: SuccessRate, known: KnownTries, planned: Tries) -> Numbers:
     before, now = rate.of(known)[:, :count], rate.of(planned)
     has_failed, has_succeeded = known.has_failed[:, :count], known.has_succeeded[:, :count]
     same = now[:, :count]
-    same = np.where(has_succeeded, np.minimum(1.0, same / np.maximum(before, _TINY)), same)
+    # Why not by the quotient alone: what hardly ever succeeds did so here all the same.
+    is_likelier = now[:, :count] >= before
+    same = np.where(
+        has_succeeded, np.where(is_likelier, 1.0, same / np.maximum(before, _TINY)), same
+    )
     more = np.maximum(0.0, (now[:, :count] - before) / np.maximum(1 - before, _TINY))
     same = np.where(has_failed, more, same)
     return np.where(planned.is_made, np.hstack([same, now[:, count:]]), 0.0)

@@ -20,7 +20,6 @@ from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
 from amqsidecar.pipeline.whatif.failure_models.draws import coupled, likelihoods
 from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, logistic, maximise
 
-_TINY = 1e-9
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
@@ -138,13 +137,17 @@ class Mixture:
     def open_after(self, known: KnownTries, planned: Tries) -> Numbers:
         """See `FailureModel`."""
         by_chance, by_repair, never = self._parts(known)
-        total = np.maximum(by_chance + by_repair + never, _TINY)
+        total = by_chance + by_repair + never
+        # Why: where the mixture rules out what happened, it was repair at that moment.
+        is_possible = total > 0
+        total = np.where(is_possible, total, 1.0)
+        by_repair = np.where(is_possible, by_repair, 1.0)
         open_by_chance = np.cumprod(1 - coupled(self.chance, known, planned), axis=1)
         open_by_repair = self.repair.open_after(known, planned)
         return (
             (by_chance / total)[:, None] * open_by_chance
             + (by_repair / total)[:, None] * open_by_repair
-            + np.where(total <= _TINY, 1.0, never / total)[:, None]
+            + (never / total)[:, None]
         )
 
     def open_shares(self, planned: Tries) -> Numbers:
