@@ -165,7 +165,7 @@ def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
     peer(broker, "producer").produce(queue, "Text", test_id=unique)
     with sidecar(broker, tmp_path, "sidecar").start() as refused:
         consumer.fail(queue, how(broker), messages=1, deliveries=2, max_redeliveries=9)
-        eventually(lambda: refused.unsent() == 0, what="the message is in its final queue")
+        eventually(lambda: refused.exhausted() == 1, what="the message is in its final queue")
         refused.run_command("retry", "--state", "exhausted", "--yes")
         eventually(
             lambda: "does not have permission='CONSUME'" in refused.log(),

@@ -185,6 +185,10 @@ class SidecarProcess:
         status = self.json_command("status")
         return int(status["total"]) - sum(int(one["count"]) for one in status["exhausted"])
 
+    def exhausted(self) -> int:
+        """Return how many messages of the schedule are exhausted."""
+        return sum(int(one["count"]) for one in self.json_command("status")["exhausted"])
+
     def is_running(self) -> bool:
         """Whether the process runs."""
         return self.process is not None and self.process.poll() is None
