@@ -15,7 +15,7 @@ LISTEN = b""
 _PIECE = bytes(2**20)
 _TIMES = 4_096
 STOMP_CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.3.1\nheart-beat:0,0\n\n\0"
-_LET_IN = codec.SIZE.pack(9) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)[:8]
+_LET_IN = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
 OPENWIRE_GREETING = codec.wire_format_info(inactivity_ms=0, frame_bytes_max=100 * 2**20)
 _IN = (OPENWIRE_GREETING, LISTEN, _LET_IN, LISTEN)
 _TEXT = b"m" * 2**19

@@ -203,7 +203,7 @@ def test_over_openwire_nothing_large_comes_before_we_are_let_in(
 
 
 def test_over_openwire_no_frame_is_larger_than_the_brokers_limit() -> None:
-    let_in = codec.SIZE.pack(9) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)[:8]
+    let_in = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
     too_large = struct.pack(">I", 102 * 2**20) + bytes([codec.MESSAGE_DISPATCH])
     with peer(GREETING, LISTEN, let_in, too_large, PIECE) as (endpoint, sent):
         waker = Waker()
