@@ -109,7 +109,8 @@ def test_a_pace_is_kept_and_all_arrive(broker: ArtemisBroker, tmp_path: Path, un
 def test_a_breaker_opens_probes_and_closes(
     broker: ArtemisBroker, tmp_path: Path, unique: str
 ) -> None:
-    queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
+    # Why slow: the first one must not be re-sent again before the last one has died.
+    queue, peer = f"e2e.slow.{unique}", JmsPeer.of(broker, "qpid")
     gates = (
         # Why four: it must not open before the last one was re-sent.
         '[{"breaker": {"default_entry": {"least": 4, "probe": 1, "wait_ms": 6000,'
