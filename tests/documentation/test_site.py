@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,7 +11,9 @@ from threading import Thread
 
 import pytest
 from playwright.sync_api import Browser, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
+from support.waiting import eventually
 from support.web.chromium import opened_page, running_chromium
 
 SITE = Path(__file__).parents[2] / "deploy" / "site"
@@ -86,6 +89,15 @@ def test_no_page_is_wider_than_the_screen(address: str, browser: Browser, width:
 def test_search_finds_an_option(address: str, browser: Browser) -> None:
     with opened_page(browser, address, viewport={"width": 1280, "height": 800}) as page:
         page.goto("/index.html")
-        page.get_by_role("textbox", name="Search").fill("recheck_minutes")
-        found = page.locator(".md-search-result__link[href*='reference/options.html']")
-        expect(found.first).to_be_visible()
+        words = page.get_by_role("textbox", name="Search")
+        found = page.locator(".md-search-result__link[href*='reference/options.html']").first
+
+        def is_found() -> bool:
+            # Why again: what is typed before the page's scripts listen is not searched for.
+            words.fill("")
+            words.fill("recheck_minutes")
+            with suppress(PlaywrightTimeout):
+                found.wait_for(timeout=2_000)
+            return found.is_visible()
+
+        eventually(is_found, what="the option is found")

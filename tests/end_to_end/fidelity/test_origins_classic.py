@@ -7,7 +7,7 @@ each wire; `deploy/reference/origins.md` says what becomes of each.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -361,7 +361,9 @@ def test_a_mirror_that_makes_no_copy_leaves_the_time_to_live(tmp_path: Path) -> 
     """Only that is compared: the mirror's messages and the queue's share their destination then."""
     with ExitStack() as stack:
         side = beside(stack, tmp_path, CLASSIC_6, "openwire", MIRROR_WITHOUT_COPY, ALLOW_MIRROR)
-        play = Play(stack, side.peer, MIRRORED)
+        # Why nobody reads the mirror: Classic sends the message that both share from two threads,
+        # and now and then breaks a connection by it.
+        play = Play(stack, side.peer, replace(MIRRORED, seen_at=()))
         play.wait(1 + DEATHS)
         for handed in play.seen()["failing 0"]:
             assert [lives_ms for *_, lives_ms in handed] == [TTL_MS] * (1 + DEATHS)
