@@ -20,7 +20,7 @@ _TLS_S = 30.0
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listener is told.
+    """Settings of a listener.
 
     Attributes:
         host, port: to listen on; port 0 = a free one.

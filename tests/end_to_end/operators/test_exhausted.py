@@ -130,7 +130,7 @@ class Site:
         eventually(lambda: is_counted(self.sidecar, self.ours), what="our queue is watched")
 
     def lying(self, count: int) -> list[JmsMessage]:
-        """Return what lies in the final queue, once a browser shows so many.
+        """Return what lies in the final queue, once a browser shows this number.
 
         Why once: under load a browser of Classic has shown none of them.
         """

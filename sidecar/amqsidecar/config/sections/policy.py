@@ -22,7 +22,8 @@ def _as_rules(value: object) -> object:
     raise ValueError("expected a mapping in the policy format")
 
 
-def _as_gates(value: object) -> object:
+def _as_named(value: object, what: str) -> object:
+    """Return a list of mappings with one key each; none where there is no value."""
     if (
         isinstance(value, Sequence)
         and not isinstance(value, str)
@@ -31,19 +32,15 @@ def _as_gates(value: object) -> object:
         return value
     if value is None:
         return ()
-    raise ValueError("expected a list of gates, each with its options, such as `- pace: {...}`")
+    raise ValueError(f"expected a list of {what}")
+
+
+def _as_gates(value: object) -> object:
+    return _as_named(value, "gates, each with its options, such as `- pace: {...}`")
 
 
 def _as_plugins(value: object) -> object:
-    if (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(one, Mapping) and len(one) == 1 for one in value)
-    ):
-        return value
-    if value is None:
-        return ()
-    raise ValueError("expected a list of plugins, each with its options, such as `- rules: {...}`")
+    return _as_named(value, "plugins, each with its options, such as `- rules: {...}`")
 
 
 # Why: the YAML reader's mappings know their lines; a validated copy wouldn't.

@@ -161,7 +161,7 @@ class Reach:
 
 
 MOST_REACHED: Final = 20
-"""So many re-sends at or beyond a point are enough for history to reach it."""
+"""History reaches a point where at least this number of re-sends lie at or beyond it."""
 _LEAST_SHARE: Final = 0.05
 """... or re-sends of this share of the messages, where there are few."""
 _SLACK: Final = 1.1

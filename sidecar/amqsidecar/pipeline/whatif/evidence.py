@@ -1,4 +1,4 @@
-"""What history tells of each destination: its windows, and the failure models of its messages."""
+"""Evidence of each destination in history: its windows, and failure models of its messages."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping

@@ -196,7 +196,7 @@ def _write_trials(report: Report, trials: DataFrame) -> None:
             )
             for row in rows
         ],
-        "Try these settings on so many messages, then ask again",
+        "Try these settings on this number of messages, then ask again",
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ _FURTHER = 8
 _DELAYS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000)
 _RESENDS: Final = (1, 2, 3, 5)
 _SURE: Final = 1.645
-"""90 % of a normal distribution lie within so many standard deviations."""
+"""90 % of a normal distribution lie within this number of standard deviations."""
 _TO_5_POINTS: Final = math.ceil((_SURE * 0.5 / 0.05) ** 2)
 
 

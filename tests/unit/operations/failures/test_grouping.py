@@ -1,4 +1,4 @@
-"""Deaths without a cause are told apart by the fields that an operator names, and finds."""
+"""Groups of deaths without a cause, by the fields that an operator names."""
 
 from pathlib import Path
 from typing import Any
