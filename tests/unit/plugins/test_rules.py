@@ -1,4 +1,4 @@
-"""A table of rules: what each condition asks, what each action does, and where it is told."""
+"""A table of rules: what each condition checks, what each action does, where it is explained."""
 
 import random
 from collections.abc import Mapping
