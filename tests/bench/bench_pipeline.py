@@ -40,6 +40,7 @@ MASTER = "local[2]"
 CONF = ("spark.driver.memory=2g", "spark.sql.shuffle.partitions=16")
 SMALLEST = 1_000_000
 LOOK_EVERY_S = 0.1
+WARM_RUNS = 2
 MIB = 1024 * 1024
 COLUMNS = (
     *("stream", "type", "at", "redelivery_id", "redelivery_count"),
@@ -76,6 +77,9 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", help="jobs and queries to run; scan always runs")
     parser.add_argument("--folder", type=Path, help="where journals are made, else a temporary one")
+    parser.add_argument(
+        "--warm", action="store_true", help="all in one session, of each run the second counts"
+    )
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
@@ -85,7 +89,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         runs = []
-        for run in measure_all(
+        measured = measure_warm if arguments.warm else measure_all
+        for run in measured(
             Path(folder), arguments.events, arguments.only, is_skewed=arguments.skewed
         ):
             sys.stderr.write(f"{run}\n")
@@ -104,6 +109,30 @@ def measure_all(
         for job in (*QUERIES, *jobs):
             if only is None or job in (SCAN, *only):
                 yield measure(job, journal, events, is_skewed=is_skewed)
+        events *= 10
+
+
+def measure_warm(
+    folder: Path, most: int, only: Sequence[str] | None, *, is_skewed: bool
+) -> Iterator[Run]:
+    """Run everything in this process and its one session, so that no run pays for a cold JVM.
+
+    Of each query and job the second run counts. Memory is that of all runs so far.
+    """
+    events = min(SMALLEST, most)
+    while events <= most:
+        journal = folder / f"events-{events}"
+        for job in ("generate", *QUERIES, *JOBS):
+            if job != "generate" and only is not None and job not in (SCAN, *only):
+                continue
+            with tempfile.TemporaryDirectory(dir=folder) as out:
+                times = 1 if job == "generate" else WARM_RUNS
+                for _ in range(times):
+                    seconds, cpu_s = run_inside(
+                        journal, Path(out), job=job, events=events, is_skewed=is_skewed
+                    )
+            memory = tree_rss(os.getpid()) / MIB
+            yield Run(job, events, seconds, cpu_s, memory, os.getloadavg()[0])
         events *= 10
 
 

@@ -19,12 +19,7 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.pipeline import tables
-from amqsidecar.pipeline.recovery.tables import (
-    incidences,
-    recovery_by_attempt,
-    recovery_by_message,
-    recovery_curve,
-)
+from amqsidecar.pipeline.recovery.tables import estimates, part_of
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
 
@@ -212,7 +207,7 @@ def test_what_nobody_was_observed_to_the_horizon_of_is_not_known(spark: SparkSes
             {"kind": "resend", "attempt": 1, "outcome": "open", "after_ms": 20, "messages": 4},
         ],
     )
-    (one,) = recovery_by_attempt(counts, recovery_curve(incidences(counts, 0.95))).collect()
+    (one,) = part_of(estimates(counts, 0.95), "recovery_by_attempt").collect()
     assert (one.messages, one.returned, one.open) == (5, 1, 4)
     assert (one.share_recovered, one.low) == (None, 0)
     assert 0.8 < one.high < 1
@@ -236,7 +231,8 @@ def test_lives_by_hand(spark: SparkSession) -> None:
             {**message, "outcome": "exhausted", "entry_stage": 3, "exit_stage": 4, "messages": 1},
         ],
     )
-    rows = recovery_by_message(incidences(counts, 0.95)).orderBy("attempts").collect()
+    found = part_of(estimates(counts, 0.95), "recovery_by_message")
+    rows = found.orderBy("attempts").collect()
     assert [(one.attempts, one.at_risk, one.recovered, one.ended, one.waiting) for one in rows] == [
         (0, 10, 0, 2, 0),
         (1, 8, 4, 0, 1),

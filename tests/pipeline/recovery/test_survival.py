@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import AalenJohansenFitter, KaplanMeierFitter
-from pyspark.sql import DataFrame, SparkSession
 
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 
@@ -14,21 +13,22 @@ CONFIDENCE = 0.9
 GROUPS = 30
 
 
-def flows(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
+def flows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what comes and goes of `group`, `time`, `outcome`: 1 happened, 2 competed, 0 left."""
     names = {1: "happened", 2: "competed", 0: "left"}
     goes = pd.crosstab([rows.group, rows.time], rows.outcome.map(names)).reset_index()
     comes = rows.groupby("group").size().rename("entered").reset_index().assign(time=0)
     both = pd.concat([comes, goes]).reindex(columns=["group", "time", *FLOWS]).fillna(0)
     summed = both.astype(dict.fromkeys(("time", *FLOWS), "int64"))
-    summed = summed.groupby(["group", "time"]).sum().reset_index()
-    return spark.createDataFrame(summed.to_numpy().tolist(), list(summed.columns))
+    return summed.groupby(["group", "time"]).sum().reset_index()
 
 
-def curve_of(spark: SparkSession, rows: pd.DataFrame) -> pd.DataFrame:
-    curve = cumulative_incidence(flows(spark, rows), ["group"], "time", CONFIDENCE)
-    found = pd.DataFrame([row.asDict() for row in curve.collect()])
-    return found.sort_values(["group", "time"]).set_index(["group", "time"])
+def curve_of(rows: pd.DataFrame) -> pd.DataFrame:
+    return cumulative_incidence(flows(rows), CONFIDENCE).set_index(["group", "time"])
+
+
+def table(rows: list[tuple[int, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["group", "time", *FLOWS])
 
 
 def simulated(*, ties: bool) -> pd.DataFrame:
@@ -56,11 +56,11 @@ def each_group(
         yield rows[rows.group == group], curve.loc[group]
 
 
-def test_it_is_one_minus_kaplan_meier_where_nothing_competes(spark: SparkSession) -> None:
+def test_it_is_one_minus_kaplan_meier_where_nothing_competes() -> None:
     """Bounds as well, but where the library has none: no event so far, or all are gone."""
     rows = simulated(ties=True)
     compared = 0
-    for those, ours in each_group(rows, curve_of(spark, rows)):
+    for those, ours in each_group(rows, curve_of(rows)):
         fitted = KaplanMeierFitter(alpha=1 - CONFIDENCE).fit(those.time, those.outcome == 1)
         theirs = fitted.survival_function_["KM_estimate"].loc[ours.index]
         np.testing.assert_allclose(1 - ours.share, theirs, rtol=0, atol=1e-9)
@@ -73,12 +73,12 @@ def test_it_is_one_minus_kaplan_meier_where_nothing_competes(spark: SparkSession
     assert compared > 300
 
 
-def test_it_is_aalen_johansen_where_something_competes(spark: SparkSession) -> None:
+def test_it_is_aalen_johansen_where_something_competes() -> None:
     """The library's bounds are of log(-log(share)), so ours are made of its variance here."""
     rows = simulated(ties=False)
     z = 1.6448536269514722
     compared = 0
-    for those, ours in each_group(rows, curve_of(spark, rows)):
+    for those, ours in each_group(rows, curve_of(rows)):
         fitted = AalenJohansenFitter(alpha=1 - CONFIDENCE).fit(
             those.time, those.outcome, event_of_interest=1
         )
@@ -101,50 +101,45 @@ def fitted_survival(rows: pd.DataFrame) -> pd.Series:
     return KaplanMeierFitter().fit(rows.time, rows.outcome > 0).survival_function_["KM_estimate"]
 
 
-def test_by_hand(spark: SparkSession) -> None:
+def test_by_hand() -> None:
     """Eight, of which two enter at time 2.
 
     Time 1: 6 at risk, 1 happens, 1 competes: share 1/6, remaining 4/6, 1 leaves.
     Time 2: 6 - 3 + 2 = 5 at risk, 1 happens: share 1/6 + 4/6 * 1/5 = 3/10, remaining 8/15.
     Time 3: 4 at risk, all 4 compete: share stays, nobody remains.
     """
-    table = spark.createDataFrame(
-        [
-            (None, 0, 6, 0, 0, 0),
-            (None, 1, 0, 1, 1, 1),
-            (None, 2, 2, 1, 0, 0),
-            (None, 3, 0, 0, 4, 0),
-        ],
-        "key string, time bigint, entered bigint, happened bigint, competed bigint, left bigint",
+    curve = cumulative_incidence(
+        table([(0, 0, 6, 0, 0, 0), (0, 1, 0, 1, 1, 1), (0, 2, 2, 1, 0, 0), (0, 3, 0, 0, 4, 0)]),
+        CONFIDENCE,
     )
-    curve = cumulative_incidence(table, ["key"], "time", CONFIDENCE)
-    rows = curve.orderBy("time").collect()
-    assert [row.at_risk for row in rows] == [6, 6, 5, 4]
-    assert [row.share for row in rows] == pytest.approx([0, 1 / 6, 3 / 10, 3 / 10])
-    assert [row.remaining for row in rows] == pytest.approx([1, 4 / 6, 8 / 15, 0])
-    assert all(row.low <= row.share <= row.high for row in rows)
+    assert curve.at_risk.tolist() == [6, 6, 5, 4]
+    assert curve.share.tolist() == pytest.approx([0, 1 / 6, 3 / 10, 3 / 10])
+    assert curve.remaining.tolist() == pytest.approx([1, 4 / 6, 8 / 15, 0])
+    assert ((curve.low <= curve.share) & (curve.share <= curve.high)).all()
 
 
-def test_without_variance_bounds_are_the_binomial_ones(spark: SparkSession) -> None:
+def test_without_variance_bounds_are_the_binomial_ones() -> None:
     """No return of 10: 1 - 0.05^(1/10). All of 3 returned: 0.05^(1/3)."""
-    table = spark.createDataFrame(
-        [
-            *(("none", 0, 10, 0, 0, 0), ("none", 9, 0, 0, 0, 10)),
-            *(("all", 0, 3, 0, 0, 0), ("all", 9, 0, 3, 0, 0)),
-        ],
-        "key string, time bigint, entered bigint, happened bigint, competed bigint, left bigint",
+    curve = cumulative_incidence(
+        table([(0, 0, 10, 0, 0, 0), (0, 9, 0, 0, 0, 10), (1, 0, 3, 0, 0, 0), (1, 9, 0, 3, 0, 0)]),
+        CONFIDENCE,
     )
-    curve = cumulative_incidence(table, ["key"], "time", CONFIDENCE)
-    found = {row.key: row for row in curve.where("time = 9").collect()}
-    assert (found["none"].low, found["none"].high) == (0, pytest.approx(1 - 0.05**0.1))
-    assert (found["all"].low, found["all"].high) == (pytest.approx(0.05 ** (1 / 3)), 1)
+    none, every = curve[curve.time == 9].itertuples()
+    assert (none.low, none.high) == (0, pytest.approx(1 - 0.05**0.1))
+    assert (every.low, every.high) == (pytest.approx(0.05 ** (1 / 3)), 1)
 
 
-def test_when_a_share_is_reached_and_when_it_may_be(spark: SparkSession) -> None:
+def test_when_a_share_is_reached_and_when_it_may_be() -> None:
     """Half: estimated at 3, by the upper bound at 2; the lower bound never gets there."""
-    curve = spark.createDataFrame(
-        [(1, 0.1, 0.0, 0.4), (2, 0.4, 0.2, 0.5), (3, 0.5, 0.3, 0.7), (4, 0.6, 0.4, 0.8)],
-        "time bigint, share double, low double, high double",
+    curve = pd.DataFrame(
+        [
+            (7, 1, 0.1, 0.0, 0.4),
+            (7, 2, 0.4, 0.2, 0.5),
+            (7, 3, 0.5, 0.3, 0.7),
+            (7, 4, 0.6, 0.4, 0.8),
+        ],
+        columns=["group", "time", "share", "low", "high"],
     )
-    rows = reached_at(curve, [], "time", (0.5, 0.65)).orderBy("quantile").collect()
-    assert [tuple(row) for row in rows] == [(0.5, 3, 2, None), (0.65, None, 3, None)]
+    found = reached_at(curve, (0.5, 0.65)).astype(object)
+    rows = found.where(found.notna(), None).to_numpy().tolist()
+    assert rows == [[7, 0.5, 3, 2, None], [7, 0.65, None, 3, None]]

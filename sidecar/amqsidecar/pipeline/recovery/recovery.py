@@ -18,21 +18,11 @@ from amqsidecar.pipeline.recovery.lives import (
     with_texts,
 )
 from amqsidecar.pipeline.recovery.report import write_report
-from amqsidecar.pipeline.recovery.tables import (
-    incidences,
-    recovery_by_attempt,
-    recovery_by_message,
-    recovery_curve,
-    recovery_summary,
-    time_to_recovery,
-)
+from amqsidecar.pipeline.recovery.tables import ESTIMATED, estimates, part_of
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 
-_TABLES: Final = (
-    *("recovery_streams", "recovery_counts", "recovery_curve", "recovery_summary"),
-    *("recovery_by_attempt", "recovery_by_message", "time_to_recovery"),
-)
+_TABLES: Final = ("recovery_streams", "recovery_counts", *ESTIMATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +71,20 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     )
     # Why as they are read back: the plan of each table begins at the counts, not at the events.
     counts = results.keep("recovery_counts", with_texts(outcomes, texts))
-    estimates = incidences(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
-    curve = results.keep("recovery_curve", recovery_curve(estimates))
+    estimated = estimates(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
+    tables = {name: results.keep(name, part_of(estimated, name)) for name in ESTIMATED}
     write_report(
         results.report_path,
         _facts(options),
         options.min_messages,
         streams=streams,
-        summary=results.keep("recovery_summary", recovery_summary(counts)),
-        attempts=results.keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
-        curve=curve,
-        by_message=results.keep("recovery_by_message", recovery_by_message(estimates)),
-        times=results.keep("time_to_recovery", time_to_recovery(estimates)),
+        summary=tables["recovery_summary"],
+        attempts=tables["recovery_by_attempt"],
+        curve=tables["recovery_curve"],
+        by_message=tables["recovery_by_message"],
+        times=tables["time_to_recovery"],
     )
-    for frame in (estimates, texts, surveyed):
+    for frame in (estimated, texts, surveyed):
         frame.unpersist()
 
 

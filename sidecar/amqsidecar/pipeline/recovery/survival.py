@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+import numpy as np
+import pandas
 
 _TINY: Final = 1e-12
 """Shares this near to 0 or 1 count as 0 or 1: sums of floating-point numbers are not exact."""
@@ -18,9 +18,7 @@ FLOWS: Final = ("entered", "happened", "competed", "left")
 no longer observed. At its time of entry and of leaving a message is at risk."""
 
 
-def cumulative_incidence(
-    flows: DataFrame, keys: Sequence[str], time: str, confidence: float
-) -> DataFrame:
+def cumulative_incidence(flows: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     """Return the cumulative incidence at each time of each group, with confidence bounds.
 
     The estimator is Aalen-Johansen; without competing events it is one minus Kaplan-Meier. The
@@ -30,107 +28,97 @@ def cumulative_incidence(
     happened to.
 
     Args:
-        flows: `keys`, `time` and the columns `FLOWS` (bigint); one row per group and time. Keys may
-            be null.
-        keys: names of the columns of groups.
-        time: name of the column of times.
+        flows: `group`, `time` and the columns `FLOWS`, all whole numbers; one row per group and
+            time.
         confidence: of the two-sided bounds, such as 0.95.
 
     Returns:
-        Keys, time, `at_risk`, `happened`, `competed`, `left` (bigint), `share`, `low`, `high`, and
-        `remaining` (double), the share without either event.
+        Ordered by group and time: these two, `at_risk`, `happened`, `competed`, `left`, `share`,
+        `low`, `high`, and `remaining`, the share without either event.
     """
-    order = Window.partitionBy(*keys).orderBy(time)
-    upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    curve = flows.sort_values(["group", "time"], ignore_index=True)
+    group = curve["group"]
 
-    def total(of: Column) -> Column:
-        return f.sum(of).over(upto)
+    def total(values: pandas.Series) -> pandas.Series:
+        return values.groupby(group, sort=False).cumsum()
 
-    gone = f.col("happened") + f.col("competed")
-    gone_before = f.coalesce(f.sum(gone + f.col("left")).over(before), f.lit(0))
-    n, d, all_d = (f.col(name).cast("double") for name in ("at_risk", "happened", "gone"))
-    prior, share = f.col("prior"), f.col("share")
-    kept = f.when(f.col("gone") > 0, 1 - all_d / n).otherwise(f.lit(1.0))
-    step = f.when(f.col("happened") > 0, prior * d / n).otherwise(f.lit(0.0))
-    estimated = (
-        flows.withColumns({"gone": gone, "at_risk": total(f.col("entered")) - gone_before})
-        .withColumn("remaining", f.product(kept).over(upto))
-        .withColumn("prior", f.coalesce(f.lag("remaining").over(order), f.lit(1.0)))
+    gone = curve["happened"] + curve["competed"]
+    left_before = total(gone + curve["left"]) - (gone + curve["left"])
+    at_risk = total(curve["entered"]) - left_before
+    n, d, all_d = (one.astype("float64") for one in (at_risk, curve["happened"], gone))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = (1 - all_d / n).where(gone > 0, 1.0)
+        remaining = kept.groupby(group, sort=False).cumprod()
+        prior = remaining.groupby(group, sort=False).shift(fill_value=1.0)
+        has_happened = curve["happened"] > 0
         # Why: in floating point the steps may not sum to exactly 1.
-        .withColumn("share", f.least(total(step), f.lit(1.0)))
-    )
-    # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
-    hazard = f.when(
-        (f.col("gone") > 0) & (f.col("gone") < f.col("at_risk")), all_d / (n * (n - all_d))
-    ).otherwise(f.lit(0.0))
-    cross = f.when(f.col("happened") > 0, prior * d / (n * n)).otherwise(f.lit(0.0))
-    own = f.when(f.col("happened") > 0, prior * prior * (n - d) * d / (n * n * n)).otherwise(
-        f.lit(0.0)
-    )
+        share = total((prior * d / n).where(has_happened, 0.0)).clip(upper=1.0)
+        # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
+        hazard = (all_d / (n * (n - all_d))).where((gone > 0) & (gone < at_risk), 0.0)
+        cross = (prior * d / (n * n)).where(has_happened, 0.0)
+        own = (prior * prior * (n - d) * d / (n * n * n)).where(has_happened, 0.0)
     variance = (
         share * share * total(hazard)
         - 2 * share * total(hazard * share)
         + total(hazard * share * share)
         + total(own)
         - 2 * (share * total(cross) - total(cross * share))
+    ).clip(lower=0.0)
+    low, high = _bounds(share, variance, total(curve["happened"]), at_risk, confidence)
+    return curve[["group", "time"]].assign(
+        at_risk=at_risk,
+        happened=curve["happened"],
+        competed=curve["competed"],
+        left=curve["left"],
+        share=share,
+        low=low,
+        high=high,
+        remaining=remaining,
     )
-    bounded = estimated.withColumns(
-        {"variance": f.greatest(variance, f.lit(0.0)), "happened_so_far": total(f.col("happened"))}
-    )
-    low, high = _bounds(confidence)
-    return bounded.select(
-        *keys, time, "at_risk", "happened", "competed", "left",
-        "share", low.alias("low"), high.alias("high"), "remaining",
-    )  # fmt: skip
 
 
-def _bounds(confidence: float) -> tuple[Column, Column]:
+def _bounds(
+    share: pandas.Series,
+    variance: pandas.Series,
+    happened_so_far: pandas.Series,
+    at_risk: pandas.Series,
+    confidence: float,
+) -> tuple[pandas.Series, pandas.Series]:
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     tail = (1 - confidence) / 2
-    share, missing = f.col("share"), 1 - f.col("share")
-    width = z * f.sqrt("variance") / (missing * f.abs(f.log(missing)))
+    missing = 1 - share
     is_none, is_all = share < _TINY, missing < _TINY
-    low = (
-        f.when(is_none, 0.0)
-        .when(is_all, f.pow(f.lit(tail), 1 / f.col("happened_so_far")))
-        .otherwise(1 - f.pow(missing, f.exp(-width)))
-    )
-    high = (
-        f.when(is_none & (f.col("at_risk") > 0), 1 - f.pow(f.lit(tail), 1 / f.col("at_risk")))
-        .when(is_none | is_all, 1.0)
-        .otherwise(1 - f.pow(missing, f.exp(width)))
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        width = z * np.sqrt(variance) / (missing * np.abs(np.log(missing)))
+        low = (1 - missing ** np.exp(-width)).mask(is_none, 0.0)
+        low = low.mask(is_all, tail ** (1 / happened_so_far))
+        high = (1 - missing ** np.exp(width)).mask(is_none | is_all, 1.0)
+        high = high.mask(is_none & (at_risk > 0), 1 - tail ** (1 / at_risk))
     return low, high
 
 
-def reached_at(
-    curve: DataFrame, keys: Sequence[str], time: str, shares: Sequence[float]
-) -> DataFrame:
+def reached_at(curve: pandas.DataFrame, shares: Sequence[float]) -> pandas.DataFrame:
     """Return when the incidence reaches each share, with confidence bounds of that time.
 
     Args:
         curve: `cumulative_incidence`.
-        keys: names of the columns of groups.
-        time: name of the column of times.
         shares: the quantiles.
 
     Returns:
-        Keys, `quantile` (double), and of the type of `time`: `after`, when the estimate reaches it,
-        `earliest`, when the upper bound does, `latest`, when the lower bound does; null = never
-        in the time observed.
+        `group`, `quantile`, `after`, when the estimate reaches it, `earliest`, when the upper bound
+        does, `latest`, when the lower bound does; a missing value = never in the time observed.
     """
+    groups = pandas.Index(curve["group"].unique(), name="group")
+    frames = []
+    for quantile in shares:
+        found = {
+            name: _first(curve, of, quantile).reindex(groups)
+            for name, of in (("after", "share"), ("earliest", "high"), ("latest", "low"))
+        }
+        frames.append(pandas.DataFrame({"quantile": quantile, **found}).reset_index())
+    return pandas.concat(frames, ignore_index=True)
 
-    def first(of: str) -> Column:
-        return f.min(f.when(f.col(of) >= f.col("quantile") - _TINY, f.col(time)))
 
-    quantiles = f.explode(f.array(*(f.lit(share) for share in shares)))
-    return (
-        curve.withColumn("quantile", quantiles)
-        .groupBy(*keys, "quantile")
-        .agg(
-            first("share").alias("after"),
-            first("high").alias("earliest"),
-            first("low").alias("latest"),
-        )
-    )
+def _first(curve: pandas.DataFrame, of: str, quantile: float) -> pandas.Series:
+    there = curve[curve[of] >= quantile - _TINY]
+    return there.groupby("group")["time"].min().astype("Int64")

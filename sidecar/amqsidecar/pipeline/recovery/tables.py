@@ -1,12 +1,22 @@
-"""The tables of the job `recovery`, all made of `RECOVERY_COUNTS`."""
+"""The tables of the job `recovery`, all made of `RECOVERY_COUNTS`.
 
-from collections.abc import Sequence
-from functools import reduce
+All rows of a group come to one Python process, which makes all of its rows in all tables. A group
+has at most some thousand distinct times for each re-send, however many messages it has.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pandas
+import pyarrow
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
+from amqsidecar.pipeline.recovery.judge import ENDS, MESSAGE_OUTCOMES, SEND_OUTCOMES
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
@@ -21,183 +31,197 @@ RESENDS: Final = (*GROUP, "attempt")
 QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Of the time to recovery."""
 
-_ENDED: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
+ESTIMATED: Final[Mapping[str, StructType]] = {
+    "recovery_curve": RECOVERY_CURVE,
+    "recovery_by_attempt": RECOVERY_BY_ATTEMPT,
+    "recovery_by_message": RECOVERY_BY_MESSAGE,
+    "time_to_recovery": TIME_TO_RECOVERY,
+    "recovery_summary": RECOVERY_SUMMARY,
+}
+"""The tables by name."""
+_ALL: Final = StructType(
+    [
+        StructField("table", StringType()),
+        *{one.name: one for schema in ESTIMATED.values() for one in schema}.values(),
+    ]
+)
+_MARKS: Final = ("negative_times", "implied_returns", "repeated_resends")
 
 
-def incidences(counts: DataFrame, confidence: float) -> DataFrame:
-    """Return the estimates behind three of the tables, from one pass over the counts.
+def estimates(counts: DataFrame, confidence: float) -> DataFrame:
+    """Return the rows of all tables of `ESTIMATED`, from one pass over the counts; see `part_of`.
 
     Args:
         counts: `RECOVERY_COUNTS`.
         confidence: of the bounds, between 0 and 1.
-
-    Returns:
-        The columns of `survival.cumulative_incidence` by `of`, `RESENDS` and `time`. `of` is
-        `resend`: returns after each re-send; `message`: recoveries after the first death; `life`:
-        recoveries over the stages of lives.
     """
-    return cumulative_incidence(_flows(counts), ("of", *RESENDS), "time", confidence)
+
+    def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        there = list(batches)
+        if there:
+            yield from estimate_all(pyarrow.Table.from_batches(there), confidence)
+
+    return counts.repartition(*GROUP).mapInArrow(estimate, _ALL)
 
 
-def recovery_curve(estimates: DataFrame) -> DataFrame:
-    """Return `RECOVERY_CURVE` of the estimates of `incidences`."""
-    return (
-        estimates.where(f.col("of") == "resend")
-        .select(
-            *RESENDS,
-            f.col("time").alias("after_ms"),
-            "at_risk",
-            f.col("happened").alias("returned"),
-            f.col("left").alias("open"),
-            (1 - f.col("share")).alias("share_away"),
-            (1 - f.col("high")).alias("low"),
-            (1 - f.col("low")).alias("high"),
-        )
-        .select(*RECOVERY_CURVE.names)
+def part_of(estimated: DataFrame, name: str) -> DataFrame:
+    """Return one of the tables of `ESTIMATED` of what `estimates` has returned."""
+    return estimated.where(f.col("table") == name).select(*ESTIMATED[name].names)
+
+
+def estimate_all(counts: pyarrow.Table, confidence: float) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of all tables of `ESTIMATED`, with a column `table`.
+
+    Args:
+        counts: `RECOVERY_COUNTS`, all rows of each group that has one.
+        confidence: of the bounds, between 0 and 1.
+    """
+    group, names = _groups(counts)
+    rows = counts.drop_columns(list(GROUP)).to_pandas().assign(group=group)
+    resends, messages = (rows[rows["kind"] == one] for one in ("resend", "message"))
+    curve = _curve(resends, confidence)
+    made = {
+        "recovery_curve": curve,
+        "recovery_by_attempt": _by_attempt(resends, curve),
+        "recovery_by_message": _by_message(messages, confidence),
+        "time_to_recovery": _times(messages, confidence),
+        "recovery_summary": _tallied(messages, ["group"], MESSAGE_OUTCOMES),
+    }
+    for name, frame in made.items():
+        yield from _batches(name, frame, names)
+
+
+def _groups(counts: pyarrow.Table) -> tuple[NDArray[np.int64], pyarrow.Table]:
+    """Return the number of the group of each row, and the names of groups by number."""
+    encoded = [counts.column(one).combine_chunks().dictionary_encode() for one in GROUP]
+    codes = [one.indices.fill_null(-1).to_numpy(zero_copy_only=False) for one in encoded]
+    pairs, group = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)
+    names = [
+        one.dictionary.take(pyarrow.array(pairs[:, at], mask=pairs[:, at] < 0))
+        for at, one in enumerate(encoded)
+    ]
+    return group.reshape(-1), pyarrow.table(names, list(GROUP))
+
+
+def _batches(
+    name: str, frame: pandas.DataFrame, names: pyarrow.Table
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield a table as rows of `_ALL`."""
+    group = names.take(pyarrow.array(frame["group"], pyarrow.int64()))
+    columns = []
+    for one in to_arrow_schema(_ALL):
+        if one.name in GROUP:
+            columns.append(group.column(one.name))
+        elif one.name in frame:
+            columns.append(pyarrow.array(frame[one.name], one.type, from_pandas=True))
+        else:
+            columns.append(pyarrow.nulls(len(frame), one.type))
+    columns[_ALL.names.index("table")] = pyarrow.repeat(name, len(frame))
+    yield from pyarrow.table(columns, _ALL.names).to_batches()
+
+
+def _curve(resends: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
+    """Return `RECOVERY_CURVE`."""
+    known = resends[resends["after_ms"].notna()]
+    curve = _incidence(known, ["group", "attempt"], 0, known["after_ms"], confidence)
+    return curve.assign(
+        after_ms=curve["time"],
+        returned=curve["happened"],
+        open=curve["left"],
+        share_away=1 - curve["share"],
+        low=1 - curve["high"],
+        high=1 - curve["low"],
     )
 
 
-def recovery_by_attempt(counts: DataFrame, curve: DataFrame) -> DataFrame:
+def _by_attempt(resends: pandas.DataFrame, curve: pandas.DataFrame) -> pandas.DataFrame:
     """Return `RECOVERY_BY_ATTEMPT`: the curve of each group at the horizon, and its counts.
 
     If no message was observed up to the horizon and some may still return, the share is unknown.
     Its bounds are then 0 and the upper bound at the last observed time.
+    """
+    keys = ["group", "attempt"]
+    last = curve.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
+    found = _tallied(resends, keys, SEND_OUTCOMES).merge(last, on=keys)
+    is_known = (found["stayed"] + found["returned_later"] > 0) | (found["open"] == 0)
+    return found.assign(
+        share_recovered=found["share_away"].where(is_known), low=found["low"].where(is_known, 0.0)
+    )
+
+
+def _by_message(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
+    """Return `RECOVERY_BY_MESSAGE`: recoveries over the stages of lives."""
+    placed = messages[messages["exit_stage"].notna()]
+    stages = _incidence(placed, ["group"], placed["entry_stage"], placed["exit_stage"], confidence)
+    attempts = ((stages["time"] + 1) // 2).rename("attempts")
+    grouped = stages.groupby(["group", attempts])
+    found = grouped.agg(
+        at_risk=("at_risk", "first"),
+        recovered=("happened", "sum"),
+        ended=("competed", "sum"),
+        waiting=("left", "sum"),
+        share_recovered=("share", "last"),
+        low=("low", "last"),
+        high=("high", "last"),
+        remaining=("remaining", "last"),
+    ).reset_index()
+    ended = (1 - found["share_recovered"] - found["remaining"]).clip(lower=0.0)
+    return found.assign(share_ended=ended)
+
+
+def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
+    """Return `TIME_TO_RECOVERY`: recoveries after the first death, at `QUANTILES`."""
+    timed = messages[messages["after_ms"].notna()]
+    curve = _incidence(timed, ["group"], 0, timed["after_ms"], confidence)
+    reached = reached_at(curve, QUANTILES)
+    return reached.rename(
+        columns={"after": "after_ms", "earliest": "earliest_ms", "latest": "latest_ms"}
+    )
+
+
+def _tallied(rows: pandas.DataFrame, keys: list[str], outcomes: Sequence[str]) -> pandas.DataFrame:
+    """Return the number of messages by keys: all, by outcome, left-truncated, and the marks."""
+    messages = rows["messages"]
+    tallies = {name: messages.where(rows["outcome"] == name, 0) for name in outcomes}
+    tallies |= {"left_truncated": messages.where(rows["left_truncated"], 0)}
+    wanted = [*keys, "messages", *_MARKS, *tallies]
+    return rows.assign(**tallies)[wanted].groupby(keys).sum().reset_index()
+
+
+def _incidence(
+    rows: pandas.DataFrame,
+    keys: list[str],
+    entry: pandas.Series | int,
+    exit_: pandas.Series,
+    confidence: float,
+) -> pandas.DataFrame:
+    """Return `survival.cumulative_incidence` of counted rows, by `keys` in place of `group`.
 
     Args:
-        counts: `RECOVERY_COUNTS`.
-        curve: `RECOVERY_CURVE`.
+        rows: counts of one kind.
+        keys: columns that name a curve.
+        entry: when they come under observation.
+        exit_: when their outcome is known.
+        confidence: of the bounds.
     """
-    tallies = (
-        counts.where(f.col("kind") == "resend")
-        .groupBy(*RESENDS)
-        .agg(
-            f.sum("messages").alias("messages"),
-            *_tallies(("returned", "returned_later", "stayed", "open")),
-            f.sum(f.when(f.col("left_truncated"), f.col("messages")).otherwise(0)).alias(
-                "left_truncated"
-            ),
-            *(_sum(name) for name in ("negative_times", "implied_returns", "repeated_resends")),
-        )
+    numbered = rows.groupby(keys, sort=False).ngroup()
+    named = rows[keys].assign(curve=numbered).drop_duplicates("curve").set_index("curve")
+    messages = rows["messages"]
+    has_happened = rows["outcome"].isin(("returned", "recovered"))
+    has_competed = rows["outcome"].isin(ENDS)
+    comes = pandas.DataFrame({"group": numbered, "time": entry, "entered": messages})
+    goes = pandas.DataFrame(
+        {
+            "group": numbered,
+            "time": exit_,
+            "happened": messages.where(has_happened, 0),
+            "competed": messages.where(has_competed, 0),
+            "left": messages.where(~(has_happened | has_competed), 0),
+        }
     )
-    last = curve.groupBy(*RESENDS).agg(
-        f.max_by(f.struct("share_away", "low", "high"), "after_ms").alias("last")
-    )
-    is_known = (f.col("stayed") + f.col("returned_later") > 0) | (f.col("open") == 0)
-    return (
-        tallies.alias("tallies")
-        .join(last.alias("ends"), _same(RESENDS, "tallies", "ends"), "inner")
-        .select(
-            "tallies.*",
-            f.when(is_known, f.col("last.share_away")).alias("share_recovered"),
-            f.when(is_known, f.col("last.low")).otherwise(0.0).alias("low"),
-            f.col("last.high").alias("high"),
-        )
-        .select(*RECOVERY_BY_ATTEMPT.names)
-    )
-
-
-def recovery_by_message(estimates: DataFrame) -> DataFrame:
-    """Return `RECOVERY_BY_MESSAGE` of the estimates of `incidences`."""
-    at_end = f.struct("share", "low", "high", "remaining")
-    return (
-        estimates.where(f.col("of") == "life")
-        .withColumn("attempts", f.ceil(f.col("time") / 2))
-        .groupBy(*GROUP, "attempts")
-        .agg(
-            f.min_by("at_risk", "time").alias("at_risk"),
-            f.sum("happened").alias("recovered"),
-            f.sum("competed").alias("ended"),
-            f.sum("left").alias("waiting"),
-            f.max_by(at_end, "time").alias("last"),
-        )
-        .select(
-            "*",
-            f.col("last.share").alias("share_recovered"),
-            "last.low",
-            "last.high",
-            f.greatest(1 - f.col("last.share") - f.col("last.remaining"), f.lit(0.0)).alias(
-                "share_ended"
-            ),
-        )
-        .select(*RECOVERY_BY_MESSAGE.names)
-    )
-
-
-def time_to_recovery(estimates: DataFrame) -> DataFrame:
-    """Return `TIME_TO_RECOVERY` of the estimates of `incidences`, at `QUANTILES`."""
-    curve = estimates.where(f.col("of") == "message")
-    return (
-        reached_at(curve, GROUP, "time", QUANTILES)
-        .withColumnsRenamed({"after": "after_ms", "earliest": "earliest_ms", "latest": "latest_ms"})
-        .select(*TIME_TO_RECOVERY.names)
-    )
-
-
-def recovery_summary(counts: DataFrame) -> DataFrame:
-    """Return `RECOVERY_SUMMARY` of `RECOVERY_COUNTS`: numbers of messages, without estimates."""
-    return (
-        counts.where(f.col("kind") == "message")
-        .groupBy(*GROUP)
-        .agg(
-            f.sum("messages").alias("messages"),
-            *_tallies(("recovered", *_ENDED, "waiting", "too_young")),
-            f.sum(f.when(f.col("left_truncated"), f.col("messages")).otherwise(0)).alias(
-                "left_truncated"
-            ),
-            _sum("negative_times"),
-        )
-        .select(*RECOVERY_SUMMARY.names)
-    )
-
-
-def _flows(counts: DataFrame) -> DataFrame:
-    """Return who comes and who goes at each time of each estimate; see `survival.FLOWS`."""
-    has_happened = f.col("outcome").isin("returned", "recovered")
-    has_competed = f.col("outcome").isin(*_ENDED)
-    comes = {"entered": f.lit(True)}
-    goes = {
-        "happened": has_happened,
-        "competed": has_competed,
-        "left": ~(has_happened | has_competed),
-    }
-    has_time, has_stage = f.col("after_ms").isNotNull(), f.col("exit_stage").isNotNull()
-
-    def flow(of: Column, time: Column, who: dict[str, Column]) -> Column:
-        counted = (
-            f.when(who.get(name, f.lit(False)), f.col("messages")).otherwise(0).alias(name)
-            for name in FLOWS
-        )
-        return f.struct(of.alias("of"), time.cast("long").alias("time"), *counted)
-
-    sides = [
-        f.when(has_time, flow(f.col("kind"), f.lit(0), comes)),
-        f.when(has_time, flow(f.col("kind"), f.col("after_ms"), goes)),
-        f.when(has_stage, flow(f.lit("life"), f.col("entry_stage"), comes)),
-        f.when(has_stage, flow(f.lit("life"), f.col("exit_stage"), goes)),
-    ]
-    return (
-        counts.select(*RESENDS, f.explode(f.array(*sides)).alias("flow"))
-        .where(f.col("flow").isNotNull())
-        .select(*RESENDS, "flow.*")
-        .groupBy("of", *RESENDS, "time")
-        .agg(*(_sum(name) for name in FLOWS))
-    )
-
-
-def _sum(name: str) -> Column:
-    return f.sum(name).alias(name)
-
-
-def _tallies(outcomes: Sequence[str]) -> list[Column]:
-    return [
-        f.sum(f.when(f.col("outcome") == name, f.col("messages")).otherwise(0)).alias(name)
-        for name in outcomes
-    ]
-
-
-def _same(keys: Sequence[str], left: str, right: str) -> Column:
-    """Return whether the keys of two tables are the same; null is the same as null."""
-    return reduce(
-        Column.__and__,
-        [f.col(f"{left}.{key}").eqNullSafe(f.col(f"{right}.{key}")) for key in keys],
+    both = pandas.concat([comes, goes], ignore_index=True).fillna(0).astype("int64")
+    flows = both.groupby(["group", "time"], sort=False)[list(FLOWS)].sum().reset_index()
+    curve = cumulative_incidence(flows, confidence)
+    return curve.drop(columns="group").assign(
+        **{key: named[key].reindex(curve["group"]).to_numpy() for key in keys}
     )

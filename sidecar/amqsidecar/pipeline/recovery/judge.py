@@ -1,0 +1,333 @@
+"""What became of messages, counted from the steps of their lives; numbers only, by numpy.
+
+A message's steps are put in order by their redelivery counts, not by their times: sidecars have
+clocks of their own. Round n of a message is its death with count n - 1 and its re-send n; the death
+after that is in round n + 1.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NOTHING: Final = 0
+"""In place of the number of a text that is null."""
+NONE: Final = -1
+"""In place of an attempt, a stage or a time that a row of counts does not have."""
+
+RESENT, SUPPRESSED, FIRST_END = 0, 1, 2
+"""What is done with a message that died, by number: two sends, then the ends."""
+ENDS: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
+SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
+MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
+OUTCOMES: Final = (
+    *(("resend", outcome) for outcome in SEND_OUTCOMES),
+    *(("message", outcome) for outcome in MESSAGE_OUTCOMES),
+)
+"""Kind and outcome of a row of counts, by number."""
+_MESSAGE: Final = len(SEND_OUTCOMES)
+_RECOVERED, _WAITING, _TOO_YOUNG = (
+    MESSAGE_OUTCOMES.index(one) for one in ("recovered", "waiting", "too_young")
+)
+
+MOMENT_STEP: Final = 8
+"""A moment is a time in milliseconds times this, plus the number of what was done."""
+_NEVER: Final = np.iinfo(np.int64).max
+_POWERS: Final = 10 ** np.arange(1, 19, dtype=np.int64)
+
+STEPS: Final = pyarrow.schema(
+    [
+        (name, pyarrow.int64())
+        for name in ("id", "check", "step", "moment", "stream", "place", "cause")
+    ]
+)
+"""One row per death, send or end.
+
+`id` and `check` together identify the message. `step` is 2 * round, plus 1 if it is no death;
+`moment` see `MOMENT_STEP`; the others are numbers of texts.
+"""
+
+KEYS: Final = ("origin", "cause_group", "attempt", "entry_stage", "exit_stage", "after_ms", "what")
+SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends")
+COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
+"""`RECOVERY_COUNTS` in numbers; `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated."""
+
+
+class Observed(NamedTuple):
+    """What is observed, and for how long.
+
+    Attributes:
+        streams: the numbers of the streams, ascending.
+        until_ms: the end of the observation of each.
+        horizon_ms: time without a return after which a re-sent message counts as recovered.
+        since_ms: only messages that first died at or after this; `NONE` = all.
+    """
+
+    streams: Numbers
+    until_ms: Numbers
+    horizon_ms: int
+    since_ms: int
+
+
+class _Rounds(NamedTuple):
+    """The rounds of messages, in order; what is not there is 0, and its flag is false."""
+
+    number: Numbers
+    is_first: Flags
+    is_last: Flags
+    has_died: Flags
+    died_ms: Numbers
+    died_place: Numbers
+    died_until_ms: Numbers
+    cause: Numbers
+    has_acted: Flags
+    act: Numbers
+    acted_ms: Numbers
+    acted_place: Numbers
+    acted_until_ms: Numbers
+    resends: Numbers
+
+    def where(self, kept: Flags) -> "_Rounds":
+        """Return these rounds; the first and the last of a message are found again."""
+        life = np.cumsum(self.is_first)[kept]
+        edge = np.ones(len(life) + 1, dtype=np.bool_)
+        edge[1:-1] = life[1:] != life[:-1]
+        columns = {name: one[kept] for name, one in self._asdict().items()}
+        return _Rounds(**columns)._replace(is_first=edge[:-1], is_last=edge[1:])
+
+
+def count_lives(steps: pyarrow.Table, observed: Observed) -> pyarrow.Table:
+    """Return `COUNTS` of messages: of each re-send, and of each message.
+
+    Args:
+        steps: `STEPS`, at least one; all steps of each message that has one, in any order.
+        observed: see there.
+    """
+    rounds = _rounds(steps, observed)
+    rounds, next_ms, has_next, is_next_death = _with_next(rounds)
+    is_send = rounds.has_acted & (rounds.act < FIRST_END)
+    took_ms = next_ms - rounds.acted_ms
+    return_ms = np.maximum(took_ms, 0)
+    seen_ms = np.clip(rounds.acted_until_ms - rounds.acted_ms, 0, observed.horizon_ms)
+    # Why by the next round: a later send or death with a higher count proves a return.
+    is_returned = has_next & (return_ms <= seen_ms)
+    stayed = ~is_returned & (seen_ms >= observed.horizon_ms)
+    messages, is_counted = _messages(rounds, is_send & stayed, is_send, observed)
+    sends = {
+        "origin": np.where(rounds.has_died, rounds.died_place, rounds.acted_place),
+        "cause_group": rounds.cause,
+        "attempt": rounds.number,
+        "entry_stage": np.full(len(took_ms), NONE),
+        "exit_stage": np.full(len(took_ms), NONE),
+        "after_ms": np.where(is_returned, return_ms, seen_ms),
+        "what": _what(
+            np.select([is_returned, stayed & has_next, stayed], [0, 1, 2], 3), ~rounds.has_died
+        ),
+        "messages": np.ones(len(took_ms), dtype=np.int64),
+        "negative_times": has_next & (took_ms < 0),
+        "implied_returns": has_next & ~is_next_death,
+        "repeated_resends": rounds.resends > 1,
+    }
+    chosen = is_send & is_counted
+    rows = {
+        name: np.concatenate([sends[name][chosen], messages[name]]).astype(np.int64)
+        for name in COUNTS.names
+    }
+    rows["after_ms"] = rounded_ms(rows["after_ms"])
+    return add_up(pyarrow.table(rows, schema=COUNTS))
+
+
+def add_up(counts: pyarrow.Table) -> pyarrow.Table:
+    """Return `COUNTS` with one row per key."""
+    summed = counts.group_by(list(KEYS), use_threads=False).aggregate(
+        [(name, "sum") for name in SUMS]
+    )
+    return summed.rename_columns([one.removesuffix("_sum") for one in summed.column_names]).select(
+        COUNTS.names
+    )
+
+
+def rounded_ms(time_ms: Numbers) -> Numbers:
+    """Return times rounded down to three digits: exact below 1 s, at most 1 % less above."""
+    digits = np.searchsorted(_POWERS, time_ms, side="right")
+    unit = 10 ** np.maximum(digits - 2, 0)
+    return np.where(time_ms > 0, time_ms - time_ms % unit, time_ms)
+
+
+def _what(outcome: Numbers, is_truncated: Flags) -> Numbers:
+    return 2 * outcome + is_truncated
+
+
+def _column(steps: pyarrow.Table, name: str) -> Numbers:
+    values: Numbers = steps.column(name).to_numpy()
+    return values
+
+
+# Steps to rounds
+
+
+def _rounds(steps: pyarrow.Table, observed: Observed) -> _Rounds:
+    """Return one row per message and round; of equal steps the earliest counts."""
+    keys = [_column(steps, name) for name in ("moment", "step", "check", "id")]
+    order = np.lexsort(keys)
+    moment, step, check, ident = (key[order] for key in keys)
+    begins_life = _changes(ident) | _changes(check)
+    begins_round = begins_life | _changes(step >> 1)
+    earliest = np.flatnonzero(begins_round | _changes(step))
+    number_of = np.cumsum(begins_round) - 1
+    rounds = int(number_of[-1]) + 1
+    is_act = (step & 1).astype(np.bool_)
+
+    def of_each(rows: Numbers, values: Numbers) -> Numbers:
+        placed = np.zeros(rounds, dtype=np.int64)
+        placed[number_of[rows]] = values[rows]
+        return placed
+
+    place = _column(steps, "place")[order]
+    stream = np.searchsorted(observed.streams, _column(steps, "stream")[order])
+    until_ms = observed.until_ms[stream]
+    died, acted = earliest[~is_act[earliest]], earliest[is_act[earliest]]
+    at_ms, act = moment // MOMENT_STEP, moment % MOMENT_STEP
+    is_there = np.ones(len(step), dtype=np.int64)
+    starts = np.flatnonzero(begins_round)
+    is_first = begins_life[starts]
+    return _Rounds(
+        number=step[starts] >> 1,
+        is_first=is_first,
+        is_last=np.append(is_first[1:], True),
+        has_died=of_each(died, is_there).astype(np.bool_),
+        died_ms=of_each(died, at_ms),
+        died_place=of_each(died, place),
+        died_until_ms=of_each(died, until_ms),
+        cause=of_each(died, _column(steps, "cause")[order]),
+        has_acted=of_each(acted, is_there).astype(np.bool_),
+        act=of_each(acted, act),
+        acted_ms=of_each(acted, at_ms),
+        acted_place=of_each(acted, place),
+        acted_until_ms=of_each(acted, until_ms),
+        resends=np.bincount(number_of[is_act & (act == RESENT)], minlength=rounds),
+    )
+
+
+def _changes(values: Numbers) -> Flags:
+    """Return where a value differs from the one before; the first does."""
+    changed = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changed[1:])
+    return changed
+
+
+def _with_next(rounds: _Rounds) -> tuple[_Rounds, Numbers, Flags, Flags]:
+    """Add when the next round began, and leave out final dead letters that the broker knew already.
+
+    What the broker knew already counts as sent where the message was before, not elsewhere.
+
+    Returns:
+        The rounds that are left; and of each when the next began, whether it did, and whether it
+        began with the death that has the count of this round.
+    """
+    is_suppressed = rounds.has_acted & (rounds.act == SUPPRESSED)
+    is_send = rounds.has_acted & (rounds.act < FIRST_END)
+    last_place = np.where(rounds.has_acted, rounds.acted_place, rounds.died_place)
+    begins_ms = np.where(rounds.has_died, rounds.died_ms, rounds.acted_ms)
+    has_begun = rounds.has_died | is_send
+    before_place = np.where(rounds.is_first, NOTHING, np.roll(last_place, 1))
+    came_from = np.where(rounds.has_died, rounds.died_place, before_place)
+    is_final = is_suppressed & (rounds.acted_place != came_from)
+
+    is_suppressed_next = np.roll(is_suppressed & ~rounds.has_died, -1)
+    has_next = (
+        ~rounds.is_last
+        & np.roll(has_begun, -1)
+        & (~is_suppressed_next | (np.roll(rounds.acted_place, -1) == last_place))
+    )
+    is_next_death = (
+        ~rounds.is_last
+        & (np.roll(rounds.number, -1) == rounds.number + 1)
+        & np.roll(rounds.has_died, -1)
+    )
+    next_ms = np.where(has_next, np.roll(begins_ms, -1), 0)
+    kept = rounds.has_died | (rounds.has_acted & ~is_final)
+    left = rounds._replace(has_acted=rounds.has_acted & ~is_final).where(kept)
+    return left, next_ms[kept], has_next[kept], is_next_death[kept]
+
+
+# Rounds to messages
+
+
+def _messages(
+    rounds: _Rounds, recovers: Flags, is_send: Flags, observed: Observed
+) -> tuple[dict[str, Numbers], Flags]:
+    """Return the columns of `COUNTS` of each message, and of which messages each round is counted.
+
+    A message is judged until one horizon before the end of the observation.
+    Why not until the end: what was re-sent less than the horizon ago and has returned is known,
+    what has not is open; who counts only the known counts too few recoveries.
+    """
+    starts = np.flatnonzero(rounds.is_first)
+    lasts = np.flatnonzero(rounds.is_last)
+    horizon_ms = observed.horizon_ms
+    # Why stages: they are the places of steps in a life. Re-send n is 2n - 1, the death after 2n.
+    death_stage, send_stage = 2 * rounds.number - 2, 2 * rounds.number - 1
+    died_until_ms = np.where(rounds.has_died, rounds.died_until_ms, _NEVER)
+    acted_until_ms = np.where(rounds.has_acted, rounds.acted_until_ms, _NEVER)
+    closed_ms = np.minimum.reduceat(np.minimum(died_until_ms, acted_until_ms), starts) - horizon_ms
+    is_death_known = rounds.has_died & (rounds.died_ms <= rounds.died_until_ms - horizon_ms)
+    is_send_known = is_send & (rounds.acted_ms <= rounds.acted_until_ms - horizon_ms)
+    known_stage = np.maximum.reduceat(
+        np.select([is_send_known, is_death_known], [send_stage, death_stage], NONE), starts
+    )
+    first_recovery = np.minimum.reduceat(
+        np.where(recovers, np.arange(len(recovers)), len(recovers)), starts
+    )
+    is_recovered = first_recovery < len(recovers)
+    recovery = np.where(is_recovered, first_recovery, starts)
+
+    begun_ms = np.where(rounds.has_died, rounds.died_ms, rounds.acted_ms)[starts]
+    begun_stage = np.select([rounds.has_died, is_send], [death_stage, send_stage], NONE)[starts]
+    has_ended = (rounds.has_acted & (rounds.act >= FIRST_END))[lasts]
+    ended_ms = rounds.acted_ms[lasts]
+    is_too_young = begun_ms > closed_ms
+    is_ended = has_ended & (ended_ms <= closed_ms) & ~is_recovered & ~is_too_young
+    outcome = np.select(
+        [is_too_young, is_recovered, is_ended],
+        [_TOO_YOUNG, _RECOVERED, rounds.act[lasts] - FIRST_END],
+        _WAITING,
+    )
+    is_placed = ~is_too_young & (begun_stage != NONE)
+    is_whole = begun_stage == 0
+    exit_stage = np.select(
+        [outcome == _RECOVERED, outcome == _WAITING],
+        [send_stage[recovery], known_stage],
+        known_stage + known_stage % 2,
+    )
+    exit_ms = np.select(
+        [outcome == _RECOVERED, outcome == _WAITING],
+        [rounds.acted_ms[recovery], closed_ms],
+        ended_ms,
+    )
+    has_time = is_placed & is_whole
+    after_ms = np.where(has_time, exit_ms - begun_ms, 0)
+    is_counted = np.ones(len(starts), dtype=np.bool_)
+    if observed.since_ms != NONE:
+        is_counted = is_whole & (begun_ms >= observed.since_ms)
+    nothing = np.zeros(len(starts), dtype=np.int64)
+    place = np.where(rounds.has_died, rounds.died_place, rounds.acted_place)
+    columns = {
+        "origin": place[starts],
+        "cause_group": rounds.cause[starts],
+        "attempt": nothing + NONE,
+        "entry_stage": np.where(is_placed, begun_stage, NONE),
+        "exit_stage": np.where(is_placed, exit_stage, NONE),
+        "after_ms": np.where(has_time, np.maximum(after_ms, 0), NONE),
+        "what": _what(_MESSAGE + outcome, ~is_whole),
+        "messages": nothing + 1,
+        "negative_times": after_ms < 0,
+        "implied_returns": nothing,
+        "repeated_resends": nothing,
+    }
+    life = np.cumsum(rounds.is_first) - 1
+    return {name: one[is_counted] for name, one in columns.items()}, is_counted[life]
