@@ -34,7 +34,7 @@ from amqsidecar.pipeline.recovery.judge import (
     OUTCOMES,
     STEPS,
     SUMS,
-    Observed,
+    ObservedStreams,
     count_lives,
 )
 from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
@@ -149,13 +149,13 @@ def _bigints(names: Iterable[str]) -> str:
     return ", ".join(f"{name} bigint" for name in names)
 
 
-def _observed(streams: DataFrame, horizon_ms: int, since_ms: int) -> Observed:
+def _observed(streams: DataFrame, horizon_ms: int, since_ms: int) -> ObservedStreams:
     rows = streams.select(
         f.xxhash64("stream").alias("number"), f.unix_millis("observed_until").alias("until_ms")
     ).collect()
     ends = sorted((row["number"], row["until_ms"]) for row in rows)
     numbers, until_ms = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
-    return Observed(numbers, until_ms, horizon_ms, since_ms)
+    return ObservedStreams(numbers, until_ms, horizon_ms, since_ms)
 
 
 def _named() -> Iterator[Column]:

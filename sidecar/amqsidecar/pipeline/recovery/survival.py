@@ -29,28 +29,27 @@ def cumulative_incidence(flows: pandas.DataFrame, confidence: float) -> pandas.D
 
     Args:
         flows: `group`, `time` and the columns `FLOWS`, all whole numbers; one row per group and
-            time.
+            time, in this order.
         confidence: of the two-sided bounds, such as 0.95.
 
     Returns:
-        Ordered by group and time: these two, `at_risk`, `happened`, `competed`, `left`, `share`,
+        For each row `group`, `time`, `at_risk`, `happened`, `competed`, `left`, `share`,
         `low`, `high`, and `remaining`, the share without either event.
     """
-    curve = flows.sort_values(["group", "time"], ignore_index=True)
-    group = curve["group"]
+    group = flows["group"]
 
     def total(values: pandas.Series) -> pandas.Series:
         return values.groupby(group, sort=False).cumsum()
 
-    gone = curve["happened"] + curve["competed"]
-    left_before = total(gone + curve["left"]) - (gone + curve["left"])
-    at_risk = total(curve["entered"]) - left_before
-    n, d, all_d = (one.astype("float64") for one in (at_risk, curve["happened"], gone))
+    gone = flows["happened"] + flows["competed"]
+    left_before = total(gone + flows["left"]) - (gone + flows["left"])
+    at_risk = total(flows["entered"]) - left_before
+    n, d, all_d = (one.astype("float64") for one in (at_risk, flows["happened"], gone))
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = (1 - all_d / n).where(gone > 0, 1.0)
         remaining = kept.groupby(group, sort=False).cumprod()
         prior = remaining.groupby(group, sort=False).shift(fill_value=1.0)
-        has_happened = curve["happened"] > 0
+        has_happened = flows["happened"] > 0
         # Why: in floating point the steps may not sum to exactly 1.
         share = total((prior * d / n).where(has_happened, 0.0)).clip(upper=1.0)
         # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
@@ -64,12 +63,12 @@ def cumulative_incidence(flows: pandas.DataFrame, confidence: float) -> pandas.D
         + total(own)
         - 2 * (share * total(cross) - total(cross * share))
     ).clip(lower=0.0)
-    low, high = _bounds(share, variance, total(curve["happened"]), at_risk, confidence)
-    return curve[["group", "time"]].assign(
+    low, high = _bounds(share, variance, total(flows["happened"]), at_risk, confidence)
+    return flows[["group", "time"]].assign(
         at_risk=at_risk,
-        happened=curve["happened"],
-        competed=curve["competed"],
-        left=curve["left"],
+        happened=flows["happened"],
+        competed=flows["competed"],
+        left=flows["left"],
         share=share,
         low=low,
         high=high,
