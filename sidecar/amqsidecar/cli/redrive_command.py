@@ -165,6 +165,7 @@ def _queue_hand(
         max_messages=config.cycle.max_messages or MAX_MESSAGES,
         say=say,
         crash_point=crash_point,
+        login_outdated=links.login_outdated,
     )
 
 

@@ -18,7 +18,10 @@ def broker_tokens(options: BrokerOptions, clock: Clock) -> Sequence[BearerTokens
     """
     if options.token_file is not None:
         return [token_in_file(_reader(options.token_file, "broker.token_file"), clock)]
-    if not options.oidc.issuer or options.oidc.client_secret_file is None:
+    oidc = options.oidc
+    is_key = oidc.client_key_file is not None
+    proof_file = oidc.client_key_file if is_key else oidc.client_secret_file
+    if not oidc.issuer or proof_file is None:
         return []
     # Why here: only this needs the libraries of OpenID Connect.
     from amqsidecar.brokers.connection.client_credentials import (  # noqa: PLC0415
@@ -26,11 +29,14 @@ def broker_tokens(options: BrokerOptions, clock: Clock) -> Sequence[BearerTokens
         tokens_of_provider,
     )
 
+    name = "client_key_file" if is_key else "client_secret_file"
     client = OidcClient(
-        issuer=options.oidc.issuer,
-        client_id=options.oidc.client_id,
-        client_secret=_reader(options.oidc.client_secret_file, "broker.oidc.client_secret_file"),
-        scopes=options.oidc.scopes,
+        issuer=oidc.issuer,
+        client_id=oidc.client_id,
+        proof=_reader(proof_file, f"broker.oidc.{name}"),
+        is_key=is_key,
+        scopes=oidc.scopes,
+        audience=oidc.audience,
     )
     return [tokens_of_provider(client, clock)]
 

@@ -1,10 +1,12 @@
 """Tokens in place of passwords, on a real Artemis that trusts a real OpenID provider."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from joserfc.jwk import RSAKey
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
@@ -15,8 +17,15 @@ from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
+from support.sidecar.redrive import RedriveProcess, write_plan
 from support.waiting import eventually
-from support.web.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+from support.web.openid_provider import (
+    AUDIENCE,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    Provider,
+    running_provider,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -120,6 +129,68 @@ def test_a_message_outlives_the_token_that_it_was_taken_with(
     assert "link_down" not in events
     assert not any(token in sidecar.log() for token in provider.access_tokens)
     assert CLIENT_SECRET not in sidecar.log()
+
+
+def test_a_client_gets_a_token_for_an_audience_by_its_key(
+    broker: TokenArtemis, provider: Provider, tmp_path: Path
+) -> None:
+    """In place of a secret; the broker takes only tokens that are for it."""
+    key = RSAKey.generate_key(2048)
+    provider.client_key = RSAKey.import_key(key.as_dict(private=False))
+    path = tmp_path / "client.pem"
+    path.write_bytes(key.as_pem(private=True))
+    url = f"core://sidecar@127.0.0.1:{broker.ports['PORT']}"
+    options = [
+        f"broker.url={url}",
+        f"broker.oidc.issuer={provider.issuer}",
+        f"broker.oidc.client_id={CLIENT_ID}",
+        f"broker.oidc.client_key_file={path}",
+    ]
+
+    def attach(audience: str) -> None:
+        config = load_config(None, [*options, f"broker.oidc.audience={audience}"], {})
+        link = LinkMaker(config, SystemClock()).make("tokens")
+        with closing(link.take("amqsidecar.token.tokens")):
+            pass
+
+    attach(AUDIENCE)
+    with pytest.raises(BrokerRefused, match="Unable to validate user"):
+        attach("another broker")
+    provider.client_key = RSAKey.generate_key(2048)
+    with pytest.raises(BrokerRefused, match="invalid_client"):
+        attach(AUDIENCE)
+    provider.client_key = None
+    path.write_bytes(key.as_pem(private=False))
+    with pytest.raises(BrokerRefused, match=r"broker.oidc.client_key_file: .* no private RSA key"):
+        attach(AUDIENCE)
+
+
+def test_bulk_redelivery_outlives_the_token_that_it_began_with(
+    broker: TokenArtemis, provider: Provider, secret: Path, tmp_path: Path, unique: str
+) -> None:
+    """Between cycles it logs in with the next one, before the broker refuses the old one."""
+    provider.lifetime_s = LIFETIME_S
+    provider.access_tokens.clear()
+    peer = JmsPeer.of(broker, "core")
+    ids = [f"{unique}-{number}" for number in range(2)]
+    place = {"source": f"queue://{unique}", "destination": f"queue://{unique}.back"}
+    for one in ids:
+        peer.produce(unique, "Text", properties={"amqsidecarRedeliveryId": one})
+    rows = [
+        {"redelivery_id": one, "offset_ms": number * 8000, **place}
+        for number, one in enumerate(ids)
+    ]
+    url = f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}"
+    sets = [f"--set={one}" for one in sets_of(provider, secret)]
+    execution = RedriveProcess(write_plan(tmp_path / "plan", rows), tmp_path / "state", url, *sets)
+    done = execution.run()
+    provider.lifetime_s = 300
+    assert json.loads(done.stdout)["sent"] == len(ids), done.stderr
+    assert "logging in with it" in done.stderr
+    assert "tried again" not in done.stderr
+    arrived = peer.consume(f"{unique}.back", count=len(ids))
+    assert [one.value("amqsidecarRedeliveryId") for one in arrived] == ids
+    assert len(provider.access_tokens) > 1
 
 
 def test_a_provider_that_is_away_or_does_not_know_us_is_named(

@@ -11,8 +11,10 @@ from hashlib import sha256
 from typing import Any
 
 from joserfc import jwt
+from joserfc.errors import BadSignatureError
 from joserfc.jwk import RSAKey
 from starlette.applications import Starlette
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -35,6 +37,7 @@ class Provider:
         algorithm: that it signs by; `none` = it doesn't.
         metadata: what it says of itself, over what is right.
         more_keys: that it shows beside its own.
+        client_key: public key of the client that proves who it is by a signature; None = by secret.
         lifetime_s: of the access tokens that clients get by their credentials.
         is_down: whether it gives no tokens for now.
         access_tokens: those, the newest last.
@@ -47,6 +50,7 @@ class Provider:
     algorithm: str = "RS256"
     metadata: dict[str, Any] = field(default_factory=dict)
     more_keys: list[dict[str, Any]] = field(default_factory=list)
+    client_key: RSAKey | None = None
     lifetime_s: int = 300
     is_down: bool = False
     access_tokens: list[str] = field(default_factory=list)
@@ -88,7 +92,7 @@ class Provider:
     async def _token(self, request: Request) -> Response:
         form = await request.form()
         if form.get("grant_type") == "client_credentials":
-            return self._client_token(request.headers.get("authorization", ""))
+            return self._client_token(request.headers.get("authorization", ""), form)
         asked = self.codes.pop(str(form["code"]), None)
         digest = sha256(str(form["code_verifier"]).encode()).digest()
         challenge = urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -116,15 +120,34 @@ class Provider:
             token = jwt.encode(header, claims, key, algorithms=[self.algorithm])
         return JSONResponse({"access_token": "x", "token_type": "Bearer", "id_token": token})
 
-    def _client_token(self, authorization: str) -> Response:
+    def _client_token(self, authorization: str, form: FormData) -> Response:
         if self.is_down:
             return JSONResponse({"error": "server_error"}, 503)
         right = b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
-        if authorization != f"Basic {right}":
+        if authorization != f"Basic {right}" and not self._is_signed(form):
             return JSONResponse({"error": "invalid_client"}, 401)
-        text = self.access_token()
+        text = self.access_token(aud=form.get("audience", AUDIENCE))
         answer = {"access_token": text, "token_type": "Bearer", "expires_in": self.lifetime_s}
         return JSONResponse(answer)
+
+    def _is_signed(self, form: FormData) -> bool:
+        """Whether the client has proved by its key who it is (RFC 7523, section 3)."""
+        assertion = form.get("client_assertion")
+        if self.client_key is None or not isinstance(assertion, str):
+            return False
+        try:
+            claims = jwt.decode(assertion, self.client_key, algorithms=["RS256"]).claims
+        except BadSignatureError:
+            return False
+        assert form["client_assertion_type"] == (
+            "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        )
+        assert claims["exp"] > time.time()
+        return (claims["iss"], claims["sub"], claims["aud"]) == (
+            CLIENT_ID,
+            CLIENT_ID,
+            f"{self.issuer}/token",
+        )
 
     def access_token(self, **claims: Any) -> str:
         """Return a token for a broker, with the claims of the test over those that are right."""

@@ -365,6 +365,11 @@ PROVIDER = (
             "set `token_file` or `oidc`",
         ),
         (("broker.url=amqps://u@b", *PROVIDER[:2]), "oidc.client_secret_file", "by its secret"),
+        (
+            ("broker.url=amqps://u@b", *PROVIDER, "broker.oidc.client_key_file=/k"),
+            "oidc.client_key_file",
+            "a `client_secret_file` too",
+        ),
         (("broker.url=amqps://u@b", PROVIDER[0], PROVIDER[2]), "oidc.client_id", "is not set"),
         (
             ("broker.url=amqps://u@b", "broker.oidc.issuer=http://login", *PROVIDER[1:]),

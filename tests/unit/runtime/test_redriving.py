@@ -16,6 +16,7 @@ from amqsidecar.runtime.redrive.redrive import (
     AHEAD_MS,
     BATCH_CHARACTERS_MAX,
     BATCH_MAX,
+    LogInOutdated,
     Redrive,
     RedriveTotals,
 )
@@ -64,6 +65,7 @@ class RecordingHand:
         self.begun: list[tuple[int, int]] = []
         self.fails_at: list[int] = []
         self.step_ms = 0
+        self.outdated_once = False
 
     def begin(self, batch: Sequence[PlannedMessage], began_ms: int) -> None:
         self.batch, self.is_done, self.taken = batch, not batch, 0
@@ -75,6 +77,9 @@ class RecordingHand:
             self.clock.advance(round(wait_s * 1000))
             return
         self.clock.advance(self.step_ms)
+        if self.outdated_once:
+            self.outdated_once = False
+            raise LogInOutdated("newer")
         if self.fails_at and self.batch[0].number >= self.fails_at[0]:
             self.fails_at.pop(0)
             raise LinkLost("cut")
@@ -260,3 +265,12 @@ def test_progress_is_of_one_execution(tmp_path: Path) -> None:
     path.write_text("{", encoding="utf-8")
     with pytest.raises(StoreUnavailable, match="can't be read"):
         ProgressFile(path, "p1", PlannedPlace.QUEUE)
+
+
+def test_a_newer_token_to_log_in_with_opens_the_next_hand_at_once(site: Site) -> None:
+    """Its batch is begun again, and nobody waits."""
+    site.hand.outdated_once = True
+    began_ms = site.clock.now_ms()
+    assert site.run([planned(0)]).sent == 1
+    assert (site.opened, site.said) == (2, ["newer"])
+    assert site.clock.now_ms() == began_ms

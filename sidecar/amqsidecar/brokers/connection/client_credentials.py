@@ -8,12 +8,17 @@ from urllib.parse import urlsplit
 import httpx2
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import OAuth2Client
+from authlib.oauth2.rfc7523 import PrivateKeyJWT
+from joserfc.jwk import RSAKey
 
 from amqsidecar.brokers.connection.bearer_tokens import BearerToken, BearerTokens, lifetime_s
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 
 _TIMEOUT_S: Final = 10
+_NO_KEY: Final = (
+    "broker.oidc.client_key_file: the file holds no private RSA key in PEM without a passphrase"
+)
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,18 @@ class OidcClient:
     Attributes:
         issuer: URL of the provider.
         client_id: its name there.
-        client_secret: reads its secret; raises ConfigError.
+        proof: reads its secret, or its private key in PEM; raises ConfigError.
+        is_key: whether the proof is a key, which signs an assertion (`private_key_jwt`, RFC 7523).
         scopes: that it asks for.
+        audience: whom it asks a token for; "" = the provider's default.
     """
 
     issuer: str
     client_id: str
-    client_secret: Callable[[], str]
+    proof: Callable[[], str]
+    is_key: bool
     scopes: Sequence[str]
+    audience: str
 
 
 def tokens_of_provider(client: OidcClient, clock: Clock) -> BearerTokens:
@@ -46,17 +55,24 @@ def _token(client: OidcClient, clock: Clock) -> BearerToken:
     """Return a new token.
 
     Raises:
-        ConfigError: the secret can't be read.
+        ConfigError: the secret or the key can't be read.
         LinkLost: the provider can't be reached, or fails.
-        BrokerRefused: it knows neither us nor the scopes, or is another provider.
+        BrokerRefused: it knows neither us nor the scopes, or is another provider; the key is none.
     """
-    secret = client.client_secret()
     with OAuth2Client(
-        client.client_id, secret, scope=" ".join(client.scopes) or None, timeout=_TIMEOUT_S
+        client.client_id,
+        _private_key(client.proof()) if client.is_key else client.proof(),
+        token_endpoint_auth_method="private_key_jwt" if client.is_key else "client_secret_basic",
+        scope=" ".join(client.scopes) or None,
+        timeout=_TIMEOUT_S,
     ) as session:
         try:
+            endpoint = _token_endpoint(session, client.issuer)
+            session.register_client_auth_method(PrivateKeyJWT(endpoint))
             answer = session.fetch_token(
-                _token_endpoint(session, client.issuer), grant_type="client_credentials"
+                endpoint,
+                grant_type="client_credentials",
+                **({"audience": client.audience} if client.audience else {}),
             )
         except AuthlibBaseError as error:
             raise BrokerRefused(
@@ -71,6 +87,21 @@ def _token(client: OidcClient, clock: Clock) -> BearerToken:
     if isinstance(lasts_s, int | float):
         return BearerToken(text, float(lasts_s))
     return BearerToken(text, lifetime_s(text, clock.now_ms()))
+
+
+def _private_key(text: str) -> RSAKey:
+    """Return the key that signs.
+
+    Raises:
+        BrokerRefused: it is none, or a passphrase protects it.
+    """
+    try:
+        key = RSAKey.import_key(text)
+    except (ValueError, TypeError) as error:
+        raise BrokerRefused(f"{_NO_KEY}: {error}") from error
+    if not key.is_private:
+        raise BrokerRefused(f"{_NO_KEY}: it is a public one")
+    return key
 
 
 def _token_endpoint(session: Any, issuer: str) -> str:

@@ -143,7 +143,17 @@ class BrokerOidcOptions(Section):
     client_secret_file: OptionalPath = option(
         None, "File that holds the client's secret, read for each token."
     )
+    client_key_file: OptionalPath = option(
+        None,
+        "In place of a secret: PEM file of the client's private RSA key, read for each token, for "
+        "providers that know its public key (`private_key_jwt`, signed with RS256).",
+    )
     scopes: Texts = option((), "Requested scopes; empty = the provider's default.")
+    audience: str = option(
+        "",
+        "Parameter `audience` of the request, for providers that give tokens for one broker only "
+        "when asked so; empty = it is not sent.",
+    )
 
     def problems(self) -> Iterator[KeyedProblem]:
         """Yield a provider without a client, or without TLS."""
@@ -151,8 +161,10 @@ class BrokerOidcOptions(Section):
             return
         if not self.client_id:
             yield "client_id", "is not set: it is the client id at the provider"
-        if self.client_secret_file is None:
-            yield "client_secret_file", "is not set: a client gets tokens by its secret"
+        if self.client_secret_file is None and self.client_key_file is None:
+            yield "client_secret_file", "is not set: a client gets tokens by its secret or its key"
+        if self.client_secret_file is not None and self.client_key_file is not None:
+            yield "client_key_file", "there is a `client_secret_file` too; remove one of them"
         parts = urlsplit(self.issuer)
         if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
             yield "issuer", "is without TLS, so the client's secret could be read on the way"

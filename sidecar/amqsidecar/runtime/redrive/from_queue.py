@@ -19,7 +19,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Retried
 from amqsidecar.model.redrive import PlannedMessage
 from amqsidecar.model.schedule import RowState
-from amqsidecar.runtime.redrive.redrive import was_redriven
+from amqsidecar.runtime.redrive.redrive import LogInOutdated, was_redriven
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
 
@@ -59,9 +59,12 @@ class QueueHand:
         max_messages: int,
         say: Callable[[str], None],
         crash_point: CrashPoint,
+        login_outdated: Callable[[float], bool],
     ) -> None:
         """Make it; the link and the store are open."""
         self._link = link
+        self._login_outdated = login_outdated
+        self._since_s = clock.monotonic_s()
         self._chooser = chooser
         self._store = store
         self._clock = clock
@@ -122,7 +125,15 @@ class QueueHand:
         return queues
 
     def step(self, wait_s: float) -> None:
-        """Run a cycle, or find out which messages are missing."""
+        """Run a cycle, or find out which messages are missing.
+
+        Raises:
+            LinkLost, StoreUnavailable: as `Hand.step`.
+            LogInOutdated: between cycles, as soon as there is a newer token to log in with.
+        """
+        if self._login_outdated(self._since_s):
+            self.engine.settle_up()
+            raise LogInOutdated("there is a newer token: logging in with it")
         if not self._pending:
             self.engine.turn(wait_s)
             return
@@ -195,8 +206,19 @@ def queue_hand(
     max_messages: int,
     say: Callable[[str], None],
     crash_point: CrashPoint,
+    login_outdated: Callable[[float], bool],
 ) -> Iterator[QueueHand]:
     """Become the plan's only executor over schedule and link; settle what was interrupted.
+
+    Args:
+        make_link: to the broker, for an instance.
+        schedule: of this execution only.
+        plan_id: names the plan.
+        clock: of the cycles.
+        max_messages: of one cycle.
+        say: called with sentences for the operator.
+        crash_point: called with the point of a cycle that was reached.
+        login_outdated: whether a link that was up at this monotonic time has to log in anew.
 
     Raises:
         BrokerRefused: the wire can't choose messages, or the broker refuses us.
@@ -222,6 +244,7 @@ def queue_hand(
             max_messages=max_messages,
             say=say,
             crash_point=crash_point,
+            login_outdated=login_outdated,
         )
         for _ in range(_TOKEN_TRIES):
             if hand.engine.recover(state, _TOKEN_WAIT_S):

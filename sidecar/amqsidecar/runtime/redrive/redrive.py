@@ -34,6 +34,10 @@ ANOTHER_PLACE = "in_another_place"
 ANOTHER_SIDECAR = "of_another_sidecar"
 
 
+class LogInOutdated(LinkLost):
+    """There is a newer token to log in with: the next hand logs in with it, at once."""
+
+
 class Plan(Protocol):
     """The plan to execute."""
 
@@ -57,6 +61,7 @@ class Hand(Protocol):
 
         Raises:
             LinkLost, StoreUnavailable: a new hand has to begin the batch again.
+            LogInOutdated: so it has, without a pause.
         """
         ...
 
@@ -162,6 +167,8 @@ class Redrive:
                 with self._open_hand() as hand:
                     self._hand, has_begun = hand, True
                     return self._run(hand)
+            except LogInOutdated as error:
+                self._say(str(error))
             except (LinkLost, StoreUnavailable) as error:
                 if not has_begun:
                     raise
