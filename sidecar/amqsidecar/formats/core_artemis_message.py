@@ -50,7 +50,8 @@ from amqsidecar.formats.core.message import (
     decode_message,
     encode_headers,
     encode_message,
-    join_properties,
+    header_places,
+    properties_head,
     read_core_property,
     split_properties,
 )
@@ -68,11 +69,28 @@ _ORIGIN_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 # Bound: longer names and origins are not remembered.
 _NAME_BYTES_MAX: Final = 256
 _ORIGIN_BYTES_MAX: Final = 4 * 1024
-_NO_NUMBER_YET: Final = 0
+_NO_NUMBER_YET: Final = bytes(8)
+# Where these stand after `HeaderPlaces.fixed`.
+_EXPIRATION_AT: Final = 2
+_TIMESTAMP_AT: Final = 10
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
 # Source: CoreMessage.BUFFER_HEADER_SPACE; the end of body counts from there.
 _END_OF_EMPTY_BODY: Final = 13
+
+
+class CoreResend(NamedTuple):
+    """A message to send.
+
+    Attributes:
+        body: with the `int end of body` before it; of a large message without.
+        headers: with the properties, as `encode_headers` writes them.
+        is_large: its body is sent in pieces.
+    """
+
+    body: bytes
+    headers: bytes
+    is_large: bool
 
 
 class KeptCore(NamedTuple):
@@ -114,13 +132,19 @@ def take_apart(kept: bytes) -> KeptCore:
         if end >= 0:
             # Why not its constructor, here and below: that takes twice as long.
             return tuple.__new__(KeptCore, (decode_message(kept), False))
-        body_end = -end - _END_OF_EMPTY_BODY + _INT.size
-        if not _INT.size <= body_end <= len(kept):
-            raise UndecodableMessage("the body of a large message is cut off")
+        body_end = _body_end(kept, -end)
         headers = decode_headers(kept, body_end)
         return KeptCore(headers._replace(body=kept[_INT.size : body_end]), is_large=True)
     except (error, CoreProtocolError) as cause:
         raise UndecodableMessage(str(cause)) from None
+
+
+def _body_end(kept: bytes, end: int) -> int:
+    """Return where the body ends that ends there in a packet."""
+    body_end = end - _END_OF_EMPTY_BODY + _INT.size
+    if not _INT.size <= body_end <= len(kept):
+        raise UndecodableMessage("the body is cut off")
+    return body_end
 
 
 class CoreProperties:
@@ -174,10 +198,12 @@ def key_of(name: str) -> bytes:
 
 def message_id_of(message: CoreMessage) -> str | None:
     """Return the JMS message id; None = it has none."""
-    if message.user_id is None:
-        return None
+    return None if message.user_id is None else _shown_id(message.user_id)
+
+
+def _shown_id(user_id: bytes) -> str:
     # Why not by the class UUID: it takes five times as long.
-    digits = message.user_id.hex()
+    digits = user_id.hex()
     first, second, third = digits[:8], digits[8:12], digits[12:16]
     return f"ID:{first}-{second}-{third}-{digits[16:20]}-{digits[20:]}"
 
@@ -270,7 +296,7 @@ def _plain(encoded: bytes) -> CoreValue:
         raise UndecodableMessage(str(cause)) from None
 
 
-def make_resend(resend: Resend, address: str, now_ms: int) -> KeptCore:
+def make_resend(resend: Resend, address: str, now_ms: int) -> CoreResend:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
     Body, user id, type, durability, timestamp, priority and every property that is not the broker's
@@ -284,36 +310,53 @@ def make_resend(resend: Resend, address: str, now_ms: int) -> KeptCore:
     Raises:
         UndecodableMessage: the message can't be taken apart.
     """
-    message, is_large = take_apart(resend.message)
-    body, _, _, user_id, kind, durable, _, timestamp_ms, priority, _ = message
+    kept = resend.message
+    try:
+        end = _INT.unpack_from(kept)[0]
+        is_large = end < 0
+        body_end = _body_end(kept, -end if is_large else end)
+        user_id, fixed, properties = header_places(kept, body_end, len(kept))
+    except (error, CoreProtocolError) as cause:
+        raise UndecodableMessage(str(cause)) from None
+    timestamp = fixed + _TIMESTAMP_AT
     is_expiring = resend.is_final and resend.expiration_ms > 0
-    sent = tuple.__new__(
-        CoreMessage,
-        (
-            body,
-            _NO_NUMBER_YET,
-            address,
-            user_id,
-            kind,
-            durable,
-            now_ms + resend.expiration_ms if is_expiring else 0,
-            timestamp_ms,
-            priority,
-            _properties(message, resend),
-        ),
+    expires_at_ms = now_ms + resend.expiration_ms if is_expiring else 0
+    shown_id = _shown_id(kept[user_id + 1 : fixed]) if kept[user_id] else None
+    headers = (
+        _NO_NUMBER_YET,
+        _address_field(address),
+        kept[user_id : fixed + _EXPIRATION_AT],
+        _LONG.pack(expires_at_ms),
+        kept[timestamp:properties],
+        *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
     )
-    return tuple.__new__(KeptCore, (sent, is_large))
+    body = kept[_INT.size if is_large else 0 : body_end]
+    # Why not its constructor: that takes twice as long.
+    return tuple.__new__(CoreResend, (body, b"".join(headers), is_large))
 
 
-def _properties(message: CoreMessage, resend: Resend) -> bytes:
-    encoded = message.properties
-    entries = _split(encoded)
+@lru_cache(maxsize=4096)
+def _address_field(address: str) -> bytes:
+    return b"\x01" + simple_string(address)
+
+
+def _entries(
+    encoded: bytes, resend: Resend, message_id: str | None, timestamp_ms: int
+) -> list[bytes]:
+    """Return the properties of a re-send in pieces.
+
+    Args:
+        encoded: those of the dead letter.
+        resend: what to send.
+        message_id: that JMS shows; None = it has none.
+        timestamp_ms: when it was made.
+    """
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     # Why the bytes first: most messages have none of these properties.
     if _KEY_DUPLICATE in encoded:
         dropped |= _dropped_beside_duplicate_id(CoreProperties(encoded))
-    kept: list[bytes] = []
-    for key, start, value, end in entries:
+    kept = [b""]
+    for key, start, value, end in _split(encoded):
         fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
         if fate in dropped:
             continue
@@ -321,8 +364,7 @@ def _properties(message: CoreMessage, resend: Resend) -> bytes:
             kept.append(_ENTRY_ORIGINAL_DUPLICATE + encoded[value - 1 : end])
         else:
             kept.append(encoded[start:end])
-    message_id = message_id_of(message)
-    identity = identity_of(message_id, message.timestamp_ms)
+    identity = identity_of(message_id, timestamp_ms)
     count, destination = resend.redelivery_count, resend.destination
     redelivery_id = _text(resend.redelivery_id)
     shown_id = None if message_id is None else _text(message_id)
@@ -342,7 +384,8 @@ def _properties(message: CoreMessage, resend: Resend) -> bytes:
     if resend.deliver_at_ms:
         at = CoreProperty(CorePropertyType.LONG, resend.deliver_at_ms)
         kept.append(core_entry(DELIVERY_TIME, at))
-    return join_properties(kept)
+    kept[0] = properties_head(len(kept) - 1)
+    return kept
 
 
 def _split(encoded: bytes) -> list[CoreEntry]:

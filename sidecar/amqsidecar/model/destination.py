@@ -26,16 +26,19 @@ class Destination:
 
     Attributes:
         is_queue: whether it is a queue, temporary or not.
+        address: Artemis: the address part of the name, without `::queue`.
     """
 
     kind: DestinationKind
     name: str
     is_queue: bool = field(init=False, repr=False, compare=False)
+    address: str = field(init=False, repr=False, compare=False)
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Why: both are asked for several times per message, and destinations are few.
+        # Why: all are asked for several times per message, and destinations are few.
         object.__setattr__(self, "is_queue", self.kind in _QUEUES)
+        object.__setattr__(self, "address", self.name.split("::", 1)[0])
         object.__setattr__(self, "_text", f"{self.kind.value}://{self.name}")
 
     def __hash__(self) -> int:
@@ -49,11 +52,6 @@ class Destination:
     def is_temporary(self) -> bool:
         """Whether it is a temporary queue or topic."""
         return self.kind in (DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC)
-
-    @property
-    def address(self) -> str:
-        """Artemis: the address part of the name, without `::queue`."""
-        return self.name.split("::", 1)[0]
 
 
 _SCHEMES = {f"{kind.value}://": kind for kind in DestinationKind}

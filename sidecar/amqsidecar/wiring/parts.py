@@ -19,6 +19,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule
@@ -125,6 +126,7 @@ class ProcessParts:
         with self.serving(open_schedule) as address, stopping(service.stop), beside:
             service.service_clock.every(1.0, "log_summary", self.log_events.flush_if_due)
             log.info("started", version=__version__, http=address)
+            collect_seldom()
             service.run()
 
     def serving(self, open_schedule: OpenSchedule | None) -> AbstractContextManager[str]:

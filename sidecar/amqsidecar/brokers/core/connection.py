@@ -151,9 +151,9 @@ class CoreConnection(ByteStream):
         """Write a packet soon; `flush` makes sure of it."""
         self.put_fields(channel, packets.code_of(packet), packets.encode(packet))
 
-    def put_fields(self, channel: int, code: int, fields: bytes) -> None:
-        """Write a packet, whose fields are encoded already, soon."""
-        self.write_soon(framing.frame(code, channel, fields))
+    def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
+        """Write a packet soon, whose fields are encoded already, in pieces."""
+        self.write_soon(framing.frame(code, channel, *fields))
 
     def _split(self, data: bytes) -> None:
         try:

@@ -39,8 +39,8 @@ class CoreWire(Protocol):
     def put(self, channel: int, packet: packets.CorePacket) -> None:
         """Write a packet soon."""
 
-    def put_fields(self, channel: int, code: int, fields: bytes) -> None:
-        """Write a packet, whose fields are encoded already, soon."""
+    def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
+        """Write a packet soon, whose fields are encoded already, in pieces."""
 
     def flush(self) -> None:
         """Write all that was put."""
@@ -293,6 +293,14 @@ class CoreSession:
         number = self._ask_number()
         fields = packets.encode_asked(message, number)
         self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
+        return number
+
+    def ask_send_encoded(self, *message: bytes) -> int:
+        """Do what `ask_send` does, with a message as `encode_message` writes it, in pieces."""
+        self.is_begun = True
+        number = self._ask_number()
+        tail = packets.asked_tail(number)
+        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, *message, tail)
         return number
 
     def ask_send_large(self, message: CoreMessage, body: IO[bytes]) -> int:

@@ -22,6 +22,7 @@ from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
+from amqsidecar.formats.core.message import decode_headers
 from amqsidecar.formats.core_artemis_message import make_resend
 from amqsidecar.model.destination import Destination
 
@@ -115,7 +116,7 @@ class CoreTransactions:
         sizes_bytes: dict[str, int] = {}
         for index, resend in enumerate(sends):
             destination = resend.destination
-            if destination in refused:
+            if refused and destination in refused:
                 begun.refusals[index] = refused[destination]
                 continue
             try:
@@ -126,19 +127,19 @@ class CoreTransactions:
             address = destination.address
             sizes_bytes[address] = sizes_bytes.get(address, 0) + len(resend.message)
         full = self._targets.full(sizes_bytes)
-        for index, _ in made:
-            if (words := full.get(sends[index].destination.address)) is not None:
-                begun.refusals[index] = words
+        if full:
+            for index, _ in made:
+                if (words := full.get(sends[index].destination.address)) is not None:
+                    begun.refusals[index] = words
         if begun.refusals:
             return begun
         session = self._session
-        for index, (message, is_large) in made:
+        for index, (body, headers, is_large) in made:
             if is_large:
-                headers = message._replace(body=b"")
-                number = session.ask_send_large(headers, BytesIO(message.body))
-                begun.numbers[number] = index
+                number = session.ask_send_large(decode_headers(headers), BytesIO(body))
             else:
-                begun.numbers[session.ask_send(message)] = index
+                number = session.ask_send_encoded(body, headers)
+            begun.numbers[number] = index
         self._connection.flush()
         return begun
 

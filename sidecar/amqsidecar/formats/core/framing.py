@@ -24,9 +24,10 @@ CoreFrame = tuple[int, int, bytes]
 """Code, channel and fields of a packet."""
 
 
-def frame(code: int, channel: int, fields: bytes) -> bytes:
-    """Return a packet as it goes over the wire."""
-    return HEAD.pack(_LENGTH_MIN + len(fields), code, channel) + fields
+def frame(code: int, channel: int, *fields: bytes) -> bytes:
+    """Return a packet as it goes over the wire; its fields may be in pieces."""
+    length = _LENGTH_MIN + sum(map(len, fields))
+    return b"".join((HEAD.pack(length, code, channel), *fields))
 
 
 def frame_bytes(fields: bytes) -> int:

@@ -760,7 +760,12 @@ def encode_unanswered(message: CoreMessage) -> bytes:
 
 def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
     """Return what `encode` does of a `SendMessage` that asks for an answer, in half the time."""
-    return encode_message(message, _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER))
+    return encode_message(message, asked_tail(correlation_id))
+
+
+def asked_tail(correlation_id: int) -> bytes:
+    """Return what follows the message in a `SendMessage` that asks for an answer."""
+    return _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER)
 
 
 @_packet(76, "SessionReceiveLargeMessage")
