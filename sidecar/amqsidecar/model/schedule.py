@@ -17,6 +17,9 @@ class RowState(StrEnum):
     EXHAUSTED = "exhausted"
     """The rules redeliver it no more, or a person gave it up; kept here, or in its final queue."""
 
+    # Why: that of enumerations is written in Python, and each row is looked up by it.
+    __hash__ = str.__hash__
+
 
 class Recall(StrEnum):
     """The next step of an exhausted message with its final dead-letter queue."""
@@ -35,6 +38,8 @@ class Recall(StrEnum):
     """It was taken back beside others, and goes back when no operation runs."""
     LEAVE = "leave"
     """It lies in the queue by a person's word, or was put back: `keep` leaves it there, too."""
+
+    __hash__ = str.__hash__  # Why: see `RowState`.
 
 
 WANTED = (Recall.SEND, Recall.KEEP, Recall.DISCARD)
@@ -79,7 +84,7 @@ def age_ms(redelivery_id: str, now_ms: int) -> int:
     return max(0, now_ms - int(date, 16))
 
 
-class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class TakenRow(msgspec.Struct, frozen=True, gc=False):
     """A dead letter as the schedule keeps it.
 
     Attributes:
