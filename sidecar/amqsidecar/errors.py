@@ -18,6 +18,7 @@ SidecarError                      never raised itself
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
 ├── NothingFound                  what was asked for is not there; exit code 1
 ├── JournalError                  the journal's files can't be read or written, or are damaged
+│   ├── ReaderNotStarted          transient: Spark's Python worker did not start in time
 │   └── SegmentTaken              the journal has other events under the number of a segment
 ├── DemoFailed                    the demo lost or doubled a message, or could not be played
 └── EditRefused                   what a person wants to change of a message can't be changed so
@@ -151,6 +152,10 @@ class NothingFound(SidecarError):
 
 class JournalError(SidecarError):
     """The journal's files can't be read or written, or are damaged."""
+
+
+class ReaderNotStarted(JournalError):
+    """Spark's Python worker, which reads the journal, did not start in time; nothing was read."""
 
 
 class SegmentTaken(JournalError):

@@ -1,5 +1,6 @@
 """The history is read whole and once, or an error names the file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,30 @@ def test_a_table_is_read_with_the_columns_of_events(spark: SparkSession, tmp_pat
     read = read_events(spark, str(tmp_path / "table"))
     assert read.columns == EVENTS.names
     assert keys(read) == keys(events)
+
+
+def test_days_outside_of_the_asked_times_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Of four days two are asked for, from noon to noon: their folders alone are opened."""
+    day_ms = 86_400_000
+    rows = [event(1, number, at=START_MS + number * day_ms // 2) for number in range(8)]
+    write_rows(tmp_path / "journal" / "stream=main" / "segment-1-1.parquet", rows)
+    whole = read_events(spark, str(tmp_path / "journal"))
+    table = whole.selectExpr("*", "to_date(at) AS day").write.partitionBy("day")
+    table.parquet(str(tmp_path / "table"))
+    from_table, from_journal = (
+        read_events(
+            spark,
+            str(tmp_path / name),
+            since_ms=START_MS + 3 * day_ms // 2,
+            until_ms=START_MS + 5 * day_ms // 2,
+        )
+        for name in ("table", "journal")
+    )
+    assert keys(from_table) == keys(from_journal) == [("main", 1, 3), ("main", 1, 4)]
+    metrics = from_table._jdf.queryExecution().executedPlan().toString()
+    assert re.search(r"PartitionFilters: \[[^]]*day#\d+ >= 2026-01-02", metrics)
+    assert re.search(r"PartitionFilters: \[[^]]*day#\d+ <= 2026-01-03", metrics)
+    assert "GreaterThanOrEqual(at" in from_journal._jdf.queryExecution().toString()
 
 
 # Bad input: each ends in one sentence that names the file

@@ -1,5 +1,7 @@
 """Many journals become one table: each event once, by UTC day, whatever order they come in."""
 
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -166,3 +168,22 @@ def test_a_journal_that_is_not_there_is_reported_before_anything_is_made(
     with pytest.raises(ConfigError, match="is not there; expected the folder of a journal"):
         run_ingest(spark, replace(options, journals=(str(tmp_path / "absent"),)))
     assert not Path(options.table).exists()
+
+
+@pytest.mark.proof
+def test_a_worker_that_starts_too_late_is_tried_again_and_told_in_one_sentence(
+    options: IngestOptions,
+) -> None:
+    """No worker can connect within a millisecond. Nothing is read, so the next run reads all."""
+    write_segments(Path(options.journals[0]), [1])
+    command = [sys.executable, "-m", "amqsidecar", "pipeline", "ingest"]
+    command += ["--journal", options.journals[0], "--table", options.table]
+    command += ["--checkpoint", options.checkpoint]
+    late = ["--conf", "spark.python.authenticate.socketTimeout=1ms"]
+    done = subprocess.run([*command, *late], capture_output=True, text=True, check=False)
+    assert done.returncode == 69
+    assert done.stderr.count("reader_not_started") == 2
+    assert done.stderr.splitlines()[-1].startswith("amqsidecar: Spark's Python worker did not")
+    assert "a fault of amqsidecar" not in done.stderr
+    assert "java.lang.Thread" not in done.stderr
+    assert subprocess.run(command, check=False).returncode == 0

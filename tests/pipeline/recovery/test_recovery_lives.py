@@ -126,6 +126,11 @@ def lives() -> dict[str, list[AnyEvent]]:
     a += [it.received(0), it.suppressed(10, 1, it.origin)]
     it = Life("between")
     a += [it.received(700), it.resent(850, 1), it.returned(920, 1)]
+    for name in ("sub::0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", "sub::ffffffff-0-durable"):
+        it = Life(name)
+        a += [it.received(0), it.resent(5, 1)]
+    it = Life("sub::00000000-0000-0000-0000-000000000000")
+    a += [it.received(0), it.resent(7, 1)]
     it = Life("after-its-end")
     a += [it.received(0), it.exhausted(0), it.dead_lettered(1, 0), it.resent(300, 1)]
     return {"a": a, "b": b}
@@ -282,6 +287,20 @@ def test_a_duplicate_that_the_broker_refused_counts_as_sent(counted: list[dict[s
     assert total(counted, "exhausted", "repeated_resends") == 0
     assert message(counted, "final-only") == ("exhausted", 2, 2, None, True)
     assert not resends(counted, "final-only")
+
+
+def test_non_durable_subscriptions_of_an_address_are_one_group(
+    counted: list[dict[str, Any]],
+) -> None:
+    """Artemis names each of them by a new UUID; a subscription with a name stays its own."""
+    found = {one["origin"] for one in counted if "sub::" in (one["origin"] or "")}
+    assert found == {"queue://sub::(non-durable)", "queue://sub::ffffffff-0-durable"}
+    times = [
+        (one["after_ms"], one["messages"])
+        for one in counted
+        if one["origin"] == "queue://sub::(non-durable)" and one["kind"] == "message"
+    ]
+    assert sorted(times) == [(5, 1), (7, 1)]
 
 
 def test_what_is_known_of_streams(spark: SparkSession) -> None:

@@ -92,4 +92,7 @@ def ingest(
         skip_lost=skip_lost,
         keep_days=keep_days,
     )
-    run_ingest(open_session("ingest", master, conf or ()), options)
+    spark = open_session("ingest", master, conf or ())
+    # Why: Spark logs a hundred lines for each failure, and every failure reaches us as an error.
+    spark.sparkContext.setLogLevel("FATAL")
+    run_ingest(spark, options)

@@ -66,9 +66,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
         ConfigError: the history can't be read.
     """
     results = Results(spark, options.output_folder, _TABLES)
-    events = read_events(spark, options.events)
-    if options.until_ms is not None:
-        events = events.where(f.col("at") < f.timestamp_millis(f.lit(options.until_ms)))
+    events = read_events(spark, options.events, until_ms=options.until_ms)
     counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
     cells = counted.where("is_death")
     try:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from amqsidecar.model.cause import GROUP_MAX, cause_group
 from amqsidecar.pipeline.causes.similar import similar_causes
+from amqsidecar.pipeline.places import grouped_place
 from amqsidecar.pipeline.tables import (
     CAUSE_EXAMPLES,
     CAUSE_GROUPS,
@@ -99,7 +100,7 @@ def in_cells(events: DataFrame) -> DataFrame:
         is_death.alias("is_death"),
         text.alias("cause_text"),
         is_expired.alias("is_expired"),
-        f.when(is_death, f.col("origin")).alias("origin"),
+        f.when(is_death, grouped_place(f.col("origin"))).alias("origin"),
         f.date_trunc("hour", "at").alias("hour"),
         "type",
         "at",

@@ -24,6 +24,7 @@ from amqsidecar.model.event import (
     Resent,
     Returned,
 )
+from amqsidecar.pipeline.places import grouped_place
 from amqsidecar.pipeline.recovery.judge import (
     COUNTS,
     FIRST_END,
@@ -229,7 +230,9 @@ def _place() -> Column:
     is_send, is_end = (
         f.col("type").isin(*kinds) for kinds in (_ACTS[:FIRST_END], _ACTS[FIRST_END:])
     )
-    return f.when(is_send, f.col("destination")).when(_is_death() | is_end, f.col("origin"))
+    return f.when(is_send, grouped_place(f.col("destination"))).when(
+        _is_death() | is_end, grouped_place(f.col("origin"))
+    )
 
 
 def _cause_group() -> Column:

@@ -22,6 +22,8 @@ from amqsidecar.pipeline.recovery.tables import ESTIMATED, estimates, part_of
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 
+_CLOCKS_MS: Final = 3_600_000
+"""By how much the clocks of two sidecars may differ where `--since` leaves out what is older."""
 _TABLES: Final = ("recovery_streams", "recovery_counts", *ESTIMATED)
 
 
@@ -32,7 +34,8 @@ class RecoveryOptions:
     Attributes:
         events: a table that `ingest` has made, or a journal.
         output_folder: where tables and the report are written.
-        since_ms: only messages whose history begins at or after this; None = all.
+        since_ms: only messages whose first death is known, at or after this; None = all.
+            Older events are not read.
         until_ms: the end of the observation; None = the latest event of each stream ends its own.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         confidence: of all bounds, between 0 and 1.
@@ -58,7 +61,9 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         ConfigError: the history can't be read.
     """
     results = Results(spark, options.output_folder, _TABLES)
-    events = read_events(spark, options.events)
+    # Why earlier: the first death of a message may bear the time of a clock that is ahead.
+    since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
+    events = read_events(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
     surveyed = survey(events, options.until_ms).persist()
     streams = results.keep("recovery_streams", observed_streams(surveyed, options.until_ms))
     texts = texts_of(surveyed).persist()

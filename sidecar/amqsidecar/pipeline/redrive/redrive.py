@@ -90,7 +90,9 @@ def run_redrive(spark: SparkSession, options: RedriveOptions) -> None:
         ConfigError: there is no history at the path.
     """
     results = Results(spark, options.output_folder, (_PLAN, _SUMMARY))
-    lives = build_lives(read_events(spark, options.events), options.until_ms)
+    lives = build_lives(
+        read_events(spark, options.events, until_ms=options.until_ms), options.until_ms
+    )
     decided = decide(lives, options).persist(StorageLevel.MEMORY_AND_DISK)
     plan = results.keep(_PLAN, build_plan(decided, options))
     summary = results.keep(_SUMMARY, build_summary(plan, decided).coalesce(1))

@@ -6,7 +6,7 @@ from functools import reduce
 from urllib.parse import unquote
 
 import structlog
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.errors import ConfigError, Problem
@@ -25,11 +25,19 @@ SINK_LOG = "_spark_metadata"
 """What a streaming query leaves beside the files that it wrote; only files that it names count."""
 
 _READERS = 8
+_DAY_MS = 86_400_000
 
 log = structlog.get_logger("amqsidecar.pipeline")
 
 
-def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> DataFrame:
+def read_events(
+    spark: SparkSession,
+    path: str,
+    *,
+    strict: bool = False,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+) -> DataFrame:
     """Return the events of a table or a journal, each once, with the columns of `EVENTS`.
 
     All columns are nullable, as always when Spark reads files. Missing segments are logged with
@@ -40,6 +48,9 @@ def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> Data
         path: a table that `ingest`, or Spark, has written, or the folder of a journal. A path
             without a scheme is one of this machine.
         strict: whether a missing segment between two others is an error.
+        since_ms: only events at or after this, in milliseconds since the epoch; None = all. Days of
+            a table, and row groups, that lie outside are not read.
+        until_ms: only events before this; None = all.
 
     Raises:
         ConfigError: it is neither, or a file is torn, foreign or of an unknown version; the
@@ -47,7 +58,7 @@ def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> Data
     """
     system, root, url = folder_of(path)
     if any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS")):
-        return _read_table(spark, url)
+        return _between(_read_table(spark, url), since_ms, until_ms).select(*EVENTS.names)
     streams = list_streams([path])
     if not streams:
         what = (
@@ -61,7 +72,22 @@ def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> Data
         _report_gaps(path, stream, gaps, strict=strict)
         slices += found
     _check([one.file for one in slices])
-    return _read_slices(spark, slices)
+    return _between(_read_slices(spark, slices), since_ms, until_ms)
+
+
+def _between(events: DataFrame, since_ms: int | None, until_ms: int | None) -> DataFrame:
+    """Return the events between two times, by the folders of days where the table has such."""
+    is_divided = dict(events.dtypes).get("day") == "date"
+    for limit_ms, is_inside in ((since_ms, Column.__ge__), (until_ms, Column.__lt__)):
+        if limit_ms is None:
+            continue
+        events = events.where(is_inside(f.col("at"), f.timestamp_millis(f.lit(limit_ms))))
+        if is_divided:
+            # Why not strictly: the day of the end has events before it, too.
+            day = f.date_from_unix_date(f.lit(limit_ms // _DAY_MS).cast("int"))
+            is_at_most = is_inside is Column.__lt__
+            events = events.where(f.col("day") <= day if is_at_most else f.col("day") >= day)
+    return events
 
 
 def _read_table(spark: SparkSession, url: str) -> DataFrame:
@@ -72,7 +98,7 @@ def _read_table(spark: SparkSession, url: str) -> DataFrame:
     if wrong:
         what = f"is no table of events of this version; these columns differ: {', '.join(wrong)}"
         raise ConfigError([Problem(url, what)])
-    return table.select(*EVENTS.names)
+    return table
 
 
 def _report_gaps(path: str, stream: str, gaps: Sequence[Gap], *, strict: bool) -> None:

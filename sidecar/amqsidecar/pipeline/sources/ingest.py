@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.errors import ConfigError, Problem, ReaderNotStarted
 from amqsidecar.pipeline.sources.datasource import FORMAT, register
 from amqsidecar.pipeline.sources.journal_files import folder_of, list_streams
 from amqsidecar.pipeline.tables import EVENTS_BY_DAY
@@ -33,6 +33,12 @@ _MARK: Final = "_amqsidecar_ingest"
 _MARK_LENGTH: Final = 32
 _OUR_WORDS: Final = re.compile(r"amqsidecar\.errors\.ConfigError: (.+)")
 
+_NOT_STARTED: Final = (
+    "Python worker failed to connect back",
+    "Timed out while waiting for the Python worker to connect back",
+)
+"""Spark's words where a Python worker needs longer to start than Spark waits."""
+_TRIES: Final = 3
 _TURN_S: Final = 1
 
 log = structlog.get_logger("amqsidecar.pipeline")
@@ -78,19 +84,32 @@ def run_ingest(spark: SparkSession, options: IngestOptions) -> None:
     Raises:
         ConfigError: a journal can't be read or lacks segments, or the checkpoint is of another
             table.
+        ReaderNotStarted: Spark's Python worker did not start in time, in all of `_TRIES`.
     """
     list_streams(options.journals)
     _pair(options.table, options.checkpoint)
     register(spark)
     with _stop_asked() as is_stop_asked:
+        rows = _read_all(spark, options, is_stop_asked)
+    log.info("ingested", events=sum(rows.values()), batches=len(rows), table=options.table)
+
+
+def _read_all(
+    spark: SparkSession, options: IngestOptions, is_stop_asked: Callable[[], bool]
+) -> dict[int, int]:
+    """Return the number of events of each batch, with new tries where a worker starts too late."""
+    for turn in range(1, _TRIES + 1):
         query = _start(spark, options)
         try:
-            rows = _follow(query, is_stop_asked)
+            return _follow(query, is_stop_asked)
         except StreamingQueryException as error:
-            raise _told(error) from error
+            told = _told(error)
+            if not isinstance(told, ReaderNotStarted) or turn == _TRIES:
+                raise told from error
+            log.warning("reader_not_started", turn=turn, tries=_TRIES)
         finally:
             query.stop()
-    log.info("ingested", events=sum(rows.values()), batches=len(rows), table=options.table)
+    raise AssertionError
 
 
 def _start(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
@@ -129,6 +148,12 @@ def _follow(query: StreamingQuery, is_stop_asked: Callable[[], bool]) -> dict[in
 
 def _told(error: StreamingQueryException) -> Exception:
     """Return what our source has said, which Spark passes on as a text in a text."""
+    if any(words in str(error) for words in _NOT_STARTED):
+        return ReaderNotStarted(
+            f"Spark's Python worker did not start in time, {_TRIES} times: this machine is busy; "
+            "run the command again, or give workers longer by "
+            "--conf spark.python.authenticate.socketTimeout=60s"
+        )
     found = _OUR_WORDS.findall(str(error))
     if not found:
         return error

@@ -109,7 +109,9 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
     messages = read_messages(
-        read_events(spark, options.events), options.until_ms, options.horizon_ms
+        read_events(spark, options.events, until_ms=options.until_ms),
+        options.until_ms,
+        options.horizon_ms,
     )
     if options.since_ms is not None:
         is_since = f.col("arrived_ms").isNull() | (f.col("arrived_ms") >= options.since_ms)
