@@ -360,6 +360,32 @@ def test_a_new_store_makes_no_second_token_while_another_holds_the_first(tmp_pat
     world.store.close()
 
 
+@pytest.mark.parametrize(("tells_tokens", "waits_s"), [(True, 0.05), (False, 1.0)])
+def test_a_new_store_waits_for_a_token_only_where_there_may_be_one(
+    tmp_path: Path, tells_tokens: bool, waits_s: float
+) -> None:
+    """Where the broker says that there is none, it still looks twice before it makes one."""
+    waited_s: list[float] = []
+    looks: list[bool | None] = []
+
+    class Watched(MemoryLink):
+        def take_token(self, timeout_s: float) -> int | None:
+            waited_s.append(timeout_s)
+            return super().take_token(timeout_s)
+
+        def token_exists(self) -> bool | None:
+            looks.append(super().token_exists())
+            return looks[-1]
+
+    world = World(tmp_path)
+    world.broker.tells_tokens = tells_tokens
+    world.link_type = Watched
+    world.start()
+    assert waited_s[0] == waits_s
+    assert looks[:2] == ([False, False] if tells_tokens else [None, None])
+    world.kill()
+
+
 def test_a_token_that_came_late_is_not_taken_for_the_one_that_was_made(tmp_path: Path) -> None:
     """Its numbers would go on from a smaller one, and prove to the other what did not happen."""
 

@@ -25,6 +25,11 @@ NOT_OF_ONE_TIME = "store and broker are from different points in time"
 HOLDER = f"the service: {NOT_OF_ONE_TIME}"
 """The holder of messages that may have been sent since the store or the broker was set back."""
 
+_LOOK_S = 1.0
+"""How long a token is waited for that may not be there."""
+_GLANCE_S = 0.05
+"""The same where the broker says that there is none; then it is asked once more."""
+
 _WAITING = RowFilter(state=RowState.WAITING)
 
 
@@ -145,7 +150,12 @@ class Recovery:
     def _take_token(self, state: StoreState, wait_s: float) -> tuple[bool, int | None]:
         """Return whether it is known who has the token, and its number; None = there is none."""
         link = self._link
-        token = link.take_token(wait_s if state.token_created else min(wait_s, 1.0))
+        if state.token_created:
+            timeout_s = wait_s
+        else:
+            # Why ask first: most new stores have no token, and to wait for none takes all the time.
+            timeout_s = min(wait_s, _GLANCE_S if link.token_exists() is False else _LOOK_S)
+        token = link.take_token(timeout_s)
         if token is not None:
             return True, token
         if not state.token_created:
@@ -154,7 +164,7 @@ class Recovery:
         # Why twice: a predecessor's commit in flight may be between its take and its send.
         if link.token_exists() is not False:
             return False, None
-        token = link.take_token(1.0)
+        token = link.take_token(_LOOK_S)
         return token is not None or link.token_exists() is False, token
 
     def _leap(self, cycle: int) -> int:

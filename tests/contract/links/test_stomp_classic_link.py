@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.stomp_classic import bad_message_proof
@@ -671,6 +672,17 @@ def test_a_wildcard_reads_what_comes_later_and_not_what_is_ours(
     [later] = move_all(link, 1)
     assert later.source == queue(f"DLQ.{unique}.b")
     assert nothing_comes(link)
+
+
+def test_the_doctor_s_own_queue_is_emptied_at_once(broker: ClassicBroker, unique: str) -> None:
+    """Also where its only message comes with the answer to SUBSCRIBE, and nothing follows it."""
+    JmsPeer.of(broker, "openwire").fill(unique, 1, size=10, test_id="only-")
+    link = StompClassicLink(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
+    with closing(link.look()) as look:
+        began_s = time.monotonic()
+        assert look.trials().remove(queue(unique)) == EMPTIED
+        assert time.monotonic() - began_s < 5
+    assert JmsPeer.of(broker, "openwire").browse(unique) == []
 
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> None:

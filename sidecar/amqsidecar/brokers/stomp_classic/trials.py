@@ -84,6 +84,8 @@ class StompClassicTrials:
             count = len(self._consumers.browse(destination, _OWN_MAX))
             name = self._consumers.add(destination, _OWN_MAX, taken.append, acks=False)
             deadline_s = self._clock.monotonic_s() + _TAKEN_TIMEOUT_S
+            # Why first: what came with the answer to SUBSCRIBE is here, and nothing follows it.
+            self._consumers.route()
             while len(taken) < count and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                 self._connection.wait(left_s)
                 self._consumers.route()
