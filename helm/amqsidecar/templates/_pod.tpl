@@ -86,8 +86,9 @@ securityContext:
     items:
       - {key: amqsidecar.yaml, path: amqsidecar.yaml}
 - name: amqsidecar-tmp
+  # Large messages wait in files there: deploy/evidence/resource-bounds.md.
   emptyDir:
-    sizeLimit: 64Mi
+    sizeLimit: 1Gi
 {{- range include "amqsidecar.files" . | fromYamlArray }}
 - name: amqsidecar-{{ .volume }}
   {{- if .secret }}

@@ -10,7 +10,6 @@ Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.*Marshaller.looseMars
 
 import re
 from collections.abc import Mapping
-from io import BytesIO
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -20,6 +19,15 @@ from amqsidecar.formats.openwire_properties import (
     decode_text,
     encode_text,
     read_properties,
+)
+from amqsidecar.formats.payload import (
+    BeginPayload,
+    Footprint,
+    Payload,
+    PayloadWriter,
+    Spooled,
+    footprint,
+    in_memory,
 )
 from amqsidecar.model.destination import Destination, DestinationKind
 
@@ -60,25 +68,27 @@ _FRAME_BYTES_MIN = 1
 _UNTOLD = bytes(9)
 # Source: sys.getsizeof of the tuple and what it holds.
 _MEMORY_OF_DISPATCH = 300
+# Why: more than two names of 64 KiB, a connection's and a destination's.
+_DISPATCH_HEAD_BYTES = 2**18
 
 
 class FrameSplitter:
     """Cuts the received bytes into frames."""
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, begin: BeginPayload = in_memory) -> None:
         self.frame_bytes_max = frame_bytes_max
-        # Why this: it grows in place and gives its bytes away, so a large frame is never copied.
-        self._begun = BytesIO()
+        self._begin = begin
+        self._begun: PayloadWriter = in_memory(0)
         self._missing_bytes = 0
         self._size_begun = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[Payload]:
         """Return the frames, without their sizes, that are complete with these bytes.
 
         Raises:
             RemoteProtocolError: a frame claims a size that is not possible.
         """
-        frames: list[bytes] = []
+        frames: list[Payload] = []
         at = 0
         if self._missing_bytes:
             at = self._begun.write(memoryview(data)[: self._missing_bytes])
@@ -86,7 +96,7 @@ class FrameSplitter:
             if self._missing_bytes:
                 return frames
             frames.append(self._begun.getvalue())
-            self._begun = BytesIO()
+            self._begun = in_memory(0)
         elif self._size_begun:
             data = self._size_begun + data
         end = len(data)
@@ -99,6 +109,7 @@ class FrameSplitter:
                 )
             at += 4
             if end - at < size:
+                self._begun = self._begin(size)
                 self._begun.write(memoryview(data)[at:])
                 self._missing_bytes = size - (end - at)
                 at = end
@@ -331,21 +342,22 @@ class MessageDispatch(NamedTuple):
         destination: the nested destination it was found in.
         message: type and fields, without what concerns only this dispatch; None = the end of a
             browser's queue.
-        memory_bytes: that it takes.
+        footprint: what it takes.
     """
 
     consumer: int
     destination: bytes
-    message: bytes | None
-    memory_bytes: int
+    message: Payload | None
+    footprint: Footprint
 
 
-def read_dispatch(frame: bytes) -> MessageDispatch:
-    """Return the content of a MessageDispatch.
+def read_dispatch(payload: Payload) -> MessageDispatch:
+    """Return the payload of a MessageDispatch.
 
     Raises:
         RemoteProtocolError: it can't be read.
     """
+    frame = payload if isinstance(payload, bytes) else bytes(payload.part(0, _DISPATCH_HEAD_BYTES))
     try:
         # Why: flag, type 122, flag, length of the connection id.
         at = 10 + _SHORT.unpack_from(frame, 9)[0]
@@ -356,20 +368,23 @@ def read_dispatch(frame: bytes) -> MessageDispatch:
             at += 5 + _SHORT.unpack_from(frame, at + 3)[0]
         else:
             at += 1
-        message = _message_of(frame, at + 1) if frame[at] else None
+        message = _message_of(payload, frame[at + 1], at + 1) if frame[at] else None
     except (error, IndexError) as cause:
         raise RemoteProtocolError(
             "the broker sent a message dispatch that can't be read"
         ) from cause
-    memory_bytes = at - start + len(message or b"") + _MEMORY_OF_DISPATCH
-    return MessageDispatch(consumer, frame[start:at], message, memory_bytes)
+    taken = footprint(message or b"", at - start + _MEMORY_OF_DISPATCH)
+    return MessageDispatch(consumer, frame[start:at], message, taken)
 
 
-def _message_of(frame: bytes, at: int) -> bytes:
-    if frame[at] == BLOB_MESSAGE:
-        return frame[at:-4]
+def _message_of(frame: Payload, kind: int, at: int) -> Payload:
     # Why: a message ends with the time at which the broker handed it out and whether it opens a
     # group for this consumer; without them its bytes are the same each time it is handed out.
+    if not isinstance(frame, bytes):
+        message: Spooled = frame.part(at, len(frame) - 4)
+        return message if kind == BLOB_MESSAGE else message.ending_with(_UNTOLD)
+    if kind == BLOB_MESSAGE:
+        return frame[at:-4]
     return b"".join((memoryview(frame)[at:-13], _UNTOLD))
 
 

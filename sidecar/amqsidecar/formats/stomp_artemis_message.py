@@ -40,8 +40,16 @@ from amqsidecar.formats.artemis_properties import (
     OriginReader,
     make_origin,
 )
+from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, life_of, marks_of
-from amqsidecar.formats.stomp_frame import Frame, Header, first, kept, parse_kept
+from amqsidecar.formats.stomp_frame import (
+    Frame,
+    Header,
+    first,
+    footprint_of,
+    kept,
+    parse_kept,
+)
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 
@@ -100,7 +108,7 @@ class Arrived(NamedTuple):
         subscription: through which it came.
         redelivered: whether it was handed out before without being given back.
         headers: what belongs to the message, in order; `content-length` first where it is bytes.
-        body: its body.
+        payload: its body.
     """
 
     ack: bytes
@@ -108,7 +116,17 @@ class Arrived(NamedTuple):
     subscription: str
     redelivered: bool
     headers: list[Header]
-    body: bytes
+    payload: Payload
+
+    @property
+    def body(self) -> bytes:
+        """Its body in memory, read each time where it lies elsewhere."""
+        return bytes(self.payload)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it takes."""
+        return footprint_of(self.headers, self.payload)
 
     @property
     def message(self) -> bytes:
@@ -132,14 +150,14 @@ def read_frame(frame: Frame) -> Arrived:
     number = ack.rpartition(b",")[2]
     if not number.isdigit() or len(number) > _NUMBER_DIGITS_MAX:
         raise UndecodableMessage("the broker sent a message without a number")
-    own = _own_headers(headers, ack, len(frame.body))
+    own = _own_headers(headers, ack, len(frame.payload))
     return Arrived(
         ack,
         int(number),
         (first(headers, b"subscription") or b"").decode(errors="replace"),
         first(headers, b"redelivered") == b"true",
         own,
-        frame.body,
+        frame.payload,
     )
 
 

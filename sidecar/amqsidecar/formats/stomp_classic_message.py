@@ -26,6 +26,7 @@ from amqsidecar.broker import (
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.redelivery_mark import (
     ENCODED_MARKS,
     check_of,
@@ -38,6 +39,7 @@ from amqsidecar.formats.stomp_frame import (
     Header,
     encode,
     first,
+    footprint_of,
     kept,
     parse_kept,
     write_head,
@@ -110,14 +112,14 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         headers: all of them, in order.
-        body: exactly.
+        payload: its body, exactly.
         message_id: the header's bytes.
         ack: what an ACK has to name.
         origin: where it says that it died; a text = why it can't be told.
     """
 
     headers: list[Header]
-    body: bytes
+    payload: Payload
     message_id: bytes
     ack: bytes
     origin: Destination | str
@@ -125,7 +127,13 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
     @property
     def kept(self) -> bytes:
         """The message as the store keeps it."""
-        return kept([one for one in self.headers if one[0] not in _OF_DELIVERY], self.body)
+        headers = [one for one in self.headers if one[0] not in _OF_DELIVERY]
+        return kept(headers, bytes(self.payload))
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it takes."""
+        return footprint_of(self.headers, self.payload)
 
 
 def shown(frame: Frame) -> Shown:
@@ -133,7 +141,7 @@ def shown(frame: Frame) -> Shown:
     headers = frame.headers()
     return Shown(
         headers=headers,
-        body=frame.body,
+        payload=frame.payload,
         message_id=first(headers, b"message-id") or b"",
         ack=first(headers, b"ack") or b"",
         origin=_origin(first(headers, _ORIGINAL_DESTINATION)),
@@ -264,8 +272,8 @@ def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:
     if first(message.headers, b"content-length") is None and not is_stomp_made:
         # Why: a Map, Object, Stream or null has no body here. What was compressed comes as real
         # UTF-8, which the broker would take for modified.
-        is_unlike_text = utf8_is_modified and _UTF8_OF_FOUR_BYTES.search(message.body)
-        if not message.body or is_unlike_text:
+        is_unlike_text = utf8_is_modified and _UTF8_OF_FOUR_BYTES.search(bytes(message.payload))
+        if not len(message.payload) or is_unlike_text:
             return Loss.BODY_TYPE
     return None
 

@@ -11,6 +11,14 @@ from functools import lru_cache
 import msgspec
 
 from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
+from amqsidecar.formats.payload import (
+    BeginPayload,
+    Footprint,
+    Payload,
+    PayloadWriter,
+    footprint,
+    in_memory,
+)
 
 ENCODING = "stomp/1.2"
 """The encoding of messages that `kept` returns."""
@@ -24,6 +32,8 @@ OTHER_BYTES_MAX = 2**20
 """Bytes of a frame that is no MESSAGE, or comes from who has not yet let us in."""
 MESSAGE_BYTES_MAX = 101 * 2**20
 """Bytes of a MESSAGE: Classic's own limit for a body over STOMP (100 MiB), and its headers."""
+_TOO_LARGE = f"a message has more than {MESSAGE_BYTES_MAX} bytes, the limit over STOMP"
+_TOO_LONG = "a frame is longer than its content-length"
 _ESCAPED = re.compile(rb"[\\\r\n:]")
 _ESCAPES = {b"\\": b"\\\\", b"\r": b"\\r", b"\n": b"\\n", b":": b"\\c"}
 _UNESCAPED = re.compile(rb"\\(.)", re.DOTALL)
@@ -44,18 +54,23 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         command: such as `MESSAGE`.
         head: the header lines as received, each ended by a line feed.
-        body: the body, exactly.
+        payload: the body, exactly.
     """
 
     command: str
     head: bytes
-    body: bytes
+    payload: Payload
 
     @property
-    def memory_bytes(self) -> int:
-        """Return the memory that it takes once its headers are read."""
+    def body(self) -> bytes:
+        """The body in memory, read each time where it lies elsewhere."""
+        return bytes(self.payload)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it takes once its headers are read."""
         headers = self.head.count(b"\n") * _MEMORY_OF_HEADER
-        return len(self.head) + len(self.body) + headers + _MEMORY_OF_FRAME
+        return footprint(self.payload, len(self.head) + headers + _MEMORY_OF_FRAME)
 
     def headers(self) -> list[Header]:
         """Return all headers in order."""
@@ -70,10 +85,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         return (self.first(name) or b"").decode(errors="replace")
 
 
-def memory_bytes(headers: Sequence[Header], body: bytes) -> int:
-    """Return the memory that a message takes whose headers are read."""
+def footprint_of(headers: Sequence[Header], payload: Payload) -> Footprint:
+    """Return what a message takes whose headers are read."""
     texts = sum(len(name) + len(value) for name, value in headers)
-    return texts + len(body) + len(headers) * _MEMORY_OF_HEADER + _MEMORY_OF_FRAME
+    return footprint(payload, texts + len(headers) * _MEMORY_OF_HEADER + _MEMORY_OF_FRAME)
 
 
 def first(headers: Iterable[Header], name: bytes) -> bytes | None:
@@ -156,6 +171,21 @@ def parse_kept(message: bytes) -> tuple[list[Header], memoryview]:
     return read_head(message[: end + 1]), memoryview(message)[end + 2 :]
 
 
+class _LargeMessage:
+    """The body of a MESSAGE that arrives.
+
+    Attributes:
+        length: of the body; None = it ends with the first NUL.
+        size: how many bytes came.
+    """
+
+    def __init__(self, head: bytes, writer: PayloadWriter, length: int | None, size: int) -> None:
+        self.head = head
+        self.writer = writer
+        self.length = length
+        self.size = size
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames; line feeds between frames are heart-beats.
 
@@ -167,8 +197,16 @@ class FrameReader:
             all else, and before that everything, has `OTHER_BYTES_MAX` at most.
     """
 
-    def __init__(self, *, is_let_in: bool = True) -> None:
+    def __init__(self, *, is_let_in: bool = True, begin: BeginPayload = in_memory) -> None:
+        """Prepare.
+
+        Args:
+            is_let_in: see above.
+            begin: begins the body of a MESSAGE that has more than `OTHER_BYTES_MAX`.
+        """
         self.is_let_in = is_let_in
+        self._begin = begin
+        self._large: _LargeMessage | None = None
         self._buffer = bytearray()
         self._scanned = 0
         self._needed = 0
@@ -184,9 +222,14 @@ class FrameReader:
             except RemoteProtocolError as cause:
                 self.problem = str(cause)
                 self._buffer.clear()
+                self._large = None
         return frames
 
     def _read(self, data: bytes, frames: list[Frame]) -> None:
+        if self._large is not None:
+            data = self._continue(self._large, data, frames)
+            if self._large is not None:
+                return
         buffer = self._buffer
         buffer += data
         if len(buffer) < self._needed:
@@ -229,26 +272,62 @@ class FrameReader:
             if stop < 0:
                 self._scanned = len(buffer) - at
                 self._check_size(at, len(buffer), head)
+                if len(buffer) - begin > OTHER_BYTES_MAX:
+                    self._begin_large(head, begin, None)
                 return None
         else:
             stop = begin + length
             self._check_size(at, stop, head)
             if len(buffer) <= stop:
+                if length > OTHER_BYTES_MAX:
+                    self._begin_large(head, begin, length)
                 self._needed = stop + 1 - at
                 return None
             if buffer[stop]:
                 self.broken = Frame(command.decode(), head, b"")
-                raise RemoteProtocolError("a frame is longer than its content-length")
+                raise RemoteProtocolError(_TOO_LONG)
         # Why a view: a slice of the buffer would be one more copy of a large body.
         with memoryview(buffer) as view:
             body = bytes(view[begin:stop])
         return Frame(command.decode(), head, body), stop + 1
+
+    def _begin_large(self, head: bytes, begin: int, length: int | None) -> None:
+        """Move what came of a body out of the buffer."""
+        writer = self._begin(len(self._buffer) - begin if length is None else length)
+        with memoryview(self._buffer) as view:
+            size = writer.write(view[begin:])
+        self._buffer.clear()
+        self._scanned = 0
+        self._large = _LargeMessage(head, writer, length, size)
+
+    def _continue(self, large: "_LargeMessage", data: bytes, frames: list[Frame]) -> bytes:
+        """Return what comes behind a large message."""
+        if large.length is None:
+            stop = data.find(b"\0")
+            end = len(data) if stop < 0 else stop
+        else:
+            end = min(large.length - large.size, len(data))
+        with memoryview(data) as view:
+            large.size += large.writer.write(view[:end])
+        if large.size > MESSAGE_BYTES_MAX:
+            self.broken = Frame("MESSAGE", large.head, b"")
+            raise RemoteProtocolError(_TOO_LARGE)
+        if end == len(data):
+            return b""
+        if data[end]:
+            self.broken = Frame("MESSAGE", large.head, b"")
+            raise RemoteProtocolError(_TOO_LONG)
+        self._large, self._needed = None, 0
+        frames.append(Frame("MESSAGE", large.head, large.writer.getvalue()))
+        return data[end + 1 :]
 
     def unfinished(self) -> Frame | None:
         """Return the frame of which the end is missing, with what came of it; None = there is none.
 
         For when nothing is fed any more.
         """
+        if self._large is not None:
+            return Frame("MESSAGE", self._large.head, self._large.writer.getvalue())
         line_end, end = self._buffer.find(b"\n"), self._buffer.find(b"\n\n")
         if end < 0:
             return None
@@ -265,9 +344,7 @@ class FrameReader:
             )
         if stop - at > MESSAGE_BYTES_MAX:
             self.broken = Frame("MESSAGE", head, b"")
-            raise RemoteProtocolError(
-                f"a message has more than {MESSAGE_BYTES_MAX} bytes, the limit over STOMP"
-            )
+            raise RemoteProtocolError(_TOO_LARGE)
 
     def _check_begin(self, at: int) -> None:
         size = len(self._buffer) - at

@@ -1,5 +1,6 @@
 """What a hostile broker hands over that nobody asked for, over STOMP and OpenWire."""
 
+import random
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -51,7 +52,7 @@ def _after(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
 def _openwire(body: bytes, heard: bytes) -> bytes | Iterator[bytes]:
     """Answer what asks for it, and flood the first consumer."""
     answers, consumer = [], b""
-    for frame in codec.FrameSplitter(2**20).feed(heard):
+    for frame in map(bytes, codec.FrameSplitter(2**20).feed(heard)):
         if frame[0] == codec.CONSUMER_INFO:
             consumer = frame[6 : 27 + int.from_bytes(frame[9:11])]
         if frame[0] < codec.MESSAGE_DISPATCH and frame[5]:
@@ -72,6 +73,8 @@ def _frame(code: int, fields: bytes) -> bytes:
 SMALL = b"x" * 4_096
 LARGE = bytes(5 * 2**20)
 BODIES = (SMALL, LARGE)
+# Why random: the store keeps what it can't make smaller as it is.
+LARGEST = random.Random(0).randbytes(100 * 2**20 - 4_096)
 CLASSIC_ID, ARTEMIS_ID = b"ID:host-1-2-2:1:-1:1:1", b"7"
 
 

@@ -1,6 +1,6 @@
 """A broker that hands over messages without an end loses its link before they fill the memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pytest
@@ -17,8 +17,9 @@ from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader, StompClassicIntake
 from amqsidecar.clock import SystemClock
-from amqsidecar.errors import LinkLost
+from amqsidecar.errors import LinkLost, RemoteProtocolError
 from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.stomp_frame import FrameReader
 from amqsidecar.model.destination import queue
 from support.brokers.loopback import at_loopback
@@ -29,8 +30,8 @@ CLOCK = SystemClock()
 DEAD_LETTERS = queue("ActiveMQ.DLQ")
 PREFETCH = 1_000
 WORDS = "it handed over more messages than it was asked for"
-BYTES_MAX = 128 * 2**20 + PREFETCH * 8_192
-"""Of small messages."""
+BYTES_MAX = 128 * 2**20
+SMALL_BYTES_MAX = PREFETCH * 8_192
 
 
 def artemis_intake(
@@ -65,9 +66,17 @@ def go_on(connection: StompConnection | OpenWireConnection, take: Callable[[], o
         take()
 
 
-def in_stomp(connection: StompConnection) -> Iterator[int]:
-    for frame in (*connection._arrived, *connection.messages):
-        yield len(frame.head) + len(frame.body)
+def in_stomp(connection: StompConnection) -> list[Payload]:
+    return [frame.payload for frame in (*connection._arrived, *connection.messages)]
+
+
+def assert_bounded(kept: Sequence[Payload], body: bytes) -> None:
+    """Large bodies wait in files, small ones in memory, and neither without a bound."""
+    assert kept
+    is_large = body is unasked.LARGE
+    assert all(isinstance(one, bytes) is not is_large for one in kept)
+    room = 6 * len(body) if is_large else SMALL_BYTES_MAX
+    assert sum(map(len, kept)) <= BYTES_MAX + room
 
 
 @pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
@@ -77,7 +86,7 @@ def test_over_stomp_while_an_answer_is_waited_for(body: bytes) -> None:
         connection.call("SUBSCRIBE", [(b"id", b"1")])
         with pytest.raises(LinkLost, match=WORDS):
             connection.call("SEND", [])
-        assert 0 < sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+        assert_bounded(in_stomp(connection), body)
         assert not connection.was_ended
 
 
@@ -97,8 +106,9 @@ def test_over_stomp_on_classic_where_the_intake_keeps_them(body: bytes) -> None:
         intake.read_from([DEAD_LETTERS], PREFETCH)
         with pytest.raises(LinkLost, match=WORDS):
             go_on(connection, consumers.route)
-        kept = sum(len(one.body) for one in readers[0]._current.unproven)
-        assert 0 < kept <= kept + sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+        kept = [one.payload for one in readers[0]._current.unproven]
+        assert kept
+        assert_bounded([*kept, *in_stomp(connection)], body)
 
 
 @pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
@@ -111,8 +121,9 @@ def test_over_stomp_on_artemis_where_the_intake_keeps_them(body: bytes) -> None:
         intake.attach([IntakeQueue(DEAD_LETTERS)], PREFETCH)
         with pytest.raises(LinkLost, match=WORDS):
             go_on(connection, lambda: intake.has_arrived)
-        kept = sum(len(one.arrived.body) for one in intake._subscriptions.buffer)
-        assert 0 < kept <= kept + sum(in_stomp(connection)) <= BYTES_MAX + 6 * len(body)
+        kept = [one.arrived.payload for one in intake._subscriptions.buffer]
+        assert kept
+        assert_bounded([*kept, *in_stomp(connection)], body)
 
 
 @pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
@@ -130,26 +141,35 @@ def test_over_openwire(body: bytes, is_routed: bool) -> None:
         with pytest.raises(LinkLost, match=WORDS):
             go_on(connection, consumers.route if is_routed else lambda: None)
         dispatches = [*connection.dispatches, *(one[1] for one in consumers._arrived)]
-        kept = sum(len(one.message or b"") for one in dispatches)
-        assert 0 < kept <= BYTES_MAX + 6 * len(body)
+        assert_bounded([one.message for one in dispatches if one.message is not None], body)
 
 
 def test_what_was_taken_makes_room() -> None:
     waiting = WaitingMessages()
     waiting.expect(consumers=1, prefetch=PREFETCH)
+    taken = Footprint(2**20, 2**21)
     for _ in range(1_000):
-        waiting.arrive(2**20)
-        waiting.keep(2**20)
-        waiting.take(2**20)
-        waiting.take(2**20)
-    assert waiting._bytes == 0
+        waiting.arrive(taken)
+        waiting.keep(taken)
+        waiting.take(taken)
+        waiting.take(taken)
+
+
+def test_a_large_message_in_a_file_makes_no_room_for_others_in_memory() -> None:
+    waiting = WaitingMessages()
+    waiting.expect(consumers=1, prefetch=1)
+    waiting.arrive(Footprint(1_000, 100 * 2**20))
+    for _ in range(133):
+        waiting.arrive(Footprint(2**20))
+    with pytest.raises(RemoteProtocolError, match="in memory"):
+        waiting.arrive(Footprint(2**20))
 
 
 def test_every_queue_may_have_a_large_message_ahead() -> None:
     waiting = WaitingMessages()
     waiting.expect(consumers=100, prefetch=100)
     for _ in range(100):
-        waiting.arrive(100 * 2**20)
+        waiting.arrive(Footprint(300, 100 * 2**20))
 
 
 def test_a_message_of_very_many_headers_is_too_large() -> None:

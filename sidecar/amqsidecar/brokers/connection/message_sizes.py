@@ -1,5 +1,10 @@
 """Bounds the prefetch by message size, so that large messages don't fill the memory."""
 
+from typing import Final
+
+TAKEN_BYTES_MAX: Final = 32 << 20
+"""Bytes of the dead letters that a link returns at once; the last one may go beyond it."""
+
 # Why: few at first, so that large messages are known before many of them are asked for.
 _AHEAD_AT_FIRST = 4
 # Why two: overestimating the size costs time, underestimating it costs memory.

@@ -3,8 +3,10 @@
 import threading
 
 from amqsidecar.errors import RemoteProtocolError
+from amqsidecar.formats.payload import Footprint
 
-# Bound: what STOMP on Classic asks for ahead at most once the mean size of messages is known.
+# Bound: bytes in memory, and as many in files. STOMP on Classic asks for as many ahead at most once
+# the mean size of messages is known.
 _BYTES_MAX = 128 * 1024 * 1024
 # Why: what is asked for before the size of any message is known.
 _COUNT_AT_FIRST = 4
@@ -13,17 +15,17 @@ _BYTES_OF_ONE = 2 * 4 * 1024
 
 
 class WaitingMessages:
-    """How many bytes of messages wait over one connection; two threads may use it.
+    """What the messages take that wait over one connection; two threads may use it.
 
-    An honest broker stays below the bound, since it hands over no more than it is asked for. One
+    An honest broker stays below the bounds, since it hands over no more than it is asked for. One
     exception: a burst of large messages behind many small ones. The link that is opened again asks
     for few messages until it knows their size.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bytes = 0
-        self._largest = 0
+        self._memory = _Waiting("in memory")
+        self._spooled = _Waiting("in files")
         self._consumers = 0
         self._prefetch = 0
 
@@ -36,29 +38,44 @@ class WaitingMessages:
         """
         self._consumers, self._prefetch = consumers, prefetch
 
-    def arrive(self, size_bytes: int) -> None:
+    def arrive(self, taken: Footprint) -> None:
         """Note a message that came.
 
         Raises:
             RemoteProtocolError: more wait than the broker was asked for.
         """
         with self._lock:
-            self._bytes += size_bytes
-            self._largest = max(self._largest, size_bytes)
-            large = (_COUNT_AT_FIRST + self._consumers) * self._largest
-            bytes_max = _BYTES_MAX + large + self._prefetch * _BYTES_OF_ONE
-            if self._bytes > bytes_max:
-                raise RemoteProtocolError(
-                    f"it handed over more messages than it was asked for: {self._bytes} bytes wait,"
-                    f" at most {bytes_max} may"
-                )
+            large = _COUNT_AT_FIRST + self._consumers
+            self._memory.arrive(taken.memory_bytes, large, self._prefetch * _BYTES_OF_ONE)
+            self._spooled.arrive(taken.spooled_bytes, large, 0)
 
-    def keep(self, size_bytes: int) -> None:
+    def keep(self, taken: Footprint) -> None:
         """Note that a message, taken from where it came in, waits elsewhere."""
         with self._lock:
-            self._bytes += size_bytes
+            self._memory.size += taken.memory_bytes
+            self._spooled.size += taken.spooled_bytes
 
-    def take(self, size_bytes: int) -> None:
+    def take(self, taken: Footprint) -> None:
         """Note that a message waits no longer."""
         with self._lock:
-            self._bytes -= size_bytes
+            self._memory.size -= taken.memory_bytes
+            self._spooled.size -= taken.spooled_bytes
+
+
+class _Waiting:
+    """Bytes that wait, and those of the largest message that came."""
+
+    def __init__(self, where: str) -> None:
+        self.size = 0
+        self._largest = 0
+        self._where = where
+
+    def arrive(self, size: int, large_count: int, small: int) -> None:
+        self.size += size
+        self._largest = max(self._largest, size)
+        most = _BYTES_MAX + large_count * self._largest + small
+        if self.size > most:
+            raise RemoteProtocolError(
+                f"it handed over more messages than it was asked for: {self.size} bytes wait"
+                f" {self._where}, at most {most} may"
+            )

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from amqsidecar.brokers.connection.byte_stream import ANSWER_TIMEOUT_S, ByteStream
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, RemoteProtocolError
 from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.payload import Payload
 
 # Precedent: Classic's stock connectors allow 100 MiB; more than 2 GiB can't be announced.
 _FRAME_BYTES_MAX = 2**31 - 1
@@ -60,7 +62,7 @@ class OpenWireConnection(ByteStream):
         self.connection = ""
         self.waiting = WaitingMessages()
         self._endpoint = endpoint
-        self._splitter = codec.FrameSplitter(GREETING_BYTES_MAX)
+        self._splitter = codec.FrameSplitter(GREETING_BYTES_MAX, Spool().begin)
         self._is_let_in = False
         self._answers: dict[int, codec.Throwable | None] = {}
         self._awaited: set[int] = set()
@@ -152,7 +154,7 @@ class OpenWireConnection(ByteStream):
     def _split(self, data: bytes) -> None:
         try:
             for frame in self._splitter.feed(data):
-                self._take(frame)
+                self._take_frame(frame)
         except RemoteProtocolError as cause:
             if not self.is_greeted:
                 self.close()
@@ -161,15 +163,24 @@ class OpenWireConnection(ByteStream):
                 ) from cause
             raise self.lost("reading", cause) from cause
 
+    def _take_frame(self, payload: Payload) -> None:
+        # Why a part: what is large and no message is an exception with its stack.
+        frame = payload if isinstance(payload, bytes) else bytes(payload.part(0, _HEAD_BYTES_MAX))
+        if frame[0] == codec.MESSAGE_DISPATCH:
+            self._take_dispatch(payload)
+        else:
+            self._take(frame)
+
+    def _take_dispatch(self, frame: Payload) -> None:
+        if not self._is_let_in:
+            raise RemoteProtocolError("a message came before the log-in")
+        dispatch = codec.read_dispatch(frame)
+        self.dispatches.append(dispatch)
+        self.waiting.arrive(dispatch.footprint)
+
     def _take(self, frame: bytes) -> None:
         code = frame[0]
-        if code == codec.MESSAGE_DISPATCH:
-            if not self._is_let_in:
-                raise RemoteProtocolError("a message came before the log-in")
-            dispatch = codec.read_dispatch(frame)
-            self.dispatches.append(dispatch)
-            self.waiting.arrive(dispatch.memory_bytes)
-        elif code in codec.RESPONSES:
+        if code in codec.RESPONSES:
             number = codec.correlation_of(frame)
             if number in self._awaited:
                 self._awaited.discard(number)

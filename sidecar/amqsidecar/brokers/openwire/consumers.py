@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from amqsidecar.broker import Delivery
-from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.clock import Clock
 from amqsidecar.errors import CommitRefused, LinkLost
@@ -256,9 +256,11 @@ class OpenWireConsumers:
                 place = consumer.place = consumer.place + 1
                 self._arrived.append((consumer, dispatch, place))
                 continue
-            connection.waiting.take(dispatch.memory_bytes)
+            connection.waiting.take(dispatch.footprint)
             if consumer is not None and consumer.take is not None:
-                consumer.take(consumer, dispatch.destination, dispatch.message)
+                message = dispatch.message
+                whole = None if message is None else bytes(message)
+                consumer.take(consumer, dispatch.destination, whole)
 
     @property
     def has_arrived(self) -> bool:
@@ -266,16 +268,19 @@ class OpenWireConsumers:
         return bool(self._arrived)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new messages of the intake in order."""
+        """Return new messages of the intake in order, up to about `TAKEN_BYTES_MAX`."""
         deliveries: list[Delivery] = []
         arrived = self._arrived
         now_ms = self._clock.now_ms()
-        while arrived and len(deliveries) < limit:
+        left_bytes = TAKEN_BYTES_MAX
+        while arrived and len(deliveries) < limit and left_bytes > 0:
             consumer, dispatch, place = arrived.popleft()
-            _, field, message, memory_bytes = dispatch
-            self._connection.waiting.take(memory_bytes)
-            if consumer.is_leaving or message is None:
+            _, field, payload, footprint = dispatch
+            self._connection.waiting.take(footprint)
+            if consumer.is_leaving or payload is None:
                 continue
+            message = bytes(payload)
+            left_bytes -= len(message)
             source = _source(field)
             provenance, message_id = read_dead_letter(message, source, now_ms)
             handle = MessageHandle(consumer, field, message_id, place)

@@ -25,6 +25,7 @@ from amqsidecar.brokers.connection.broker_socket import (
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
+from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
@@ -230,7 +231,7 @@ class StompConnection:
         self._clock = clock
         self._client_id = client_id
         self._transport: _Transport | None = None
-        self._reader = FrameReader(is_let_in=False)
+        self._reader = FrameReader(is_let_in=False, begin=Spool().begin)
         self._condition = threading.Condition()
         self._arrived: deque[Frame] = deque()
         self._woken = False
@@ -276,7 +277,7 @@ class StompConnection:
     def _bound(self, frames: Iterable[Frame]) -> None:
         try:
             for frame in frames:
-                self.waiting.arrive(frame.memory_bytes)
+                self.waiting.arrive(frame.footprint)
         except RemoteProtocolError:
             self._is_flooded = True
             raise
@@ -535,7 +536,7 @@ class StompConnection:
         if frame.command == "MESSAGE" and self.is_ours(frame):
             self.messages.append(frame)
             return
-        self.waiting.take(frame.memory_bytes)
+        self.waiting.take(frame.footprint)
         if frame.command == "CONNECTED":
             if self._greeting is None:
                 self._greeting = frame
@@ -556,7 +557,7 @@ class StompConnection:
     def next_message(self) -> Frame:
         """Take the next of `messages`; there is one."""
         frame = self.messages.popleft()
-        self.waiting.take(frame.memory_bytes)
+        self.waiting.take(frame.footprint)
         return frame
 
     def _suspect_previous(self) -> None:

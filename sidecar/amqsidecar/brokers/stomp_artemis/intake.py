@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, Delivery, IntakeQueue, LeftBehind, Loss
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.artemis.token import Accepted
+from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
@@ -121,6 +122,8 @@ class StompArtemisIntake:
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks.
 
+        It ends early with the message that makes them more than `TAKEN_BYTES_MAX`.
+
         Raises:
             LinkLost: the connection is gone.
         """
@@ -130,10 +133,12 @@ class StompArtemisIntake:
         deliveries: list[Delivery] = []
         returned = self._subscriptions.returned
         room = min(limit, self._prefetch - len(returned))
-        while self._subscriptions.buffer and len(deliveries) < room:
+        left_bytes = TAKEN_BYTES_MAX
+        while self._subscriptions.buffer and len(deliveries) < room and left_bytes > 0:
             in_hand = self._subscriptions.take()
             queue = in_hand.subscription.queue
             arrived = in_hand.arrived
+            left_bytes -= len(arrived.payload)
             provenance = _read(arrived, queue, read_origin)
             if provenance.redelivery_id is None and in_hand.listed is None:
                 unnamed = _without_id(arrived)
@@ -188,8 +193,8 @@ class StompArtemisIntake:
     def _is_whole(self, arrived: Arrived) -> bool:
         return not has_odd_names(arrived.headers) and (
             arrived.is_bytes
-            or (bool(arrived.body) and b"\0" not in arrived.body)
-            or (not arrived.body and Loss.BODY_TYPE in self._allowed)
+            or (len(arrived.payload) > 0 and b"\0" not in arrived.body)
+            or (not len(arrived.payload) and Loss.BODY_TYPE in self._allowed)
         )
 
     # What is accepted

@@ -15,8 +15,9 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
+from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_artemis_message import Arrived
-from amqsidecar.formats.stomp_frame import Frame, Header, memory_bytes
+from amqsidecar.formats.stomp_frame import Frame, Header
 
 _BYTES_EACH = 1024
 _WINDOW_BYTES_MIN = 4 << 10
@@ -37,9 +38,9 @@ class StompDelivery:
         self.listed = listed
 
     @property
-    def memory_bytes(self) -> int:
-        """Return the memory that it takes."""
-        return memory_bytes(self.arrived.headers, self.arrived.body)
+    def footprint(self) -> Footprint:
+        """What it takes."""
+        return self.arrived.footprint
 
 
 class ArtemisSubscription:
@@ -142,12 +143,12 @@ class ArtemisSubscriptions:
     def keep(self, arrived: StompDelivery) -> None:
         """Put a dead letter into the buffer."""
         self.buffer.append(arrived)
-        self._connection.waiting.keep(arrived.memory_bytes)
+        self._connection.waiting.keep(arrived.footprint)
 
     def take(self) -> StompDelivery:
         """Return the first of the buffer, which is in hand from now on."""
         taken = self.buffer.popleft()
-        self._connection.waiting.take(taken.memory_bytes)
+        self._connection.waiting.take(taken.footprint)
         self.returned.add(taken)
         taken.subscription.in_hand += 1
         return taken
@@ -156,7 +157,7 @@ class ArtemisSubscriptions:
         dropped = set(unwanted)
         self.buffer = deque(one for one in self.buffer if one not in dropped)
         for one in dropped:
-            self._connection.waiting.take(one.memory_bytes)
+            self._connection.waiting.take(one.footprint)
 
     def accepted(self, held: Iterable[StompDelivery]) -> None:
         """Forget deliveries whose removal the broker has been sent."""

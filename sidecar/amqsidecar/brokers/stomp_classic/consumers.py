@@ -125,7 +125,7 @@ class StompSubscriptions:
                 has_ended = True
             elif held_bytes <= _BROWSE_BYTES_MAX and len(found) < at_most:
                 found.append(frame)
-                held_bytes += len(frame.body) + len(frame.head)
+                held_bytes += len(frame.payload) + len(frame.head)
 
         name = self.add(
             destination,

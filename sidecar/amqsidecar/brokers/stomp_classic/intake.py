@@ -19,7 +19,7 @@ from contextlib import suppress
 import msgspec
 
 from amqsidecar.broker import Delivery, Loss
-from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.connection import FrameRefused
 from amqsidecar.brokers.stomp_classic import selectors
@@ -33,13 +33,14 @@ from amqsidecar.brokers.stomp_classic.origin_claims import (
 )
 from amqsidecar.clock import Clock
 from amqsidecar.errors import CommitRefused
+from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_classic_message import (
     Shown,
     lost_by_taking,
     provenance,
     shown,
 )
-from amqsidecar.formats.stomp_frame import ENCODING, Frame, memory_bytes, write_head
+from amqsidecar.formats.stomp_frame import ENCODING, Frame, footprint_of, write_head
 from amqsidecar.model.destination import Destination
 
 HELD_MAX = 1000
@@ -105,17 +106,17 @@ class Subscription:
     def forget(self, waiting: WaitingMessages) -> None:
         """Note that the broker has everything back."""
         for message in (*self.unproven, *(message for message, _ in self.proven)):
-            waiting.take(memory_bytes(message.headers, message.body))
+            waiting.take(message.footprint)
         for message_id in self.held:
-            waiting.take(_memory_of_id(message_id))
+            waiting.take(_footprint_of_id(message_id))
         self.name = None
         self.held.clear()
         self.unproven.clear()
         self.proven.clear()
 
 
-def _memory_of_id(message_id: bytes) -> int:
-    return memory_bytes([(message_id, b"")], b"")
+def _footprint_of_id(message_id: bytes) -> Footprint:
+    return footprint_of([(message_id, b"")], b"")
 
 
 class AckHandle(msgspec.Struct, frozen=True, gc=False):
@@ -245,19 +246,19 @@ class QueueReader:
         )
 
     def _take(self, one: Subscription, frame: Frame) -> None:
-        self._sizes.note(len(frame.body))
+        self._sizes.note(len(frame.payload))
         message = shown(frame)
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is None or reason in self._rules.allowed_losses:
             one.unproven.append(message)
-            self._consumers.waiting.keep(memory_bytes(message.headers, message.body))
+            self._consumers.waiting.keep(message.footprint)
             return
         if message.message_id not in one.held:
-            self._consumers.waiting.keep(_memory_of_id(message.message_id))
+            self._consumers.waiting.keep(_footprint_of_id(message.message_id))
         one.held[message.message_id] = reason
 
-    def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries in order.
+    def receive(self, limit: int, bytes_max: int) -> list[Delivery]:
+        """Return new deliveries in order; the last one may go beyond `bytes_max`.
 
         Raises:
             FrameRefused: no permission to browse.
@@ -269,12 +270,14 @@ class QueueReader:
         while len(one.proven) < limit and one.unproven:
             self._prove(one)
         now_ms = self._clock.now_ms()
-        while one.proven and len(deliveries) < limit and one.name is not None:
+        left_bytes = bytes_max
+        while one.proven and len(deliveries) < limit and left_bytes > 0 and one.name is not None:
             message, origin = one.proven.popleft()
-            self._consumers.waiting.take(memory_bytes(message.headers, message.body))
+            self._consumers.waiting.take(message.footprint)
             one.in_hand += 1
             told = provenance(message, self.destination, origin, now_ms)
             handle = AckHandle(one, one.name, message.ack)
+            left_bytes -= len(message.payload)
             deliveries.append(Delivery(handle, self.destination, message.kept, told, ENCODING))
         return deliveries
 
@@ -284,7 +287,7 @@ class QueueReader:
         # Why one with an origin: if that is true, its being found proves that the broker searched.
         honest = min(
             (message for message in batch if isinstance(message.origin, Destination)),
-            key=lambda message: len(message.body),
+            key=lambda message: len(message.payload),
             default=None,
         )
         liars: set[bytes] = set()
@@ -388,17 +391,24 @@ class StompClassicIntake:
         return any(reader.has_arrived for reader in self._readers.values())
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries, in order for each queue.
+        """Return new deliveries, in order for each queue, up to about `TAKEN_BYTES_MAX`.
 
         Raises:
             RefusedQueue: one can't be browsed any more.
         """
         deliveries: list[Delivery] = []
-        for destination, reader in self._readers.items():
+        left_bytes = TAKEN_BYTES_MAX
+        for destination, reader in list(self._readers.items()):
             try:
-                deliveries += reader.receive(limit - len(deliveries))
+                found = reader.receive(limit - len(deliveries), left_bytes)
             except FrameRefused as cause:
                 raise RefusedQueue(destination, cause) from cause
+            deliveries += found
+            left_bytes -= sum(len(one.message) for one in found)
+            if left_bytes <= 0:
+                # Why: else the large messages of one queue would keep those of others waiting.
+                self._readers[destination] = self._readers.pop(destination)
+                break
         return deliveries
 
 
