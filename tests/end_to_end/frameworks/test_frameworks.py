@@ -13,7 +13,7 @@ import pytest
 
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
-from support.machine.applications import Application, camel, node, spring
+from support.machine.applications import Application, camel, node, python, quarkus, spring
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -67,10 +67,10 @@ def peer_of(broker: Broker) -> JmsPeer:
     return JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "qpid")
 
 
-def returns(broker: Broker, name: str, command: list[str], folder: Path) -> int:
+def returns(broker: Broker, name: str, command: list[str], folder: Path, body: str = "Text") -> int:
     """Let an application fail a message, and return how often until the sidecar brought it back."""
     with sidecar_of(broker, folder), Application(command, folder) as application:
-        peer_of(broker).produce(name, "Text")
+        peer_of(broker).produce(name, body)
         application.wait_for("succeeded")
         return application.said("failed")
 
@@ -152,11 +152,67 @@ def test_rhea_that_throws_leaves_the_message_in_its_queue(
         eventually(lambda: len(peer.browse(unique)) == 1, what="the message is there again")
 
 
-def test_stompit_destroys_by_nack_on_artemis(
+def quarkus_of(artemis: ArtemisBroker, name: str, strategy: str) -> list[str]:
+    return quarkus(
+        host="127.0.0.1",
+        port=str(artemis.ports["PORT"]),
+        username="admin",
+        password="admin",
+        address=name,
+        failure_strategy=strategy,
+    )
+
+
+@pytest.mark.parametrize(("strategy", "failures"), [("reject", 1), ("modified-failed", 10)])
+def test_quarkus_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, strategy: str, failures: int
+) -> None:
+    assert returns(artemis, unique, quarkus_of(artemis, unique, strategy), tmp_path) == failures
+
+
+def test_quarkus_stops_reading_by_default_and_leaves_the_message_in_its_queue(
     artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    peer = peer_of(artemis)
+    with Application(quarkus_of(artemis, unique, "fail"), tmp_path) as application:
+        peer.produce(unique, "Text")
+        application.wait_for("failed")
+        eventually(lambda: len(peer.browse(unique)) == 1, what="the message is there again")
+        assert application.said("failed") == 1
+
+
+def stomp_client(name: str, *arguments: str) -> list[str]:
+    return (python if name == "stomp_py" else node)(name, *arguments, "nack")
+
+
+STOMP_CLIENTS = ("stompit", "stompjs", "stomp_py")
+
+
+@pytest.mark.parametrize("client", STOMP_CLIENTS)
+def test_a_nack_over_stomp_destroys_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, client: str
 ) -> None:
     """The broker never shows it to anybody again."""
     peer_of(artemis).produce(unique, "Text")
     peer_of(artemis).consume(unique, 1)
-    command = node("stompit", str(artemis.ports["PORT"]), unique, "nack")
+    command = stomp_client(client, str(artemis.ports["PORT"]), unique)
     assert is_lost(artemis, unique, command, tmp_path)
+
+
+@pytest.mark.parametrize("client", STOMP_CLIENTS)
+def test_a_nack_over_stomp_is_a_death_at_once_on_classic(
+    classic: ClassicBroker, unique: str, tmp_path: Path, client: str
+) -> None:
+    """Of bytes: Classic sends text without its length, and a NUL in ours would end the frame."""
+    command = stomp_client(client, str(classic.ports["STOMP_PORT"]), f"/queue/{unique}")
+    assert returns(classic, unique, command, tmp_path, body="Bytes") == 1
+
+
+def test_stomp_py_that_disconnects_loses_nothing_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """The broker counts, up to its max-delivery-attempts."""
+    peer_of(artemis).produce(unique, "Text")
+    peer_of(artemis).consume(unique, 1)
+    command = python("stomp_py", str(artemis.ports["PORT"]), unique, "disconnect")
+    assert returns(artemis, unique, command, tmp_path) == 10

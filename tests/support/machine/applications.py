@@ -1,7 +1,10 @@
 """Applications that were made with frameworks: jars, npm packages, and a running one."""
 
+import hashlib
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -9,7 +12,8 @@ from typing import Self
 from support import maven
 from support.waiting import PATIENCE_S, eventually
 
-NODE_SOURCES = Path(__file__).parents[2] / "end_to_end" / "frameworks" / "node"
+_SOURCES = Path(__file__).parents[2] / "end_to_end" / "frameworks"
+NODE_SOURCES = _SOURCES / "node"
 SPRING_BOOT = "4.0.7"
 CAMEL = "4.22.0"
 _CAMEL = (
@@ -37,11 +41,49 @@ def camel(url: str, endpoint: str) -> list[str]:
     return [*_java("CamelRoute", "camel", _CAMEL), url, endpoint]
 
 
+def quarkus(**options: str) -> list[str]:
+    """Return the command of the Quarkus application, with the options of its channel `work`."""
+    source = maven.JAVA_SOURCES / "QuarkusListener.java"
+    pom = _SOURCES / "quarkus" / "pom.xml"
+    digest = _digest(source, pom)
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=maven.cache_root()) as made:
+            project = Path(made)
+            package = project / "src" / "main" / "java"
+            package.mkdir(parents=True)
+            shutil.copy(source, package)
+            shutil.copy(pom, project)
+            maven.run_tool([maven.tool("mvn"), "-q", "-B", "-f", str(project), "package"])
+            shutil.copytree(project / "target" / "quarkus-app", folder, dirs_exist_ok=True)
+
+    folder = maven.cached(f"quarkus-{digest}", build)
+    channel = {name.replace("_", "-"): value for name, value in options.items()}
+    settings = {"connector": "smallrye-amqp", "capabilities": "queue", **channel}
+    return [
+        maven.tool("java"),
+        "-XX:TieredStopAtLevel=1",
+        *(f"-Dmp.messaging.incoming.work.{name}={value}" for name, value in settings.items()),
+        "-jar",
+        str(folder / "quarkus-run.jar"),
+    ]
+
+
+def python(name: str, *arguments: str) -> list[str]:
+    """Return the command of a Python application of `frameworks/python`."""
+    return [sys.executable, str(_SOURCES / "python" / f"{name}.py"), *arguments]
+
+
 def node(name: str, *arguments: str) -> list[str]:
     """Return the command of one of the applications in `NODE_SOURCES`."""
-    folder = maven.cached("node-applications", _install)
+    digest = _digest(NODE_SOURCES / "package.json")
+    folder = maven.cached(f"node-applications-{digest}", _install)
     shutil.copy(NODE_SOURCES / f"{name}.js", folder)
     return ["node", str(folder / f"{name}.js"), *arguments]
+
+
+def _digest(*paths: Path) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
 
 def _install(folder: Path) -> None:
