@@ -126,8 +126,8 @@ soak: brokers ## watch the memory over a backlog of a million dead letters: MESS
 	PYTHONPATH=tests $(BIN)/python -m soak.soak --messages $${MESSAGES:-1000000}
 
 .PHONY: bench
-bench: brokers ## ratios against a Java mover and the in-broker plugin, as a table
-	PYTHONPATH=tests $(BIN)/python tests/bench/peers.py
+bench: brokers ## ratios against Java movers and the in-broker plugin, as a table; BENCH="--only moving" is some of it
+	PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(BENCH)
 
 .PHONY: bench-scale
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)

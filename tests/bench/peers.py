@@ -115,7 +115,9 @@ def _moving(run: _Run) -> Iterator[Row]:
             warm_up=min(count, 5_000),
             wire=run.wire,
         )
-    bare, aim = ("OpenWire", "<= 3") if run.is_classic else ("Core", "<= 5")
+    bare, aim, java_aim = (
+        ("OpenWire", "<= 3", ">= 1.0") if run.is_classic else ("Core", "<= 5", ">= 0.7")
+    )
     run.remarks += remarks
     run.moved_per_second = found.sidecar
     yield Row(
@@ -124,7 +126,7 @@ def _moving(run: _Run) -> Iterator[Row]:
         f"{found.sidecar:,.0f}/s",
         f"{found.java:,.0f}/s",
         f"{found.ratio:.2f}",
-        "1.0",
+        java_aim,
     )
     yield Row(
         f"processor time per message; a bare mover in Python over {bare}",
@@ -180,7 +182,7 @@ def _whole_cycle(run: _Run) -> Iterator[Row]:
 
 def _lateness(run: _Run) -> Iterator[Row]:
     """At a steady rate, and at half the rate of moving where that was measured in this run."""
-    yield from _lateness_at(run, LATENESS_PER_SECOND, "p99 < 20 ms")
+    yield from _lateness_at(run, LATENESS_PER_SECOND, "p99 < 50 ms")
     if run.moved_per_second is not None:
         yield from _lateness_at(run, int(run.moved_per_second / 2), "p99 < 100 ms")
 
