@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from support.deployment.cyclonedx import cyclonedx_schema
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
@@ -31,6 +33,15 @@ def test_the_sbom_has_each_pin_with_its_sums(wheels: ModuleType) -> None:
     assert all(one["properties"] for one in by_name.values())
     sums = [item["value"] for one in by_name.values() for item in one["properties"]]
     assert len(sums) == pins.count("--hash=sha256:")
+
+
+def test_the_sbom_is_what_the_schema_of_cyclonedx_takes(wheels: ModuleType) -> None:
+    pins = (DEPLOY / "requirements" / "runtime.txt").read_text(encoding="utf-8")
+    document = wheels.sbom("1.2.3", pins)
+    schema = cyclonedx_schema()
+    assert not list(schema.iter_errors(document))
+    del document["components"][0]["type"]
+    assert list(schema.iter_errors(document))
 
 
 def test_the_checksums_are_those_of_the_files(wheels: ModuleType, tmp_path: Path) -> None:
