@@ -1,4 +1,4 @@
-"""`amqsidecar listen`: the proxy that saves what STOMP consumers give up."""
+"""`amqsidecar listen`: the proxy that saves what consumers give up."""
 
 import typer
 
@@ -6,7 +6,7 @@ from amqsidecar.cli.options import ConfigFile, Sets, read_config
 
 
 def listen(config_file: ConfigFile = None, sets: Sets = None) -> None:
-    """Proxy an acceptor and save what STOMP consumers give up.
+    """Proxy an acceptor and save what consumers give up.
 
     It runs until SIGTERM, and then ends each connection once what was given up is saved.
     """

@@ -47,7 +47,7 @@ class Config(Section):
     observe: ObserveOptions = section(ObserveOptions, "`run --observe`, which changes nothing.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "What became of re-sends.")
     listener: ListenerOptions = section(
-        ListenerOptions, "`listen`, the proxy that saves what STOMP consumers give up."
+        ListenerOptions, "`listen`, the proxy that saves what consumers give up."
     )
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)

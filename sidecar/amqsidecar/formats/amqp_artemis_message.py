@@ -8,7 +8,7 @@ becomes such an annotation), so when both are there they have to agree (`spec-ar
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from amqsidecar.broker import (
@@ -25,11 +25,13 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.artemis_properties import (
     ACTUAL_EXPIRIES,
+    ANYCAST,
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
     COMPRESSED,
     DUPLICATE_ID,
     INTERCEPTION_ID_PREFIX,
+    MULTICAST,
     ORIGIN_PREFIXES,
     PROPERTY_CLIENT_CAUSE,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
@@ -509,3 +511,73 @@ def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
     destination = _text(found.get("destination"))
     address = _text(found.get("_AMQ_ORIG_ADDRESS"))
     return bool(address) and destination is not None and destination.endswith(address or "")
+
+
+class GivenUp(NamedTuple):
+    """A message that its consumer gave up over AMQP.
+
+    Attributes:
+        sections: those before the body, as `split_head` gives them.
+        origin: that it was in.
+        cause: why.
+    """
+
+    sections: dict[int, bytes]
+    origin: Origin
+    cause: str
+
+
+def encode_interception(given_up: GivenUp) -> bytes:
+    """Return what is sent to the intake queue before the body, which stays the same bytes.
+
+    The copy is what `causes.md` asks of a consumer that gives a message up by itself. The time to
+    live ends, as for every dead letter; a delivery time that has passed goes.
+
+    Raises:
+        UndecodableMessage: the sections can't be taken apart.
+    """
+    sections = dict(given_up.sections)
+    sections.pop(amqp.DELIVERY_ANNOTATIONS, None)
+    if amqp.HEADER in sections:
+        sections[amqp.HEADER] = _header.__wrapped__(sections[amqp.HEADER], 0)
+    if amqp.MESSAGE_ANNOTATIONS in sections:
+        sections[amqp.MESSAGE_ANNOTATIONS] = _kept_annotations(sections[amqp.MESSAGE_ANNOTATIONS])
+    if amqp.PROPERTIES in sections:
+        items = amqp.elements(sections[amqp.PROPERTIES])
+        if len(items) > _EXPIRY:
+            items[_EXPIRY] = amqp.NULL
+        sections[amqp.PROPERTIES] = amqp.make_list(amqp.PROPERTIES, items)
+    application = sections.get(amqp.APPLICATION_PROPERTIES)
+    pairs = [] if application is None else amqp.pairs(application)
+    origin = given_up.origin
+    kept = [
+        amqp.string("_AMQ_ORIG_ADDRESS"),
+        amqp.string(origin.address),
+        amqp.string("_AMQ_ORIG_QUEUE"),
+        amqp.string(origin.queue or origin.address),
+        amqp.string("_AMQ_ORIG_ROUTING_TYPE"),
+        amqp.byte(MULTICAST if origin.routing_type == MULTICAST else ANYCAST),
+        amqp.string(PROPERTY_CAUSE),
+        amqp.string(given_up.cause[:_CAUSE_CHARACTERS_MAX]),
+    ]
+    has_duplicate_id = any(_property_fate.__wrapped__(key) == _DUPLICATE for key in pairs[::2])
+    for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+        fate = _property_fate.__wrapped__(key)
+        if fate in (_DEATH, _COUNT) or (fate == _DUPLICATE_KEPT and has_duplicate_id):
+            continue
+        kept += (_KEY_ORIGINAL_DUPLICATE_ID if fate == _DUPLICATE else key, value)
+    sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(amqp.APPLICATION_PROPERTIES, kept)
+    return amqp.join(sections)
+
+
+def _kept_annotations(section: bytes) -> bytes:
+    items = amqp.pairs(section)
+    kept: list[bytes] = []
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if _annotation_fate.__wrapped__(key) in ("", "kind"):
+            kept += (key, value)
+    return amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept) if kept else b""
+
+
+_EXPIRY: Final = 8
+_CAUSE_CHARACTERS_MAX: Final = 65_536

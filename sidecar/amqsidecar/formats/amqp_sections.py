@@ -82,6 +82,32 @@ def split(message: bytes) -> dict[int, bytes]:
     return sections
 
 
+def split_head(beginning: bytes) -> tuple[dict[int, bytes], int]:
+    """Return the sections before the body by their code, and where the body begins.
+
+    Args:
+        beginning: of the message, at least up to the first byte of the body.
+
+    Raises:
+        UndecodableMessage: the body does not begin in it, or what precedes it is not well-formed.
+    """
+    sections: dict[int, bytes] = {}
+    at = last = 0
+    try:
+        while True:
+            code, value_at = _section_start(beginning, at)
+            if code >= DATA:
+                return sections, at
+            after = _skip(beginning, value_at)
+            if code <= last or after > len(beginning):
+                raise UndecodableMessage(f"section {code:#x} is out of order or too long")
+            last = code
+            sections[code] = beginning[at:after]
+            at = after
+    except (IndexError, struct.error):
+        raise UndecodableMessage("the body does not begin where it is looked for") from None
+
+
 def join(sections: dict[int, bytes]) -> bytes:
     """Return the message of sections as `split` made them; the order is that of the codes."""
     return b"".join(map(sections.get, _ORDER, repeat(b"")))

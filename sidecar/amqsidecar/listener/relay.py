@@ -17,8 +17,8 @@ from amqsidecar.listener.session import (
     BodyToBroker,
     Effect,
     Ended,
+    Session,
     Settled,
-    StompSession,
     ToBroker,
     ToClient,
 )
@@ -34,6 +34,9 @@ RESCUE_S: Final = 10.0
 
 ConnectBroker = Callable[[asyncio.Protocol], "asyncio.Future[object]"]
 """Connects a protocol to the broker."""
+
+ChooseSession = Callable[[bytes], Session]
+"""Returns the session of a client that begins with these bytes."""
 
 
 class Listening(Protocol):
@@ -203,8 +206,10 @@ class _Side(asyncio.Protocol):
 class Relay:
     """One client's connection, from its acceptance on."""
 
-    def __init__(self, session: StompSession, listening: Listening, connect: ConnectBroker) -> None:
-        self._session = session
+    def __init__(self, choose: ChooseSession, listening: Listening, connect: ConnectBroker) -> None:
+        self._session = choose(b"")
+        self._choose = choose
+        self._has_spoken = False
         self._listening = listening
         self._client = _Side(self, is_client=True)
         self._broker = _Side(self, is_client=False)
@@ -247,10 +252,15 @@ class Relay:
             return
         began_s = perf_counter()
         if is_client:
+            if not self._has_spoken:
+                self._has_spoken = True
+                self._session = self._choose(data)
             self._do(self._session.from_client(data))
             self._listening.relayed(len(data), 0, perf_counter() - began_s)
         else:
-            self._do(self._session.from_broker(data))
+            # Why not before: OpenWire's broker speaks first, and is not to be read as another.
+            passes = not self._has_spoken
+            self._do([ToClient(data)] if passes else self._session.from_broker(data))
             self._listening.relayed(0, len(data), perf_counter() - began_s)
 
     def ended(self, *, is_client: bool) -> None:

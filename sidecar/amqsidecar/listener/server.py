@@ -10,13 +10,17 @@ from typing import Protocol, cast
 import msgspec
 import structlog
 
+from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.relay import Relay, abort
-from amqsidecar.listener.session import NackOutcome, OnFailure, Settled, StompSession
+from amqsidecar.listener.session import NackOutcome, OnFailure, Session, Settled
+from amqsidecar.listener.stomp.session import StompSession
 
 log = structlog.get_logger("amqsidecar.listener")
 
 _TLS_S = 30.0
+# Why one byte: no command of STOMP begins with it.
+_AMQP = b"A"
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,13 +138,15 @@ class Listener:
         if len(self._relays) >= self._settings.connections_max:
             self._counts.refused()
             return _Refused()
-        session = StompSession(
-            self._budget,
-            f"amqsidecar-{secrets.token_hex(8)}",
-            self._settings.on_failure,
-            self._settings.prefixes,
-        )
-        return Relay(session, self, self._connect).client
+        return Relay(self._session, self, self._connect).client
+
+    def _session(self, first: bytes) -> Session:
+        """Return the session of a client that begins with these bytes."""
+        settings = self._settings
+        if first.startswith(_AMQP):
+            return AmqpSession(self._budget, settings.on_failure, settings.prefixes)
+        key = f"amqsidecar-{secrets.token_hex(8)}"
+        return StompSession(self._budget, key, settings.on_failure, settings.prefixes)
 
     def _connect(self, side: asyncio.Protocol) -> "asyncio.Future[object]":
         return asyncio.ensure_future(self._connected(side))

@@ -30,6 +30,9 @@ def _as_acceptor(value: object) -> BrokerUrl | None:
     return parse_broker_url(value)
 
 
+_SCHEMES = ("stomp", "stomp+ssl", "amqp", "amqps")
+_SAID = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+
 Acceptor = Annotated[
     BrokerUrl | None,
     BeforeValidator(_as_acceptor, json_schema_input_type=str | None),
@@ -48,8 +51,9 @@ class ListenerOptions(Section):
     )
     acceptor: Acceptor = option(
         None,
-        "The broker's acceptor behind: `stomp://host:61613`, or `stomp+ssl://` for TLS. Without a "
-        "user: the clients log in themselves.",
+        "The broker's acceptor behind: `stomp://host:61613` or `amqp://host:5672`, with TLS "
+        "`stomp+ssl://` or `amqps://`. The clients' first bytes tell the protocol. Without a user: "
+        "the clients log in themselves.",
     )
     prefixes: Texts = option(
         (),
@@ -57,7 +61,9 @@ class ListenerOptions(Section):
         "jms.topic.]`. Clients see them in the names of destinations; policies and the sidecar "
         "do not.",
     )
-    acceptor_tls: TlsOptions = section(TlsOptions, "TLS to the acceptor; counts for `stomp+ssl`.")
+    acceptor_tls: TlsOptions = section(
+        TlsOptions, "TLS to the acceptor; counts for `stomp+ssl` and `amqps`."
+    )
     cert_file: OptionalPath = option(
         None,
         "PEM file of the certificate that clients see; empty = plain TCP. It needs the host name "
@@ -73,9 +79,9 @@ class ListenerOptions(Section):
     )
     on_failure: OnFailure = option(
         OnFailure.CLOSED,
-        "What happens to a NACK whose message can't be saved: `closed` = the connection ends, and "
-        "the broker delivers the message again; `open` = the NACK goes through, and Artemis "
-        "destroys the message.",
+        "What happens to a NACK or `rejected` whose message can't be saved: `closed` = the "
+        "connection ends, and the broker delivers the message again; `open` = it goes through, and "
+        "Artemis does what it does without a listener.",
         why="no message is destroyed silently",
     )
     connections_max: StrictInt = option(
@@ -124,8 +130,8 @@ class ListenerOptions(Section):
     def problems(self) -> Iterator[KeyedProblem]:
         """Yield options that do not fit each other."""
         acceptor = self.acceptor
-        if acceptor is not None and acceptor.scheme not in ("stomp", "stomp+ssl"):
-            yield "acceptor", "only STOMP is intercepted; use stomp:// or stomp+ssl://"
+        if acceptor is not None and acceptor.scheme not in _SCHEMES:
+            yield "acceptor", f"only STOMP and AMQP are intercepted; use {_SAID}"
         if acceptor is not None and acceptor.user is not None:
             yield "acceptor", "has a user, but the clients log in themselves; remove it"
         if self.key_file is not None and self.cert_file is None:

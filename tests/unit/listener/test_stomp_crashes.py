@@ -20,10 +20,10 @@ from amqsidecar.listener.session import (
     Effect,
     Ended,
     OnFailure,
-    StompSession,
     ToBroker,
     ToClient,
 )
+from amqsidecar.listener.stomp.session import StompSession
 
 SERVER = b"ActiveMQ-Artemis/2.44.0"
 QUEUE = b"amqsidecar.intercepted"

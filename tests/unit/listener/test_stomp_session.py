@@ -18,10 +18,10 @@ from amqsidecar.listener.session import (
     NackOutcome,
     OnFailure,
     Settled,
-    StompSession,
     ToBroker,
     ToClient,
 )
+from amqsidecar.listener.stomp.session import StompSession
 
 NONE: Mapping[str, str] = MappingProxyType({})
 CONNECT = b"CONNECT\naccept-version:1.1,1.2\nlogin:orders\npasscode:x\n\n\0"

@@ -1,0 +1,1 @@
+"""STOMP through the listener."""

@@ -1,0 +1,468 @@
+"""One client's connection over STOMP as a state machine: bytes in, bytes and effects out; no IO.
+
+Every byte goes through unchanged, but for a NACK. On Artemis that would destroy the message. So the
+message, kept from its MESSAGE frame, is sent to the intake queue over the client's own connection;
+when the broker's receipt says that it is there, the original is acknowledged.
+
+Why not in one transaction: Artemis acknowledges at once, whatever transaction an ACK names. If the
+connection ends in between, the consumer gets the message again. Its next NACK makes a copy with the
+same duplicate id, which the broker drops.
+
+Until the receipt nothing but NACKs and heart-beats is taken from the client: a cumulative ACK, or a
+DISCONNECT, could otherwise acknowledge a message whose copy is refused.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from amqsidecar.errors import RemoteProtocolError
+from amqsidecar.formats.stomp_frame import read_head
+from amqsidecar.formats.stomp_stream import (
+    Piece,
+    PieceKind,
+    StreamCutter,
+    command_of,
+    header_lines,
+    raw_header,
+)
+from amqsidecar.listener.bodies import BodyBudget
+from amqsidecar.listener.session import (
+    BodyToBroker,
+    Effect,
+    Ended,
+    NackOutcome,
+    OnFailure,
+    Settled,
+    ToBroker,
+    ToClient,
+)
+from amqsidecar.listener.stomp.rescue import Giver, ack_frame, reason_of, send_head
+from amqsidecar.listener.stomp.unacked import Deliveries, UnackedMessage
+
+AT_ONCE_MAX: Final = 256
+"""Maximum interceptions whose receipts are awaited at a time."""
+
+_FIRST_WORDS: Final = (b"CONNECT\n", b"CONNECT\r\n", b"STOMP\n", b"STOMP\r\n")
+_WEB: Final = b"GET "
+
+
+class _Rescue:
+    """One NACK whose copies are on their way.
+
+    Attributes:
+        messages: that the broker forgets with it.
+        count: how many of them are saved.
+        missing: receipts.
+        then: frame that follows the last receipt.
+    """
+
+    __slots__ = ("count", "messages", "missing", "then")
+
+    def __init__(self, messages: list[UnackedMessage], count: int, then: bytes) -> None:
+        self.messages = messages
+        self.count = self.missing = count
+        self.then = then
+
+
+class _Commit(NamedTuple):
+    """A COMMIT whose receipt is awaited, before what was given up in the transaction is saved.
+
+    Attributes:
+        receipt: ours.
+        nacks: heads of the NACK frames.
+        client_receipt: what the client asked for, as it stands in its frame; b"" = nothing.
+    """
+
+    receipt: bytes
+    nacks: list[bytes]
+    client_receipt: bytes
+
+
+class StompSession:
+    """The two directions of one connection.
+
+    Attributes:
+        login: of the client's CONNECT; "" = none, or not yet.
+    """
+
+    def __init__(
+        self,
+        budget: BodyBudget,
+        key: str,
+        on_failure: OnFailure,
+        prefixes: tuple[str, ...] = (),
+    ) -> None:
+        """Begin with a connection that was just made.
+
+        Args:
+            budget: for the bodies that are kept.
+            key: unguessable and its own, so that names made of it are nobody else's.
+            on_failure: what happens to a NACK whose message can't be saved.
+            prefixes: that the acceptor cuts off the names of destinations.
+        """
+        self._prefixes = prefixes
+        self.login = ""
+        self._client_id = ""
+        self._key = key
+        self._on_failure = on_failure
+        self._names = 0
+        self._from_client = StreamCutter()
+        self._from_broker = StreamCutter()
+        self._client_is_plain = self._broker_is_plain = False
+        self._is_known = False
+        self._is_over = False
+        self._waiting: deque[Piece] = deque()
+        self._is_dropping = False
+        self._deliveries = Deliveries(budget)
+        self._arriving: UnackedMessage | None = None
+        self._rescues: deque[_Rescue] = deque()
+        self._receipts: dict[bytes, _Rescue] = {}
+        self._transactions: dict[bytes, list[bytes]] = {}
+        self._commit: _Commit | None = None
+        self._said: list[bytes] = []
+        self._is_hiding = False
+        self._effects: list[Effect] = []
+
+    # What the relay asks
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client's bytes have to wait for the broker; feed no more of them."""
+        return bool(self._waiting)
+
+    @property
+    def is_rescuing(self) -> bool:
+        """Whether something was sent whose receipt is missing."""
+        return bool(self._rescues) or self._commit is not None
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the client's side may be cut off without cutting a frame."""
+        return self._from_client.is_between_frames
+
+    def from_client(self, data: bytes) -> list[Effect]:
+        """Take in what the client sent."""
+        if not self._is_known:
+            data = self._know(data)
+        if self._client_is_plain:
+            return self._done([ToBroker(data)] if data else [])
+        try:
+            self._waiting += self._from_client.feed(data)
+        except RemoteProtocolError as problem:
+            self._advance()
+            return self._unreadable_client(str(problem))
+        self._advance()
+        return self._done()
+
+    def from_broker(self, data: bytes) -> list[Effect]:
+        """Take in what the broker sent."""
+        if self._broker_is_plain:
+            return self._done([ToClient(data)])
+        out: list[bytes] = []
+        try:
+            pieces = self._from_broker.feed(data)
+        except RemoteProtocolError:
+            # Why no end here: a NACK of a message that was not seen is a failure of its own.
+            self._broker_is_plain = True
+            return self._done([ToClient(self._from_broker.rest())])
+        for piece in pieces:
+            if self._take_broker_piece(piece):
+                out.append(piece.raw)
+            if self._said and piece.kind in _ENDS:
+                out += self._said
+                self._said.clear()
+        if out:
+            self._effects.insert(0, ToClient(b"".join(out)))
+        return self._done()
+
+    def client_ended(self) -> list[Effect]:
+        """Give out what was held back of the client; for when it sends no more."""
+        rest = self._from_client.rest()
+        return self._done([ToBroker(rest)] if rest else [])
+
+    def broker_ended(self) -> list[Effect]:
+        """Give out what was held back of the broker; for when it sends no more."""
+        rest = self._from_broker.rest()
+        return self._done([ToClient(rest)] if rest else [])
+
+    def close(self) -> None:
+        """Give the room of all kept bodies back."""
+        self._deliveries.clear()
+        for rescue in self._rescues:
+            self._deliveries.drop(rescue.messages)
+
+    def _done(self, effects: list[Effect] | None = None) -> list[Effect]:
+        done = [*self._effects, *(effects or [])]
+        self._effects.clear()
+        return done
+
+    # The client's side
+
+    def _know(self, data: bytes) -> bytes:
+        """Find out from the first bytes whether the client speaks STOMP; return what is decided."""
+        data = self._from_client.rest() + data
+        begin = data.lstrip(b"\r\n")[:9]
+        if any(begin.startswith(word) for word in _FIRST_WORDS):
+            self._is_known = True
+            return data
+        if any(word.startswith(begin) for word in (*_FIRST_WORDS, _WEB)):
+            return self._hold(data)
+        self._is_known = self._client_is_plain = self._broker_is_plain = True
+        if said := self._from_broker.rest():
+            self._effects.append(ToClient(said))
+        if begin.startswith(_WEB) and self._on_failure is OnFailure.CLOSED:
+            self._end("STOMP over WebSocket is not intercepted")
+            return b""
+        return data
+
+    def _hold(self, data: bytes) -> bytes:
+        self._from_client.hold(data)
+        return b""
+
+    def _unreadable_client(self, problem: str) -> list[Effect]:
+        if self._on_failure is OnFailure.CLOSED:
+            self._end(f"what the client sent can't be read: {problem}")
+            return self._done()
+        self._client_is_plain = True
+        return self._done([ToBroker(self._from_client.rest())])
+
+    def _advance(self) -> None:
+        """Pass on what the client sent, as far as it need not wait."""
+        out: list[bytes] = []
+        while self._waiting and not self._is_over:
+            piece = self._waiting[0]
+            if piece.kind in (PieceKind.WHOLE, PieceKind.HEAD):
+                if not self._may_pass(command_of(piece.head)):
+                    break
+                self._waiting.popleft()
+                mark = len(self._effects)
+                passed = self._client_frame(piece)
+                if out and len(self._effects) > mark:
+                    self._effects.insert(mark, ToBroker(b"".join(out)))
+                    out.clear()
+                if passed:
+                    out.append(piece.raw)
+                elif piece.kind is PieceKind.HEAD:
+                    self._is_dropping = True
+                continue
+            self._waiting.popleft()
+            if not self._is_dropping or piece.kind is PieceKind.BLANK:
+                out.append(piece.raw)
+            elif piece.kind is PieceKind.END:
+                self._is_dropping = False
+        if out:
+            self._effects.append(ToBroker(b"".join(out)))
+
+    def _may_pass(self, command: bytes) -> bool:
+        if self._commit is not None:
+            return False
+        return not self._rescues or (command == b"NACK" and len(self._receipts) < AT_ONCE_MAX)
+
+    def _client_frame(self, piece: Piece) -> bool:
+        """Note what a frame of the client does; return whether it is passed on as it is."""
+        command = command_of(piece.head)
+        if command not in _NOTED:
+            return True
+        headers = dict(reversed(read_head(header_lines(piece.head))))
+        match command:
+            case b"NACK":
+                return self._nack(piece.head, headers)
+            case b"ACK":
+                return self._ack(piece.head, headers)
+            case b"COMMIT":
+                return self._commit_frame(piece.head, headers)
+            case b"BEGIN":
+                self._transactions[headers.get(b"transaction", b"")] = []
+            case b"ABORT":
+                self._transactions.pop(headers.get(b"transaction", b""), None)
+                self._deliveries.abort(headers.get(b"transaction", b""))
+            case b"SUBSCRIBE":
+                self._deliveries.subscribe(headers)
+            case b"UNSUBSCRIBE":
+                self._deliveries.unsubscribe(headers.get(b"id", b""))
+            case _:
+                self.login = headers.get(b"login", b"").decode(errors="replace")
+                self._client_id = headers.get(b"client-id", b"").decode(errors="replace")
+        return True
+
+    def _ack(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
+        covered = self._deliveries.covered(headers)
+        given_up = [one for one in covered if one.given_up_in]
+        is_cumulative = len(covered) > 1
+        if is_cumulative and given_up:
+            # Why: the broker acknowledges them with this one, whatever their transaction becomes.
+            return self._save(head, covered, given_up)
+        self._deliveries.drop(covered)
+        return True
+
+    def _nack(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
+        if not self._deliveries.is_destroying_nacks:
+            return True
+        covered = self._deliveries.covered(headers)
+        if not covered:
+            return not self._broker_is_plain or self._failed("it was not seen when it came", 1)
+        transaction = headers.get(b"transaction", b"")
+        if transaction in self._transactions:
+            for one in covered:
+                one.given_up_in = transaction
+            self._transactions[transaction].append(head)
+            if b"receipt" in headers:
+                self._say(b"RECEIPT\nreceipt-id:%b\n\n\0" % raw_header(head, b"receipt"))
+            return False
+        return self._save(head, covered, covered)
+
+    def _save(
+        self, head: bytes, covered: list[UnackedMessage], saved: list[UnackedMessage]
+    ) -> bool:
+        """Send copies; the frame follows as an ACK. Return whether it is passed on instead."""
+        if not all(one.is_whole for one in saved):
+            self._deliveries.drop(covered)
+            return self._failed("there was no room to keep it", len(saved))
+        self._send_copies(
+            covered, saved, ack_frame(head, raw_header(head, b"receipt")), reason_of(head)
+        )
+        return False
+
+    def _send_copies(
+        self, covered: list[UnackedMessage], saved: list[UnackedMessage], then: bytes, reason: str
+    ) -> None:
+        self._deliveries.take(covered)
+        rescue = _Rescue(covered, len(saved), then)
+        name = self.login or self._client_id or "a STOMP client"
+        giver = Giver(name, self._client_id, self._deliveries.session, reason, self._prefixes)
+        for one in saved:
+            receipt = self._name()
+            self._receipts[receipt] = rescue
+            head = send_head(one, giver, receipt)
+            self._effects += (ToBroker(head), BodyToBroker(one.body), ToBroker(b"\0"))
+        self._rescues.append(rescue)
+
+    def _failed(self, why: str, count: int) -> bool:
+        """Return whether the NACK is passed on although its message can't be saved."""
+        if self._on_failure is OnFailure.CLOSED:
+            self._end(f"a message that its consumer gave up can't be saved: {why}")
+            return False
+        self._effects.append(Settled(NackOutcome.PASSED, count, why))
+        return True
+
+    def _end(self, why: str) -> None:
+        self._is_over = True
+        self._effects.append(Ended(why))
+
+    def _commit_frame(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
+        nacks = self._transactions.pop(headers.get(b"transaction", b""), [])
+        if not nacks:
+            return True
+        receipt = self._name()
+        self._commit = _Commit(receipt, nacks, raw_header(head, b"receipt"))
+        named = raw_header(head, b"transaction")
+        self._effects.append(
+            ToBroker(b"COMMIT\ntransaction:%b\nreceipt:%b\n\n\0" % (named, receipt))
+        )
+        return False
+
+    def _committed(self, commit: _Commit) -> None:
+        """Save what was given up in a transaction that is committed now."""
+        self._commit = None
+        for head in commit.nacks:
+            covered = self._deliveries.covered(dict(reversed(read_head(header_lines(head)))))
+            saved = [one for one in covered if one.given_up_in]
+            if not saved:
+                continue
+            if not all(one.is_whole for one in saved):
+                if self._failed("there was no room to keep it", len(saved)):
+                    self._effects.append(ToBroker(ack_frame(head)))
+                    self._deliveries.drop(covered)
+                    continue
+                return
+            self._send_copies(covered, saved, ack_frame(head), reason_of(head))
+        if not commit.client_receipt:
+            return
+        asked = commit.client_receipt
+        if self._rescues:
+            # Why: so that the client hears of the commit when what it gave up is safe.
+            last = self._rescues[-1]
+            last.then = last.then[:-2] + b"receipt:%b\n\n\0" % asked
+        else:
+            self._say(b"RECEIPT\nreceipt-id:%b\n\n\0" % asked)
+
+    # The broker's side
+
+    def _take_broker_piece(self, piece: Piece) -> bool:
+        """Note what a piece says; return whether the client gets it."""
+        kind = piece.kind
+        if kind is PieceKind.WHOLE or kind is PieceKind.HEAD:
+            return self._broker_frame(piece)
+        arriving = self._arriving
+        if arriving is not None:
+            if kind is PieceKind.BODY:
+                arriving.body.add(piece.raw)
+            elif kind is PieceKind.END:
+                arriving.arrived()
+                self._arriving = None
+        is_hidden = self._is_hiding and kind is not PieceKind.BLANK
+        if kind is PieceKind.END:
+            self._is_hiding = False
+        return not is_hidden
+
+    def _broker_frame(self, piece: Piece) -> bool:
+        head = piece.head
+        command = command_of(head)
+        if command == b"MESSAGE":
+            message = self._deliveries.begin(head)
+            if message is not None and piece.kind is PieceKind.WHOLE:
+                message.body.add(piece.body)
+                message.arrived()
+            else:
+                self._arriving = message
+        elif command == b"RECEIPT":
+            if self.is_rescuing and self._is_ours(raw_header(head, b"receipt-id")):
+                self._is_hiding = piece.kind is PieceKind.HEAD
+                return False
+        elif command == b"CONNECTED":
+            self._deliveries.connected(dict(reversed(read_head(header_lines(head)))))
+        elif command == b"ERROR" and self.is_rescuing:
+            why = raw_header(head, b"message").decode(errors="replace")
+            count = sum(one.missing for one in self._rescues) or 1
+            self._effects.append(Settled(NackOutcome.REFUSED, count, why))
+            self._end(f"the broker refused a message that its consumer gave up: {why}")
+        return True
+
+    def _is_ours(self, receipt: bytes) -> bool:
+        """Take a receipt that is ours; return whether it was."""
+        commit = self._commit
+        if commit is not None and commit.receipt == receipt:
+            self._committed(commit)
+            self._advance()
+            return True
+        rescue = self._receipts.pop(receipt, None)
+        if rescue is None:
+            return False
+        rescue.missing -= 1
+        while self._rescues and not self._rescues[0].missing:
+            done = self._rescues.popleft()
+            self._effects.append(ToBroker(done.then))
+            self._effects.append(Settled(NackOutcome.INTERCEPTED, done.count))
+            self._deliveries.drop(done.messages)
+        self._advance()
+        return True
+
+    def _say(self, frame: bytes) -> None:
+        """Send a frame of ours to the client where its stream permits one."""
+        if self._from_broker.is_between_frames:
+            self._effects.append(ToClient(frame))
+        else:
+            self._said.append(frame)
+
+    def _name(self) -> bytes:
+        self._names += 1
+        return b"%b-%d" % (self._key.encode(), self._names)
+
+
+_ENDS: Final = (PieceKind.WHOLE, PieceKind.END)
+_NOTED: Final = frozenset(
+    (
+        *(b"CONNECT", b"STOMP", b"SUBSCRIBE", b"UNSUBSCRIBE", b"ACK", b"NACK"),
+        *(b"BEGIN", b"COMMIT", b"ABORT"),
+    )
+)

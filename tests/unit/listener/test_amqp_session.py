@@ -1,0 +1,202 @@
+"""One AMQP connection through the listener: what each side gets, frame by frame."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqsidecar.formats import amqp_frames as frames
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.amqp_frames import FALSE, TRUE, described, frame_of
+from amqsidecar.listener.amqp.session import AmqpSession
+from amqsidecar.listener.bodies import BodyBudget
+from amqsidecar.listener.session import (
+    BodyToBroker,
+    Effect,
+    Ended,
+    NackOutcome,
+    OnFailure,
+    Settled,
+    ToBroker,
+    ToClient,
+)
+
+HEADER = b"AMQP\0\1\0\0"
+PRODUCT = amqp.make_map(0x70, [amqp.symbol("product"), amqp.string("apache-activemq-artemis")])[3:]
+REJECTED = described(frames.REJECTED, [described(frames.ERROR, [amqp.symbol("app:bad")])])
+ACCEPTED = described(frames.ACCEPTED, [])
+BODY = b"\0\x53\x75\xa0\x04body"
+
+
+def number(value: int) -> bytes:
+    return amqp.unsigned(value)
+
+
+def open_frame(container: str, properties: bytes = amqp.NULL) -> bytes:
+    fields = [amqp.string(container), *[amqp.NULL] * 8, properties]
+    return frame_of(0, frames.OPEN, fields)
+
+
+def attach(name: str, handle: int, role: bytes, source: str) -> bytes:
+    ends = [described(frames.SOURCE, [amqp.string(source)]), described(frames.TARGET, [])]
+    fields = [amqp.string(name), number(handle), role, amqp.NULL, amqp.NULL, *ends]
+    return frame_of(0, frames.ATTACH, fields)
+
+
+def transfer(delivery: int, payload: bytes = BODY, *, more: bytes = FALSE) -> bytes:
+    fields = [number(0), number(delivery), b"\xa0\1a", number(0), FALSE, more]
+    return frame_of(0, frames.TRANSFER, fields, payload)
+
+
+def disposition(role: bytes, first: int, last: int, state: bytes, settled: bytes = TRUE) -> bytes:
+    return frame_of(0, frames.DISPOSITION, [role, number(first), number(last), settled, state])
+
+
+CLIENT = (
+    HEADER
+    + open_frame("app")
+    + frame_of(0, frames.BEGIN, [amqp.NULL, number(0), number(9), number(9)])
+    + attach("link", 0, TRUE, "orders")
+)
+BROKER = (
+    HEADER
+    + open_frame("broker", PRODUCT)
+    + frame_of(0, frames.BEGIN, [b"\x60\0\0", number(0), number(9), number(9)])
+    + attach("link", 0, FALSE, "orders")
+)
+
+
+class Wire:
+    """A session, and what it has given out."""
+
+    def __init__(self, budget: BodyBudget, on_failure: OnFailure = OnFailure.CLOSED) -> None:
+        self.session = AmqpSession(budget, on_failure)
+        self.to_broker = self.to_client = b""
+        self.settled: list[Settled] = []
+        self.ended = ""
+
+    def client(self, data: bytes) -> None:
+        self._do(self.session.from_client(data))
+
+    def broker(self, data: bytes) -> None:
+        self._do(self.session.from_broker(data))
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ToBroker(data):
+                    self.to_broker += data
+                case ToClient(data):
+                    self.to_client += data
+                case BodyToBroker(body):
+                    self.to_broker += b"".join(body.pieces())
+                case Settled():
+                    self.settled.append(effect)
+                case Ended(why):
+                    self.ended = why
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> BodyBudget:
+    return BodyBudget(1 << 20, 1 << 24, tmp_path)
+
+
+def begun(budget: BodyBudget, on_failure: OnFailure = OnFailure.CLOSED) -> Wire:
+    wire = Wire(budget, on_failure)
+    wire.client(CLIENT)
+    wire.broker(BROKER)
+    wire.to_broker = wire.to_client = b""
+    return wire
+
+
+FRAMES = st.one_of(
+    st.builds(transfer, st.integers(0, 9), st.binary(max_size=40).map(lambda b: BODY + b)),
+    st.builds(
+        transfer, st.just(3), st.just(b"x" * (frames.HELD_BYTES_MAX + 7)), more=st.just(TRUE)
+    ),
+    st.just(frame_of(0, frames.FLOW, [number(0), number(9)])),
+    st.just(b"\0\0\0\x08\x02\0\0\0"),
+)
+CUTS = st.lists(st.integers(1, 5000), max_size=30)
+
+
+def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
+    found, at = [], 0
+    for size in cuts:
+        found.append(data[at : at + size])
+        at += size
+    return [*found, data[at:]]
+
+
+@given(st.lists(FRAMES, max_size=6), st.lists(FRAMES, max_size=6), CUTS)
+def test_what_nobody_rejects_passes_byte_for_byte(
+    from_client: list[bytes], from_broker: list[bytes], cuts: list[int]
+) -> None:
+    wire = Wire(BodyBudget(1 << 20, 0, Path("/nowhere")))
+    said = CLIENT + b"".join(from_client) + disposition(TRUE, 0, 9, ACCEPTED)
+    for chunk in chunks(said, cuts):
+        wire.client(chunk)
+    answered = BROKER + b"".join(from_broker)
+    for chunk in chunks(answered, cuts):
+        wire.broker(chunk)
+    assert (wire.to_broker, wire.to_client, wire.ended) == (said, answered, "")
+    wire.session.close()
+
+
+def test_a_rejection_becomes_one_transaction_of_copy_and_acceptance(budget: BodyBudget) -> None:
+    wire = begun(budget)
+    wire.broker(transfer(5))
+    seen = wire.to_client
+    wire.client(disposition(TRUE, 5, 5, REJECTED, FALSE) + frame_of(0, frames.DETACH, [number(0)]))
+    assert wire.session.is_waiting, "the end of the link waits"
+    channel = 0xFFFF
+    wire.broker(frame_of(1, frames.BEGIN, [b"\x60\xff\xff", number(0), number(99), number(99)]))
+    for handle, name in enumerate(("amqsidecar-copies", "amqsidecar-transactions")):
+        target = described(frames.TARGET, [])
+        fields = [amqp.string(name), number(handle), TRUE, *[amqp.NULL] * 3, target]
+        wire.broker(frame_of(1, frames.ATTACH, fields))
+        flow = [number(0), number(99), number(0), number(9), number(handle), number(0), number(9)]
+        wire.broker(frame_of(1, frames.FLOW, flow))
+    wire.to_broker = b""
+    declared = described(frames.DECLARED, [frames.binary(b"tx")])
+    wire.broker(frame_of(1, frames.DISPOSITION, [TRUE, number(0), number(0), TRUE, declared]))
+    assert BODY in wire.to_broker
+    assert b"app:bad" in wire.to_broker
+    assert frames.binary(b"tx") + ACCEPTED in wire.to_broker, "the original is accepted in it"
+    wire.to_broker = b""
+    state = described(frames.TRANSACTIONAL_STATE, [frames.binary(b"tx"), ACCEPTED])
+    wire.broker(frame_of(1, frames.DISPOSITION, [TRUE, number(1), number(1), TRUE, state]))
+    assert described(frames.DISCHARGE, [frames.binary(b"tx"), FALSE]) in wire.to_broker
+    assert not wire.settled
+    wire.to_broker = b""
+    wire.broker(frame_of(1, frames.DISPOSITION, [TRUE, number(2), number(2), TRUE, ACCEPTED]))
+    assert wire.settled == [Settled(NackOutcome.INTERCEPTED, 1)]
+    assert wire.to_client == seen + disposition(FALSE, 5, 5, REJECTED)
+    assert wire.to_broker == frame_of(0, frames.DETACH, [number(0)])
+    assert channel not in {0, 1}
+    assert budget.memory_bytes == 0
+
+
+def test_a_copy_that_the_broker_refuses_ends_the_connection(budget: BodyBudget) -> None:
+    wire = begun(budget)
+    wire.broker(transfer(5))
+    wire.client(disposition(TRUE, 5, 5, REJECTED))
+    wire.broker(frame_of(1, frames.BEGIN, [b"\x60\xff\xff", number(0), number(99), number(99)]))
+    error = described(frames.ERROR, [amqp.symbol("amqp:unauthorized-access"), amqp.string("no")])
+    wire.broker(frame_of(1, frames.DETACH, [number(0), TRUE, error]))
+    assert "amqp:unauthorized-access: no" in wire.ended
+    assert [one.outcome for one in wire.settled] == [NackOutcome.REFUSED]
+    wire.session.close()
+    assert budget.memory_bytes == 0
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+def test_a_message_without_room_is_not_saved_in_part(tmp_path: Path, on_failure: OnFailure) -> None:
+    wire = begun(BodyBudget(8, 0, tmp_path), on_failure)
+    wire.broker(transfer(5))
+    wire.client(disposition(TRUE, 5, 5, REJECTED))
+    is_closed = on_failure is OnFailure.CLOSED
+    assert wire.to_broker == (b"" if is_closed else disposition(TRUE, 5, 5, REJECTED))
+    assert bool(wire.ended) is is_closed
