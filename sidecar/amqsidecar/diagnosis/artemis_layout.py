@@ -295,7 +295,8 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
             subject=_listed(acceptors),
             what="this acceptor takes STOMP clients: the broker destroys a message that such a "
             "client refuses by NACK, before the sidecar can see it; a consumer that fails must "
-            "disconnect instead, or connect through `amqsidecar listen` (`listener.md`)",
+            "disconnect instead, or connect through `amqsidecar listen`, which saves it "
+            "(`listener.md`)",
         )
 
 

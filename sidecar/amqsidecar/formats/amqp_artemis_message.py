@@ -513,7 +513,7 @@ def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
     return bool(address) and destination is not None and destination.endswith(address or "")
 
 
-class GivenUp(NamedTuple):
+class RejectedMessage(NamedTuple):
     """A message that its consumer gave up over AMQP.
 
     Attributes:
@@ -527,7 +527,7 @@ class GivenUp(NamedTuple):
     cause: str
 
 
-def encode_interception(given_up: GivenUp) -> bytes:
+def encode_interception(given_up: RejectedMessage) -> bytes:
     """Return what is sent to the intake queue before the body, which stays the same bytes.
 
     The copy is what `causes.md` asks of a consumer that gives a message up by itself. The time to

@@ -15,9 +15,9 @@ from typing import Final, Protocol, cast
 
 from amqsidecar.listener.session import (
     BodyToBroker,
+    ClientSession,
     Effect,
     Ended,
-    Session,
     Settled,
     ToBroker,
     ToClient,
@@ -35,7 +35,7 @@ RESCUE_S: Final = 10.0
 ConnectBroker = Callable[[asyncio.Protocol], "asyncio.Future[object]"]
 """Connects a protocol to the broker."""
 
-ChooseSession = Callable[[bytes], Session]
+ChooseSession = Callable[[bytes], ClientSession]
 """Returns the session of a client that begins with these bytes."""
 
 

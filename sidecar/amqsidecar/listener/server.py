@@ -13,7 +13,7 @@ import structlog
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.relay import Relay, abort
-from amqsidecar.listener.session import NackOutcome, OnFailure, Session, Settled
+from amqsidecar.listener.session import ClientSession, NackOutcome, OnFailure, Settled
 from amqsidecar.listener.stomp.session import StompSession
 
 log = structlog.get_logger("amqsidecar.listener")
@@ -140,7 +140,7 @@ class Listener:
             return _Refused()
         return Relay(self._session, self, self._connect).client
 
-    def _session(self, first: bytes) -> Session:
+    def _session(self, first: bytes) -> ClientSession:
         """Return the session of a client that begins with these bytes."""
         settings = self._settings
         if first.startswith(_AMQP):

@@ -67,7 +67,7 @@ class Ended(NamedTuple):
 Effect = ToBroker | BodyToBroker | ToClient | Settled | Ended
 
 
-class Session(Protocol):
+class ClientSession(Protocol):
     """One client's connection as a state machine.
 
     Attributes:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
-from amqsidecar.formats.amqp_artemis_message import GivenUp, encode_interception
+from amqsidecar.formats.amqp_artemis_message import RejectedMessage, encode_interception
 from amqsidecar.formats.amqp_frames import (
     ERROR,
     FALSE,
@@ -26,7 +26,7 @@ BEGINNING_BYTES_MAX: Final = 1 << 20
 _FRAME_HEAD_BYTES_MAX: Final = 128
 
 
-class Giver(NamedTuple):
+class RejectingClient(NamedTuple):
     """Who gave a message up.
 
     Attributes:
@@ -73,7 +73,7 @@ class Copy:
         size: of the encoded message.
     """
 
-    def __init__(self, message: UnsettledMessage, giver: Giver, cause: str) -> None:
+    def __init__(self, message: UnsettledMessage, giver: RejectingClient, cause: str) -> None:
         """Take a message apart.
 
         Raises:
@@ -89,7 +89,9 @@ class Copy:
             sections, self._body_at = amqp.split_head(beginning)
         except UndecodableMessage as error:
             raise UndecodableMessage(f"its properties can't be read: {error}") from None
-        self._head = encode_interception(GivenUp(sections, giver.origin(message.link), cause))
+        self._head = encode_interception(
+            RejectedMessage(sections, giver.origin(message.link), cause)
+        )
         self._body = message.body
         self.size = len(self._head) + message.body.size - self._body_at
 
