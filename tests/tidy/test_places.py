@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from amqsidecar.config.load import load_config
 
-PAGE = Path(__file__).parents[2] / "deploy" / "guides" / "places.md"
-BLOCKS = re.findall(
-    r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-)
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TEXT = (DEPLOY / "guides" / "places.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -21,4 +21,16 @@ def test_a_configuration_of_the_page_loads(block: str, tmp_path: Path) -> None:
 
 
 def test_there_are_configurations() -> None:
-    assert len(BLOCKS) >= 4
+    assert len(BLOCKS) >= 3
+
+
+@pytest.mark.parametrize("name", ["activemqartemis.yaml", "broker.yaml"])
+def test_a_custom_resource_has_the_broker_of_the_page(name: str) -> None:
+    """The operator names a pod's address after the resource; its port is that of the acceptor."""
+    made = YAML(typ="safe").load(DEPLOY / "arkmq" / name)
+    broker, space = made["metadata"]["name"], made["metadata"]["namespace"]
+    [acceptor] = made["spec"]["acceptors"]
+    assert f"{broker}-ss-0.{broker}-hdls-svc.{space}.svc:{acceptor['port']}" in TEXT
+    settings = made["spec"]["brokerProperties"]
+    for wanted in ("maxDeliveryAttempts=-1", "redeliveryDelay=0", "redistributionDelay=-1"):
+        assert f"addressSettings.DLQ.{wanted}" in settings
