@@ -6,7 +6,7 @@ schedule can be held that was never opened.
 """
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from amqsidecar.journal import Outbox
 from amqsidecar.ledger import Ledger
@@ -95,7 +95,6 @@ class BrokerSchedule(ScheduleView, Protocol):
         ...
 
 
-@runtime_checkable
 class ShowsSchedule(Protocol):
     """A session of a link to a broker that itself keeps what waits."""
 

@@ -7,7 +7,7 @@ are durable together when its block is left, or none of them is.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -155,13 +155,10 @@ class StoreTransaction(Protocol):
         """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
         ...
 
-
-@runtime_checkable
-class KnowsGroups(Protocol):
-    """A transaction of a store that keeps the message groups of rows."""
-
     def group_places(self, ids: Sequence[int]) -> Mapping[int, GroupPlace]:
         """Return where rows stand in their groups; those without a group are left out.
+
+        Empty in a schedule that sidecars share: it does not keep the groups.
 
         Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
         doesn't. A message that dies again keeps its place.

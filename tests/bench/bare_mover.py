@@ -12,7 +12,6 @@ from contextlib import closing
 from typing import NamedTuple
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
@@ -49,57 +48,49 @@ def move_bare(broker: Broker, source: str, target: str, count: int) -> BareMoved
 
 
 def _move_by_core(broker: Broker, source: str, target: str, count: int) -> BareMoved:
-    with closing(Waker()) as waker:
-        connection = CoreConnection(broker.endpoint("PORT"), SystemClock(), waker)
-        connection.open()
-        with closing(connection):
-            session = connection.create_session(is_transacted=True)
-            session.create_consumer(source, window_bytes=WINDOW_BYTES)
-            session.start()
-            began_s, cpu_s = time.perf_counter(), time.process_time()
-            for deliveries in _batches(connection, session, count):
-                _move(session, deliveries, target)
-            cpu_us = (time.process_time() - cpu_s) / count * 1e6
-            return BareMoved(count / (time.perf_counter() - began_s), cpu_us)
+    with closing(CoreConnection(broker.endpoint("PORT"), SystemClock())) as connection:
+        session = connection.create_session(is_transacted=True)
+        session.create_consumer(source, window_bytes=WINDOW_BYTES)
+        session.start()
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        for deliveries in _batches(connection, session, count):
+            _move(session, deliveries, target)
+        cpu_us = (time.process_time() - cpu_s) / count * 1e6
+        return BareMoved(count / (time.perf_counter() - began_s), cpu_us)
 
 
 def _move_by_openwire(broker: Broker, source: str, target: str, count: int) -> BareMoved:
     clock, endpoint = SystemClock(), broker.endpoint("OPENWIRE_PORT")
-    with closing(Waker()) as waker:
-        connection = OpenWireConnection(endpoint, clock, waker)
-        connection.open()
-        with closing(connection):
-            name = connection.connection
-            login = codec.connection_info(
-                name, "bare", endpoint.user, endpoint.credentials.secret()
-            )
-            connection.call(codec.CONNECTION_INFO, login)
-            connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
-            producer = codec.producer_info(codec.producer_id(name, 1, 1))
-            connection.call(codec.PRODUCER_INFO, producer)
-            arrived: deque[bytes] = deque()
+    with closing(OpenWireConnection(endpoint, clock)) as connection:
+        name = connection.connection
+        login = codec.connection_info(name, "bare", endpoint.user, endpoint.credentials.secret())
+        connection.call(codec.CONNECTION_INFO, login)
+        connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+        producer = codec.producer_info(codec.producer_id(name, 1, 1))
+        connection.call(codec.PRODUCER_INFO, producer)
+        arrived: deque[bytes] = deque()
 
-            def take(_consumer: OpenWireConsumer, _field: bytes, message: bytes | None) -> None:
-                arrived.append(message or b"")
+        def take(_consumer: OpenWireConsumer, _field: bytes, message: bytes | None) -> None:
+            arrived.append(message or b"")
 
-            consumers = OpenWireConsumers(connection, clock)
-            consumer = consumers.add(queue(source), 2 * BATCH, take=take)
-            encoder = OpenWireResendEncoder(name)
-            began_s, cpu_s = time.perf_counter(), time.process_time()
-            ends_s, left, number = time.monotonic() + PATIENCE_S, count, 0
-            while left:
-                size = min(BATCH, left)
+        consumers = OpenWireConsumers(connection, clock)
+        consumer = consumers.add(queue(source), 2 * BATCH, take=take)
+        encoder = OpenWireResendEncoder(name)
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        ends_s, left, number = time.monotonic() + PATIENCE_S, count, 0
+        while left:
+            size = min(BATCH, left)
+            consumers.route()
+            while len(arrived) < size:
+                assert time.monotonic() < ends_s, f"{left} messages did not come"
+                connection.wait(1)
                 consumers.route()
-                while len(arrived) < size:
-                    assert time.monotonic() < ends_s, f"{left} messages did not come"
-                    connection.wait(1)
-                    consumers.route()
-                number += 1
-                batch = [arrived.popleft() for _ in range(size)]
-                _move_batch(connection, consumer, encoder, batch, target, number)
-                left -= size
-            cpu_us = (time.process_time() - cpu_s) / count * 1e6
-            return BareMoved(count / (time.perf_counter() - began_s), cpu_us)
+            number += 1
+            batch = [arrived.popleft() for _ in range(size)]
+            _move_batch(connection, consumer, encoder, batch, target, number)
+            left -= size
+        cpu_us = (time.process_time() - cpu_s) / count * 1e6
+        return BareMoved(count / (time.perf_counter() - began_s), cpu_us)
 
 
 def _move_batch(

@@ -125,8 +125,7 @@ def _by_java(dead: DeadLetters, count: int, batch: int, remarks: list[str]) -> f
 def _by_broker(dead: DeadLetters, count: int) -> float:
     dead.put(count)
     clock = SystemClock()
-    connection = AmqpConnection(dead.broker.endpoint("PORT"), clock)
-    connection.open("bench-retry")
+    connection = AmqpConnection(dead.broker.endpoint("PORT"), clock, "bench-retry")
     management = ArtemisManagement(connection)
     management.prepare(10)
     began_s = clock.monotonic_s()

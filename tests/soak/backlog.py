@@ -29,10 +29,9 @@ class ArtemisBacklog:
     """Writes what Artemis writes on a dead letter, as its own AMQP annotations."""
 
     def __init__(self, broker: Broker) -> None:
-        self._connection = AmqpConnection(broker.endpoint("PORT"), SystemClock())
+        self._connection = AmqpConnection(broker.endpoint("PORT"), SystemClock(), "soak-backlog")
 
     def __enter__(self) -> Self:
-        self._connection.open("soak-backlog")
         self._sender = Sender(self._connection, "soak-backlog", "DLQ", capability="queue")
         return self
 

@@ -62,10 +62,8 @@ def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
         ConfigError: no broker is named.
     """
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.engine.broker_held_queues import NOT_KEPT  # noqa: PLC0415 - as above
-    from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.runtime.broker_held import INSTANCE  # noqa: PLC0415 - as above
-    from amqsidecar.schedule import ShowsSchedule  # noqa: PLC0415 - as above
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
@@ -73,7 +71,5 @@ def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
             [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
         )
     links = LinkMaker(config, SystemClock())
-    with closing(links.make(INSTANCE).look()) as session:
-        if not isinstance(session, ShowsSchedule):
-            raise BrokerRefused(NOT_KEPT[session.description.kind])
+    with closing(links.make_delaying(INSTANCE).look()) as session:
         yield session.schedule()

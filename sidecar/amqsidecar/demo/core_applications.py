@@ -5,7 +5,7 @@ Artemis puts a message into the dead-letter queue when its last delivery attempt
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 from uuid import uuid1
 
@@ -142,7 +142,11 @@ class CoreConsumer:
 
     def _run(self) -> None:
         try:
-            with _session(self._endpoint, self._waker, is_transacted=True) as (connection, session):
+            with (
+                closing(self._waker),
+                _session(self._endpoint, is_transacted=True) as (connection, session),
+            ):
+                connection.wait_beside(self._waker.receiver.fileno())
                 session.create_consumer(self._queue, window_bytes=_WINDOW_BYTES)
                 session.start()
                 while not self._is_stopping.is_set():
@@ -212,21 +216,19 @@ def _make_sure_of(session: CoreSession, queue: str) -> None:
 
 @contextmanager
 def _session(
-    endpoint: Endpoint, waker: Waker | None = None, *, is_transacted: bool = False
+    endpoint: Endpoint, *, is_transacted: bool = False
 ) -> Iterator[tuple[CoreConnection, CoreSession]]:
-    """Connect and create a session; close both afterwards, and the waker.
+    """Connect and create a session; close both afterwards.
 
     Raises:
         LinkLost: the broker can't be reached, or refuses something.
     """
-    waker = waker or Waker()
-    connection = CoreConnection(endpoint, SystemClock(), waker)
+    connection = CoreConnection(endpoint, SystemClock())
     sessions: list[CoreSession] = []
     try:
-        connection.open()
         sessions.append(connection.create_session(is_transacted=is_transacted))
         yield connection, sessions[0]
     except CoreRefused as refused:
         raise LinkLost(f"{connection.name} refused: {refused}") from refused
     finally:
-        hang_up(connection, waker, sessions)
+        hang_up(connection, sessions)

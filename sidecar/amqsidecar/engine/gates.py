@@ -9,7 +9,7 @@ from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returne
 from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import DueRow, GroupPlace
 from amqsidecar.plugin import Gate, GroupGate
-from amqsidecar.store import KnowsGroups, StoreTransaction
+from amqsidecar.store import StoreTransaction
 
 FAULT_WAIT_MS = 60_000
 """How long a message waits whose gate fails or gives an answer that can't be used."""
@@ -154,7 +154,7 @@ class Gates:
 
     def _places(self, tx: StoreTransaction, rows: Sequence[DueRow]) -> Mapping[int, GroupPlace]:
         """Return where rows stand in their groups, where a gate wants to know; asks once."""
-        if not self._group_gates or not isinstance(tx, KnowsGroups):
+        if not self._group_gates:
             return {}
         ids = [
             row.id

@@ -106,7 +106,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
         encoding: how `message` is encoded.
         message: the encoded dead letter, as received.
         message_group: `JMSXGroupID`, where a gate needs it and it may be sent again; None = none.
-            Stores without `store.KnowsGroups` don't keep it.
+            A schedule that sidecars share doesn't keep it.
         final_queue: its final dead-letter queue, canonical text; None = none was decided, which
             means `destination` where `is_final`.
         recall: what becomes of it with its final queue.

@@ -1,10 +1,10 @@
 """Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 from uuid import uuid4
 
-from amqsidecar.broker import BrokerKind
+from amqsidecar.broker import BrokerKind, LookSession
 from amqsidecar.brokers.artemis.amqp_made import why_left_by_core
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
@@ -17,16 +17,20 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
+from amqsidecar.engine.broker_held_queues import NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.formats.classic_persistence import always_keeps
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.schedule import ShowsSchedule
 from amqsidecar.trials import ExaminedLink
 from amqsidecar.wiring.tokens import broker_tokens
 
 if TYPE_CHECKING:
+    from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+    from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
     from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
     from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 
@@ -42,6 +46,18 @@ class _Common(TypedDict):
 
 class _OfClassic(_Common):
     ask_counters: AskStatistics | None
+
+
+class DelayingLook(LookSession, ShowsSchedule, Protocol):
+    """A session that looks at a broker that keeps what waits."""
+
+
+class DelayingLink(Protocol):
+    """Opens such sessions; see `broker.Link`."""
+
+    def look(self) -> DelayingLook:
+        """See `Link.look`."""
+        ...
 
 
 class LinkMaker:
@@ -130,19 +146,36 @@ class LinkMaker:
             return self._core_artemis(endpoint, instance)
         if url.scheme.startswith("artemis"):
             return self._artemis_pair(endpoint, instance)
+        is_artemis = self._kind(url, endpoint) is BrokerKind.ARTEMIS
         if url.scheme.startswith("amqp"):
-            kind = self._config.broker.expected_kind or self._ask_over_amqp(endpoint)
-            makers = {
-                BrokerKind.ARTEMIS: self._amqp_artemis,
-                BrokerKind.CLASSIC: self._amqp_classic,
-            }
+            make = self._amqp_artemis if is_artemis else self._amqp_classic
         else:
-            kind = self._config.broker.expected_kind or self._ask_over_stomp(endpoint)
-            makers = {
-                BrokerKind.ARTEMIS: self._stomp_artemis,
-                BrokerKind.CLASSIC: self._stomp_classic,
-            }
-        return makers[kind](endpoint, instance)
+            make = self._stomp_artemis if is_artemis else self._stomp_classic
+        return make(endpoint, instance)
+
+    def make_delaying(self, instance: str) -> DelayingLink:
+        """Return a link for an instance to a broker that keeps what waits.
+
+        Raises:
+            ConfigError, LinkLost: as `make`.
+            BrokerRefused: as `make`; or this broker can't keep it over this wire.
+        """
+        url = self._config.broker.url[self._number]
+        endpoint = self._endpoint(url)
+        if url.scheme.startswith("core"):
+            return self._core_artemis(endpoint, instance)
+        if url.scheme.startswith("artemis"):
+            return self._artemis_pair(endpoint, instance)
+        kind = self._kind(url, endpoint)
+        if kind is BrokerKind.ARTEMIS and url.scheme.startswith("amqp"):
+            return self._amqp_artemis(endpoint, instance)
+        raise BrokerRefused(NOT_KEPT[kind])
+
+    def _kind(self, url: BrokerUrl, endpoint: Endpoint) -> BrokerKind:
+        if url.scheme.startswith("openwire"):
+            return BrokerKind.CLASSIC
+        ask = self._ask_over_amqp if url.scheme.startswith("amqp") else self._ask_over_stomp
+        return self._config.broker.expected_kind or ask(endpoint)
 
     def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
@@ -155,7 +188,9 @@ class LinkMaker:
             **self._of_classic(),
         )
 
-    def _artemis_pair(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _artemis_pair(
+        self, endpoint: Endpoint, instance: str
+    ) -> "CoreArtemisLink | ArtemisPairLink":
         """Return a link over Core, and over AMQP beside it where its library is installed."""
         if not has_amqp():
             return self._core_artemis(
@@ -199,7 +234,7 @@ class LinkMaker:
             **self._common(),
         )
 
-    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> "AmqpArtemisLink":
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
 
         return AmqpArtemisLink(
@@ -326,7 +361,6 @@ class LinkMaker:
         from amqsidecar.brokers.stomp.connection import StompConnection  # noqa: PLC0415
 
         connection = StompConnection(endpoint, self._clock)
-        connection.open()
         connection.disconnect(endpoint.connect_timeout_s)
         if connection.server.startswith("ActiveMQ-Artemis/"):
             return BrokerKind.ARTEMIS
@@ -341,9 +375,8 @@ class LinkMaker:
         """Return the product that answers over AMQP, by a separate connection."""
         from amqsidecar.brokers.amqp.connection import AmqpConnection  # noqa: PLC0415
 
-        connection = AmqpConnection(endpoint, self._clock)
+        connection = AmqpConnection(endpoint, self._clock, f"amqsidecar-asks-{uuid4().hex[:12]}")
         try:
-            connection.open(f"amqsidecar-asks-{uuid4().hex[:12]}")
             product = connection.remote_properties().get("product", "")
         finally:
             connection.close(lambda: True)

@@ -15,7 +15,6 @@ import pytest
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import (
     ADDRESS_FULL,
@@ -68,21 +67,17 @@ def broker() -> Iterator[ArtemisBroker]:
 
 @pytest.fixture
 def connect(broker: ArtemisBroker) -> Iterator[Connect]:
-    made: list[tuple[CoreConnection, Waker]] = []
+    made: list[CoreConnection] = []
 
     def connect(
         to: ArtemisBroker = broker, port: str = "PORT", **options: object
     ) -> CoreConnection:
-        waker = Waker()
-        connection = CoreConnection(to.endpoint(port, **options), SystemClock(), waker)
-        made.append((connection, waker))
-        connection.open()
-        return connection
+        made.append(CoreConnection(to.endpoint(port, **options), SystemClock()))
+        return made[-1]
 
     yield connect
-    for connection, waker in made:
+    for connection in made:
         connection.close()
-        waker.close()
 
 
 @pytest.fixture
@@ -544,7 +539,7 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
     pki = Pki(tmp_path)
     us = pki.client("sidecar")
     context = ssl.create_default_context(cafile=str(pki.ca_file))
-    with TlsArtemis(pki, us) as broker, closing(Waker()) as waker:
+    with TlsArtemis(pki, us) as broker:
         plain, by_tls, by_certificate = (broker.port("core", one) for one in (PLAIN, TLS, MUTUAL))
 
         def session_of(
@@ -559,9 +554,7 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
                 connect_timeout_s=within_s,
                 idle_timeout_s=30,
             )
-            connection = CoreConnection(endpoint, SystemClock(), waker)
-            connection.open()
-            with closing(connection):
+            with closing(CoreConnection(endpoint, SystemClock())) as connection:
                 session = connection.create_session(is_transacted=True)
                 assert session.ask_queue("DLQ").exists
 
@@ -577,12 +570,10 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_ends_is_told_apart_from_one_that_dies_or_is_silent() -> None:
-    with ArtemisBroker() as broker, closing(Waker()) as waker:
+    with ArtemisBroker() as broker:
 
         def opened(**options: object) -> CoreConnection:
-            endpoint = broker.endpoint("PORT", **options)
-            connection = CoreConnection(endpoint, SystemClock(), waker)
-            connection.open()
+            connection = CoreConnection(broker.endpoint("PORT", **options), SystemClock())
             connection.create_session(is_transacted=True)
             return connection
 

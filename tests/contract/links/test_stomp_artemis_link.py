@@ -399,6 +399,7 @@ def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
     take_all(link, 1)
     eventually(lambda: left(link) == {"withheld": 2}, what="it is reported")
     reading = consumers(harness)
+    other.unsubscribe()
     other.close()
     take_all(link, 2, token=1)
     assert set(consumers(harness)) < set(reading)
@@ -645,6 +646,7 @@ def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
     while (message := other.receive()).body == b"guard":
         other.ack(message)
     other.ack(other.receive())
+    other.unsubscribe()
     other.close()
     assert waiting.take_token(PATIENCE_S) == 0
     # Why not at once: a token that was renewed leaves the hand a moment after the commit.

@@ -72,8 +72,7 @@ def send_amqp(broker: Broker, port: str, address: str, messages: Mapping[str, by
     """Send encoded messages; return the names of those that the broker took."""
     taken = set()
     for name, message in messages.items():
-        connection = AmqpConnection(broker.endpoint(port), SystemClock())
-        connection.open(f"stranger-{name}")
+        connection = AmqpConnection(broker.endpoint(port), SystemClock(), f"stranger-{name}")
         sender = Sender(connection, name, address, capability="queue")
         with suppress(LinkLost):
             assert connection.run_until(partial(has_credit, sender), PATIENCE_S)

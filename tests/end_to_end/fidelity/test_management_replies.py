@@ -73,7 +73,6 @@ def ask_without_reading(link: TakeSession) -> None:
         return
     assert isinstance(link, StompArtemisTake)
     management = link._management
-    assert management._connection is not None
     management._connection.send("SEND", management._headers(ASKED, 1_000_000), _body(ASKED))
     management._connection.flush()
 
@@ -87,8 +86,6 @@ def reset(link: TakeSession) -> None:
         sockets = [link._connection._socket]
     else:
         assert isinstance(link, StompArtemisTake)
-        assert link._management._connection is not None
-        assert link._management._connection._transport is not None
         sockets = [link._management._connection._transport.socket]
     for one in sockets:
         assert one is not None

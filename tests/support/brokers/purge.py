@@ -43,8 +43,7 @@ def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> objec
         connect_timeout_s=PATIENCE_S,
         idle_timeout_s=30,
     )
-    connection = AmqpConnection(endpoint, SystemClock())
-    connection.open(f"manages-{uuid4().hex}")
+    connection = AmqpConnection(endpoint, SystemClock(), f"manages-{uuid4().hex}")
     management = ArtemisManagement(connection, PATIENCE_S)
     try:
         management.prepare(PATIENCE_S)

@@ -44,8 +44,9 @@ class ArtemisHarness(ABC):
 
     def connect(self) -> None:
         """Connect the harness itself."""
-        self.connection = AmqpConnection(self.broker.endpoint("PORT"), SystemClock())
-        self.connection.open(f"harness-{uuid.uuid4().hex}")
+        self.connection = AmqpConnection(
+            self.broker.endpoint("PORT"), SystemClock(), f"harness-{uuid.uuid4().hex}"
+        )
         self.management = ArtemisManagement(self.connection, PATIENCE_S)
         self.management.prepare(PATIENCE_S)
         assert self.management.missing is None

@@ -66,8 +66,9 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def _connect(self) -> None:
         """Connect the harness itself."""
-        self.connection = AmqpConnection(self.broker.endpoint(self.port), SystemClock())
-        self.connection.open(f"harness-{uuid.uuid4().hex}")
+        self.connection = AmqpConnection(
+            self.broker.endpoint(self.port), SystemClock(), f"harness-{uuid.uuid4().hex}"
+        )
 
     def _reconnect(self) -> None:
         """Take a new connection: the broker ends one that was silent while a sidecar worked."""

@@ -6,7 +6,6 @@ from uuid import uuid1
 
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.session import CoreDelivery, is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
@@ -53,9 +52,7 @@ class CoreArtemisHarness(ArtemisHarness):
     def connect(self) -> None:
         """Connect the harness itself."""
         super().connect()
-        self._waker = Waker()
-        self.core = CoreConnection(self.broker.endpoint("PORT"), SystemClock(), self._waker)
-        self.core.open()
+        self.core = CoreConnection(self.broker.endpoint("PORT"), SystemClock())
         self.session = self.core.create_session(is_transacted=True)
         self.session.start()
 
@@ -144,12 +141,9 @@ class CoreArtemisHarness(ArtemisHarness):
     def drop(self, link: LookSession) -> None:
         """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, CoreArtemisTake)
-        peer = link._connection._socket
-        assert peer is not None
-        peer.shutdown(2)
+        link._connection._socket.shutdown(2)
 
     def close(self) -> None:
         """Disconnect what the harness itself has open."""
         self.core.close()
-        self._waker.close()
         super().close()

@@ -5,7 +5,6 @@ import uuid
 from abc import ABC, abstractmethod
 
 from amqsidecar.broker import IntakeQueue, Link, LookSession
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
 from amqsidecar.brokers.openwire.link import OpenWireLink
@@ -33,11 +32,9 @@ class ClassicHarness(ABC):
         self.prefix = prefix
         self.dead_letter_queue = f"{prefix}.DLQ"
         self._sequence = 0
-        self._waker = Waker()
         self._connection = OpenWireConnection(
-            broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0), SystemClock(), self._waker
+            broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0), SystemClock()
         )
-        self._connection.open()
         name = self._connection.connection
         login = (broker.user, broker.password)
         info = codec.connection_info(name, f"harness-{uuid.uuid4().hex}", *login)
@@ -172,7 +169,6 @@ class ClassicHarness(ABC):
     def close(self) -> None:
         """Disconnect what the harness itself has open."""
         self._connection.close()
-        self._waker.close()
 
 
 class OpenWireHarness(ClassicHarness):
@@ -191,5 +187,4 @@ class OpenWireHarness(ClassicHarness):
     def drop(self, link: LookSession) -> None:
         """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, OpenWireTake)
-        assert link._connection._socket is not None
         link._connection._socket.shutdown(2)

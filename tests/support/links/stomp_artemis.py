@@ -89,7 +89,6 @@ class StompArtemisHarness(ArtemisHarness):
             link._management._connection,
         ):
             assert connection is not None
-            assert connection._transport is not None
             connection._transport.socket.shutdown(socket.SHUT_RDWR)
 
     def frees(self) -> bool:

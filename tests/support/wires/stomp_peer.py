@@ -74,6 +74,10 @@ class StompPeer:
         headers = {"destination": destination, "id": name, "ack": ack, **(headers or {})}
         self._ask("SUBSCRIBE", headers if selector is None else {**headers, "selector": selector})
 
+    def unsubscribe(self, name: str = "1") -> None:
+        """Give back what is in hand; where a connection dies with it, Artemis may keep it."""
+        self._ask("UNSUBSCRIBE", {"id": name})
+
     def receive(self) -> Frame:
         """Return the next message; a time-out raises TimeoutError."""
         return self._messages.pop(0) if self._messages else self._read_until("MESSAGE")

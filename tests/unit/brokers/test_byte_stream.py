@@ -28,7 +28,6 @@ class Pair:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.waker = Waker()
         self.taken = b""
         self.take: Callable[[bytes], None] = self.keep
         self.signs_at_s: list[float] = []
@@ -37,12 +36,10 @@ class Pair:
             self.stream = ByteStream(
                 endpoint,
                 self.clock,
-                self.waker,
                 take=self._pass_on,
                 keep_alive=self.signs_at_s.append,
                 port_hint=HINT,
             )
-            self.stream.connect()
             self.peer, _ = listener.accept()
         self.peer.settimeout(PATIENCE_S)
 
@@ -55,7 +52,6 @@ class Pair:
     def close(self) -> None:
         self.stream.close()
         self.peer.close()
-        self.waker.close()
 
     def read_until(self, count: int) -> None:
         while len(self.taken) < count:
@@ -105,8 +101,8 @@ def test_a_flush_reads_while_the_peer_writes_and_does_not_read(pair: Pair) -> No
     assert len(pair.taken) == said
 
 
-def test_the_waker_ends_a_wait_at_once(pair: Pair) -> None:
-    pair.waker.wake()
+def test_wake_ends_a_wait_at_once(pair: Pair) -> None:
+    pair.stream.wake()
     pair.stream.wait(PATIENCE_S)
     assert pair.stream.is_woken
     assert not pair.stream.is_other_readable

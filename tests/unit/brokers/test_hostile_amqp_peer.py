@@ -1,9 +1,12 @@
 """A hostile peer over AMQP ends its connection, whatever it sends."""
 
+from contextlib import closing
+
 import pytest
 
 from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX, AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from support.brokers.loopback import at_loopback
@@ -29,27 +32,22 @@ WORDS = {
 def test_the_connection_ends(attack: str) -> None:
     with hostile_broker([ATTACKS[attack]]) as broker:
         endpoint = at_loopback(broker.port, connect_timeout_s=60)
-        connection = AmqpConnection(endpoint, SystemClock())
-        try:
-            with pytest.raises((LinkLost, BrokerRefused), match=WORDS[attack]):
-                talk(connection)
-        finally:
-            connection.close()
+        with pytest.raises((LinkLost, BrokerRefused), match=WORDS[attack]):
+            talk(endpoint)
 
 
-def talk(connection: AmqpConnection) -> None:
-    connection.open("sidecar")
-    receiver = Receiver(connection, "receiver", "queue", waiting_bytes_max=WAITING_BYTES_MAX)
-    receiver.flow(100)
-    while True:
-        connection.pump(60)
+def talk(endpoint: Endpoint) -> None:
+    with closing(AmqpConnection(endpoint, SystemClock(), "sidecar")) as connection:
+        receiver = Receiver(connection, "receiver", "queue", waiting_bytes_max=WAITING_BYTES_MAX)
+        receiver.flow(100)
+        while True:
+            connection.pump(60)
 
 
 def test_messages_that_came_whole_make_no_room_for_those_that_did_not() -> None:
     with hostile_broker([whole_messages(3, 500_000)]) as broker:
-        connection = AmqpConnection(at_loopback(broker.port), SystemClock())
+        connection = AmqpConnection(at_loopback(broker.port), SystemClock(), "sidecar")
         try:
-            connection.open("sidecar")
             receiver = Receiver(connection, "receiver", "queue")
             receiver.flow(3)
             assert connection.run_until(lambda: len(receiver.arrived) == 3, 60)

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.clock import SystemClock
@@ -35,23 +35,22 @@ KEPT_BYTES_MAX = 3 * WINDOW_BYTES
 
 @pytest.mark.parametrize("attack", WORDS)
 def test_the_connection_ends_and_little_is_kept(attack: str) -> None:
-    with hostile_broker([ATTACKS[attack]], times=20) as broker, closing(Waker()) as waker:
+    with hostile_broker([ATTACKS[attack]], times=20) as broker:
         endpoint = at_loopback(broker.port, connect_timeout_s=60)
-        with closing(CoreConnection(endpoint, SystemClock(), waker)) as connection:
-            sessions: list[CoreSession] = []
-            with pytest.raises(LinkLost, match=WORDS[attack]):
-                talk(connection, sessions)
-            for session in sessions:
-                assert_little_is_kept(session)
+        sessions: list[CoreSession] = []
+        with pytest.raises(LinkLost, match=WORDS[attack]):
+            talk(endpoint, sessions)
+        for session in sessions:
+            assert_little_is_kept(session)
 
 
-def talk(connection: CoreConnection, sessions: list[CoreSession]) -> None:
-    connection.open()
-    session = connection.create_session(is_transacted=True)
-    session.create_consumer("queue", window_bytes=WINDOW_BYTES)
-    session.start()
-    sessions.append(session)
-    connection.wait_for(lambda: False, "end")
+def talk(endpoint: Endpoint, sessions: list[CoreSession]) -> None:
+    with closing(CoreConnection(endpoint, SystemClock())) as connection:
+        session = connection.create_session(is_transacted=True)
+        session.create_consumer("queue", window_bytes=WINDOW_BYTES)
+        session.start()
+        sessions.append(session)
+        connection.wait_for(lambda: False, "end")
 
 
 def assert_little_is_kept(session: CoreSession) -> None:

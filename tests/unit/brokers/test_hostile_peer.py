@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.openwire.connection import (
     GREETING_BYTES_MAX,
     OpenWireConnection,
@@ -65,14 +65,14 @@ def wait_for_ever(connection: StompConnection | OpenWireConnection) -> None:
         connection.wait(10)
 
 
-def log_in(connection: OpenWireConnection) -> None:
-    connection.open()
+def log_in(endpoint: Endpoint) -> OpenWireConnection:
+    connection = OpenWireConnection(endpoint, SystemClock())
     connection.call(codec.CONNECTION_INFO, b"")
+    return connection
 
 
-def stay(connection: OpenWireConnection) -> None:
-    log_in(connection)
-    wait_for_ever(connection)
+def stay(endpoint: Endpoint) -> None:
+    wait_for_ever(log_in(endpoint))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,8 @@ def stay(connection: OpenWireConnection) -> None:
 )
 def test_over_stomp_nothing_large_comes_before_the_greeting(said: tuple[bytes, ...]) -> None:
     with peer(*said) as (endpoint, sent):
-        connection = StompConnection(endpoint, SystemClock())
         with pytest.raises((BrokerRefused, LinkLost)):
-            connection.open()
-        assert len(connection._arrived) <= 10_000
+            StompConnection(endpoint, SystemClock())
         assert sent() < SENT_MAX
 
 
@@ -100,7 +98,6 @@ def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
     error = b"ERROR\nmessage:%b\n\n%b\0" % (b"m" * 500_000, b"x" * 500_000)
     with peer(greeting, error, times=60) as (endpoint, sent):
         connection = StompConnection(endpoint, SystemClock())
-        connection.open()
         with pytest.raises(LinkLost):
             wait_for_ever(connection)
         kept = (*connection.errors, *connection._arrived)
@@ -113,7 +110,6 @@ def test_over_stomp_receipts_that_nobody_takes_end_the_connection() -> None:
     receipt = b"RECEIPT\nreceipt-id:x\n\n%b\0" % (b"x" * 500_000)
     with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, receipt, times=600) as (endpoint, sent):
         connection = StompConnection(endpoint, SystemClock())
-        connection.open()
         connection.put(b"\n")
         connection.flush()
         assert sent() < 140 * 2**20 + SENT_MAX
@@ -136,7 +132,6 @@ def test_over_stomp_no_message_is_larger_than_the_limit(
 ) -> None:
     with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, *said) as (endpoint, sent):
         connection = StompConnection(endpoint, SystemClock())
-        connection.open()
         connection.put(b"\n")
         with pytest.raises(LinkLost, match=r"limit over STOMP|no frame of STOMP"):
             wait_for_ever(connection)
@@ -157,7 +152,6 @@ def test_over_stomp_errors_end_the_connection_also_where_each_is_read() -> None:
     error = b"ERROR\nmessage:no\n\n\0" * 100
     with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, error) as (endpoint, sent):
         connection = StompConnection(endpoint, SystemClock())
-        connection.open()
         connection.put(b"\n")
         with pytest.raises(LinkLost, match="more than 1000 errors"):
             wait_for_ever(connection)
@@ -193,12 +187,8 @@ def test_over_openwire_nothing_large_comes_before_we_are_let_in(
     said: tuple[bytes, ...], words: str
 ) -> None:
     with peer(*said) as (endpoint, sent):
-        waker = Waker()
-        connection = OpenWireConnection(endpoint, SystemClock(), waker)
         with pytest.raises((BrokerRefused, LinkLost), match=words):
-            log_in(connection)
-        connection.close()
-        waker.close()
+            log_in(endpoint)
         assert sent() < SENT_MAX
 
 
@@ -206,11 +196,8 @@ def test_over_openwire_no_frame_is_larger_than_the_brokers_limit() -> None:
     let_in = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
     too_large = struct.pack(">I", 102 * 2**20) + bytes([codec.MESSAGE_DISPATCH])
     with peer(GREETING, LISTEN, let_in, too_large, PIECE) as (endpoint, sent):
-        waker = Waker()
-        connection = OpenWireConnection(endpoint, SystemClock(), waker)
         with pytest.raises(LinkLost, match="announced a frame of 106954752 bytes"):
-            stay(connection)
-        waker.close()
+            stay(endpoint)
         assert sent() < SENT_MAX
 
 
@@ -234,18 +221,13 @@ def test_over_core_nothing_large_comes_before_we_are_let_in(
     said: tuple[bytes, ...], words: str
 ) -> None:
     with peer(*said) as (endpoint, sent):
-        waker = Waker()
-        connection = CoreConnection(endpoint, SystemClock(), waker)
         with pytest.raises(LinkLost, match=words):
-            enter(connection)
-        connection.close()
-        waker.close()
+            enter(endpoint)
         assert sent() < SENT_MAX
 
 
-def enter(connection: CoreConnection) -> None:
-    connection.open()
-    connection.create_session(is_transacted=True)
+def enter(endpoint: Endpoint) -> CoreSession:
+    return CoreConnection(endpoint, SystemClock()).create_session(is_transacted=True)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +240,8 @@ def enter(connection: CoreConnection) -> None:
     ids=["message", "piece", "answer"],
 )
 def test_over_core_a_forged_packet_ends_the_connection(forged: bytes) -> None:
-    with peer(PONG, LISTEN, LET_IN + forged, LISTEN) as (endpoint, _):
-        waker = Waker()
-        connection = CoreConnection(endpoint, SystemClock(), waker)
-        connection.open()
-        with pytest.raises(LinkLost, match="what Core does not allow"):
-            connection.create_session(is_transacted=True).stop()
-        connection.close()
-        waker.close()
+    with (
+        peer(PONG, LISTEN, LET_IN + forged, LISTEN) as (endpoint, _),
+        pytest.raises(LinkLost, match="what Core does not allow"),
+    ):
+        enter(endpoint).stop()

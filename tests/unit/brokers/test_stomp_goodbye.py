@@ -24,7 +24,6 @@ def test_a_goodbye_asks_for_no_receipt_and_waits_for_the_end() -> None:
         thread.start()
         endpoint = at_loopback(server.getsockname()[1])
         connection = StompConnection(endpoint, SystemClock())
-        connection.open()
         connection.disconnect(30.0)
         thread.join(10)
     assert heard == [b"DISCONNECT\n\n\0"]

@@ -6,14 +6,13 @@ from contextlib import closing, contextmanager
 import pytest
 
 from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
-from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader, StompClassicIntake
 from amqsidecar.clock import SystemClock
@@ -37,7 +36,8 @@ SMALL_BYTES_MAX = PREFETCH * 8_192
 def artemis_intake(
     connection: StompConnection, connect: Callable[[], StompConnection]
 ) -> StompArtemisIntake:
-    management = StompManagement(connect, CLOCK, "sidecar")
+    management = ArtemisQuestions()
+    management.missing = "there is none"
     return StompArtemisIntake(connection, connect, management, CLOCK, frozenset())
 
 
@@ -48,7 +48,6 @@ def stomp_connection(*attacks: Attack) -> Iterator[Callable[[], StompConnection]
 
         def connect() -> StompConnection:
             opened.append(StompConnection(endpoint_of(broker.port), CLOCK))
-            opened[-1].open()
             return opened[-1]
 
         yield connect
@@ -131,10 +130,8 @@ def test_over_stomp_on_artemis_where_the_intake_keeps_them(body: bytes) -> None:
 def test_over_openwire(body: bytes, is_routed: bool) -> None:
     with (
         hostile_broker([unasked.openwire(body)]) as broker,
-        closing(Waker()) as waker,
-        closing(OpenWireConnection(endpoint_of(broker.port), CLOCK, waker)) as connection,
+        closing(OpenWireConnection(endpoint_of(broker.port), CLOCK)) as connection,
     ):
-        connection.open()
         connection.call(codec.CONNECTION_INFO, b"")
         consumers = OpenWireConsumers(connection, CLOCK)
         consumers.read_from([DEAD_LETTERS], PREFETCH)

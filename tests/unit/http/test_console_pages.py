@@ -12,8 +12,8 @@ import pytest
 from lxml import html
 from proton import Message
 
-from amqsidecar.http.console.shown import shown
 from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.messages.shown import shown
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState

@@ -15,8 +15,8 @@ from amqsidecar.http.console.advice import known_of, next_steps
 from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
 from amqsidecar.http.console.pages import headline
-from amqsidecar.http.console.shown import shown
 from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, stacked_bars
+from amqsidecar.messages.shown import shown
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.confidence import share

@@ -61,25 +61,34 @@ class LinkEndpoint(Protocol):
 
 
 class AmqpConnection:
-    """A connection, from TCP to the session, and its one loop."""
+    """A connection, from TCP to the session, and its one loop.
 
-    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+    Attributes:
+        is_open: the engine exists and pointers into it are valid.
+        session: pointer into the engine.
+        was_woken: `wake` ended a wait; the waiting caller clears it.
+        beside: descriptors of other connections, for which `rest_until` waits, too.
+    """
+
+    def __init__(self, endpoint: Endpoint, clock: Clock, container: str) -> None:
+        """Connect, log in, and open a session.
+
+        Raises:
+            LinkLost: the peer can't be reached or does not answer.
+            BrokerRefused: credentials, certificate, or the peer closes at once.
+        """
         self.place = endpoint.place
-        self.session: Any = None
+        self.was_woken = False
+        self.beside: tuple[int, ...] = ()
         # Why one per connection: there may be thousands of receivers.
         self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
-        self._endpoint = endpoint
         self._clock = clock
-        self._socket: socket.socket | ssl.SSLSocket | None = None
         self._links: dict[Any, LinkEndpoint] = {}
         self._failure: BrokerError | None = None
         self._is_remote_open = False
         self._is_session_open = False
         self._is_remote_closed = False
         self._wants_write = False
-        self._transport: Any = None
-        self._connection: Any = None
-        self._collector: Any = None
         self._tick_at_ms = 0
         self._begun_bytes = 0
         self._wake_reader, self._wake_writer = os.pipe()
@@ -87,53 +96,33 @@ class AmqpConnection:
         os.set_blocking(self._wake_writer, False)
         self._poll = select.poll()
         self._poll.register(self._wake_reader, select.POLLIN)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the engine exists and pointers into it are valid."""
-        return self._transport is not None
-
-    def open(self, container: str) -> None:
-        """Connect, log in, and open a session.
-
-        Raises:
-            LinkLost: the peer can't be reached or does not answer.
-            BrokerRefused: credentials, certificate, or the peer closes at once.
-        """
-        arrived_early = self._connect()
+        self._socket, arrived_early = _logged_in(endpoint, clock)
+        self._poll.register(self._socket.fileno(), _READ)
+        # Why Any: they are engine pointers while the connection is open, then None.
         connection = self._connection = cproton.pn_connection()
-        self._collector = cproton.pn_collector()
+        self._collector: Any = cproton.pn_collector()
         transport = self._transport = cproton.pn_transport()
         cproton.pn_connection_collect(connection, self._collector)
         cproton.pn_connection_set_container(connection, container)
-        cproton.pn_connection_set_hostname(connection, self._endpoint.host)
+        cproton.pn_connection_set_hostname(connection, endpoint.host)
         cproton.pn_transport_set_max_frame(transport, FRAME_BYTES_MAX)
-        cproton.pn_transport_set_idle_timeout(transport, int(self._endpoint.idle_timeout_s * 1000))
+        cproton.pn_transport_set_idle_timeout(transport, int(endpoint.idle_timeout_s * 1000))
         cproton.pn_transport_bind(transport, connection)
         cproton.pn_connection_open(connection)
-        self.session = cproton.pn_session(connection)
+        self.session: Any = cproton.pn_session(connection)
         cproton.pn_session_open(self.session)
+        self.is_open = True
         if arrived_early:
             lib.pn_transport_push(transport, ffi.from_buffer(arrived_early), len(arrived_early))
-        timeout_s = self._endpoint.connect_timeout_s
-        is_open = self.run_until(lambda: self._is_remote_open and self._is_session_open, timeout_s)
-        if not is_open:
-            raise LinkLost(f"{self.place} did not answer in {timeout_s:g} s")
-
-    def _connect(self) -> bytes:
-        """Connect and log in; return what the peer has sent of AMQP already."""
-        endpoint = self._endpoint
-        connected = connect(endpoint)
-        exchange = SaslExchange(endpoint)
         try:
-            log_in(connected, exchange, self._clock, endpoint.connect_timeout_s)
-        except BrokerError:
-            connected.close()
+            self._await_answer(endpoint.connect_timeout_s)
+        except BaseException:
+            self.close()
             raise
-        connected.setblocking(False)
-        self._socket = connected
-        self._poll.register(connected.fileno(), _READ)
-        return exchange.rest
+
+    def _await_answer(self, timeout_s: float) -> None:
+        if not self.run_until(lambda: self._is_remote_open and self._is_session_open, timeout_s):
+            raise LinkLost(f"{self.place} did not answer in {timeout_s:g} s")
 
     def remote_properties(self) -> dict[str, str]:
         """Return the text properties of the peer's open frame."""
@@ -180,14 +169,14 @@ class AmqpConnection:
             LinkLost, BrokerRefused: the connection ended.
         """
         # Why not always: a wait for an answer would spin while the other one is readable.
-        if self.beside is not None:
-            self._poll.register(self.beside, select.POLLIN)
+        for descriptor in self.beside:
+            self._poll.register(descriptor, select.POLLIN)
         try:
             return self.run_until(lambda: is_done() or self.was_woken, timeout_s)
         finally:
             self.was_woken = False
-            if self.beside is not None:
-                self._poll.unregister(self.beside)
+            for descriptor in self.beside:
+                self._poll.unregister(descriptor)
 
     def descriptor(self) -> int:
         """Return the file descriptor of the socket.
@@ -196,7 +185,6 @@ class AmqpConnection:
             LinkLost: the connection ended.
         """
         self.check()
-        assert self._socket is not None  # noqa: S101 - the line above has looked
         return self._socket.fileno()
 
     def pump(self, timeout_s: float) -> None:
@@ -224,7 +212,7 @@ class AmqpConnection:
         """
         if self._failure is not None:
             raise self._failure
-        if self._transport is None or self._socket is None:
+        if not self.is_open:
             raise LinkLost(f"the link to {self.place} is closed")
 
     def _tick(self) -> None:
@@ -236,7 +224,7 @@ class AmqpConnection:
 
     def _write(self) -> None:
         transport, peer = self._transport, self._socket
-        while peer is not None:
+        while True:
             pending = lib.pn_transport_pending(transport)
             if pending <= 0:
                 self._expect_write(False)
@@ -253,7 +241,7 @@ class AmqpConnection:
             lib.pn_transport_pop(transport, sent)
 
     def _expect_write(self, wanted: bool) -> None:
-        if wanted != self._wants_write and self._socket is not None:
+        if wanted != self._wants_write:
             self._poll.modify(self._socket.fileno(), _READ_WRITE if wanted else _READ)
             self._wants_write = wanted
 
@@ -271,22 +259,14 @@ class AmqpConnection:
                 with suppress(BlockingIOError):
                     os.read(self._wake_reader, 4096)
                 self.was_woken = True
-            elif descriptor == self.beside:
+            elif descriptor in self.beside:
                 self.was_woken = True
             else:
                 readable = True
         return readable
 
-    was_woken = False
-    """Set when `wake` ended a wait; the waiting caller clears it."""
-
-    beside: int | None = None
-    """The descriptor of another connection, for which `rest_until` waits, too."""
-
     def _read(self) -> None:
         transport, peer = self._transport, self._socket
-        if peer is None:
-            return
         if _QUICK_ACK is not None:
             with suppress(OSError):
                 peer.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
@@ -389,38 +369,52 @@ class AmqpConnection:
             links_first: whether all links are closed on both sides; waited for before the
                 connection is closed.
         """
-        if self._transport is not None:
+        if not self.is_open:
+            return
+        try:
             with suppress(BrokerError):
                 if links_first is not None and self._failure is None:
                     self.run_until(links_first, _CLOSE_TIMEOUT_S)
                 if self._failure is None:
                     cproton.pn_connection_close(self._connection)
                     self.run_until(lambda: self._is_remote_closed, _CLOSE_TIMEOUT_S)
-        self._release()
+        finally:
+            self._release()
 
     def _release(self) -> None:
-        if self._socket is not None:
-            with suppress(OSError, KeyError):
-                self._poll.unregister(self._socket.fileno())
-            with suppress(OSError):
-                self._socket.close()
-            self._socket = None
-        if self._transport is not None:
-            self._links.clear()
-            self.session = None
-            transport, connection, collector = self._transport, self._connection, self._collector
-            self._transport = self._connection = self._collector = None
-            cproton.pn_transport_unbind(transport)
-            cproton.pn_connection_release(connection)
-            cproton.pn_collector_release(collector)
-            cproton.pn_decref(transport)
-            cproton.pn_decref(connection)
-            cproton.pn_collector_free(collector)
+        self.is_open = False
+        with suppress(OSError, KeyError, ValueError):
+            self._poll.unregister(self._socket.fileno())
+        with suppress(OSError):
+            self._socket.close()
+        self._links.clear()
+        transport, connection, collector = self._transport, self._connection, self._collector
+        # Why: what would use a freed pointer fails in Python, and not in the engine.
+        self.session = self._transport = self._connection = self._collector = None
+        cproton.pn_transport_unbind(transport)
+        cproton.pn_connection_release(connection)
+        cproton.pn_collector_release(collector)
+        cproton.pn_decref(transport)
+        cproton.pn_decref(connection)
+        cproton.pn_collector_free(collector)
 
     def __del__(self) -> None:
         for descriptor in (self._wake_reader, self._wake_writer):
             with suppress(OSError):
                 os.close(descriptor)
+
+
+def _logged_in(endpoint: Endpoint, clock: Clock) -> tuple[socket.socket, bytes]:
+    """Connect and log in; return the socket and what the peer has sent of AMQP already."""
+    connected = connect(endpoint)
+    exchange = SaslExchange(endpoint)
+    try:
+        log_in(connected, exchange, clock, endpoint.connect_timeout_s)
+    except BaseException:
+        connected.close()
+        raise
+    connected.setblocking(False)
+    return connected, exchange.rest
 
 
 _LINK_EVENTS = frozenset(

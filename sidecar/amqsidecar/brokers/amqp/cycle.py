@@ -49,6 +49,9 @@ class AmqpMoves:
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self._begin(sends)
+
+    def _begin(self, sends: Sequence[Resend]) -> tuple[Transaction, TransactionSends]:
         self.abandon_sends()
         transaction = self._coordinator.begin()
         now_ms = self._clock.now_ms()
@@ -56,6 +59,7 @@ class AmqpMoves:
         with self._clean_or_lost():
             work.send_all(sends)
         self._begun = (sends, transaction, work)
+        return transaction, work
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
@@ -95,10 +99,8 @@ class AmqpMoves:
         exchange: tuple[AmqpTokenQueue, int] | None,
     ) -> None:
         """Do one transaction, with the exchange of the token for this number or without."""
-        if self._begun is None or self._begun[0] is not sends:
-            self.begin_sends(sends)
-        assert self._begun is not None  # noqa: S101 - the line above has set it
-        _, transaction, work = self._begun
+        begun = self._begun
+        transaction, work = begun[1:] if begun and begun[0] is sends else self._begin(sends)
         self._begun = None
         with self._clean_or_lost():
             if exchange is not None and not work.refusals:

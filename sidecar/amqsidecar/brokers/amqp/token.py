@@ -10,7 +10,7 @@ this one reads theirs. On Artemis the token of STOMP also names dead letters tha
 be acknowledged; AMQP shows no numbers of messages, so that such a token is left to STOMP.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.amqp.connection import AmqpConnection
@@ -54,6 +54,31 @@ class ManagesQueues(Protocol):
         ...
 
 
+class _Released(NamedTuple):
+    """The queue is not read."""
+
+
+class _Awaited(NamedTuple):
+    """The queue is read, and no token was in hand since."""
+
+    receiver: Receiver
+
+
+class _Held(NamedTuple):
+    """The token is in hand."""
+
+    receiver: Receiver
+    delivery: AmqpDelivery
+    number: int
+
+
+class _Sent(NamedTuple):
+    """The token was exchanged for one of this number, which is on its way to us."""
+
+    receiver: Receiver
+    number: int
+
+
 class AmqpTokenQueue:
     """The token queue of this instance, and the token when it is in our hand.
 
@@ -72,10 +97,10 @@ class AmqpTokenQueue:
         *,
         rules_digest: str = "",
     ) -> None:
-        """Prepare; nothing is attached yet.
+        """Make the queue where it can be made, and begin to attach to it and to wait for the token.
 
         Args:
-            connection: must be open.
+            connection: of the links.
             management: makes and counts the queue.
             coordinator: of the transactions that exchange the token.
             queue: its name.
@@ -90,27 +115,20 @@ class AmqpTokenQueue:
         self._clock = clock
         self._source = source or queue
         self._rules_digest = rules_digest
-        self._receiver: Receiver | None = None
-        self._held: tuple[AmqpDelivery, int] | None = None
-        self._expected: int | None = None
         self._attached = 0
-        self._is_released = False
-        self.sender: Sender
+        if management.missing is None:
+            management.create_queue(queue, queue, is_anycast=True, is_exclusive=True)
+        self.sender = Sender(connection, "amqsidecar-token-sender", queue, capability="queue")
+        self._state: _Released | _Awaited | _Held | _Sent = _Awaited(self._attach())
 
-    def open(self, timeout_s: float) -> None:
-        """Make the queue where it can be made, attach to it, and begin to wait for the token.
+    def confirm(self, timeout_s: float) -> None:
+        """Wait until the broker has answered both links.
 
         Raises:
             BrokerRefused: the queue can't be used; the message names it.
+            LinkLost: no answer in time.
         """
-        if self._management.missing is None:
-            self._management.create_queue(
-                self._queue, self._queue, is_anycast=True, is_exclusive=True
-            )
-        self.sender = Sender(
-            self._connection, "amqsidecar-token-sender", self._queue, capability="queue"
-        )
-        receiver, sender = self._attach(), self.sender
+        receiver, sender = self._receiver(), self.sender
         self._connection.run_until(
             lambda: (
                 (receiver.is_open and sender.credit > 0)
@@ -128,7 +146,7 @@ class AmqpTokenQueue:
     def _attach(self) -> Receiver:
         """Begin to wait for the token."""
         self._attached += 1
-        receiver = self._receiver = Receiver(
+        receiver = Receiver(
             self._connection,
             f"amqsidecar-token-{self._attached}",
             self._source,
@@ -145,25 +163,22 @@ class AmqpTokenQueue:
         Raises:
             LinkLost: the connection is gone, or the broker does not answer.
         """
-        receiver = self._own_receiver()
+        receiver = self._receiver()
         receiver.end(timeout_s)
         if not receiver.is_closed:
             raise LinkLost(f"the token queue {self._queue} was not let go in {timeout_s:g} s")
-        self._receiver, self._held, self._expected = None, None, None
-        self._is_released = True
+        self._state = _Released()
 
     def take(self, timeout_s: float) -> int | None:
         """Return the number of the token once it is in hand; None = not in time."""
         self._connection.check()
-        if self._is_released:
-            self._is_released = False
-            self._attach()
-        if self._held is None:
-            self._collect(timeout_s)
-        return None if self._held is None else self._held[1]
+        if isinstance(self._state, _Released):
+            self._state = _Awaited(self._attach())
+        if not isinstance(self._state, _Held):
+            self._collect(self._state.receiver, timeout_s)
+        return self._state.number if isinstance(self._state, _Held) else None
 
-    def _collect(self, timeout_s: float) -> None:
-        receiver = self._own_receiver()
+    def _collect(self, receiver: Receiver, timeout_s: float) -> None:
         if receiver.credit == 0:
             receiver.flow(1)
         self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
@@ -192,7 +207,7 @@ class AmqpTokenQueue:
         self._connection.pump(0)
         if number == _NOT_A_TOKEN:
             return
-        self._held = (in_hand, number)
+        self._state = _Held(receiver, in_hand, number)
         if _delivery_count(message) > 0:
             self._renew(number)
 
@@ -217,12 +232,17 @@ class AmqpTokenQueue:
         Raises:
             LinkLost: it is not; someone else has it.
         """
-        if self._held is not None:
-            return
-        receiver = self._own_receiver()
-        expected = self._expected
-        if expected is None:
-            raise LinkLost("the token was never taken")
+        match self._state:
+            case _Held():
+                return
+            case _Sent(receiver, number):
+                delivery = self._await_sent(receiver, number, timeout_s)
+                self._state = _Held(receiver, delivery, number)
+            case _Released() | _Awaited():
+                raise LinkLost("the token was never taken")
+
+    def _await_sent(self, receiver: Receiver, expected: int, timeout_s: float) -> AmqpDelivery:
+        """Return the token that we sent last, once it is handed over."""
         number = _NOT_A_TOKEN
         while number == _NOT_A_TOKEN:
             self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
@@ -240,27 +260,27 @@ class AmqpTokenQueue:
                 receiver.flow(1)
         if number != expected:
             raise LinkLost(f"token {number} came where {expected} was sent; another instance runs")
-        self._held = (in_hand, number)
+        return in_hand
 
     def accept(self, transaction: Transaction) -> None:
         """Take the token under a transaction and let the broker hand over the next one."""
-        receiver = self._own_receiver()
+        receiver = self._receiver()
         if receiver.credit == 0:
             receiver.flow(1)
-        if self._held is not None:
-            transaction.accept(self._held[0])
+        if isinstance(self._state, _Held):
+            transaction.accept(self._state.delivery)
 
     def committed(self, number: int) -> None:
         """Take note that the token was exchanged; the new one is on its way."""
-        if self._held is not None:
-            self._own_receiver().settle(self._held[0])
-        self._held = None
-        self._expected = number
+        receiver = self._receiver()
+        if isinstance(self._state, _Held):
+            receiver.settle(self._state.delivery)
+        self._state = _Sent(receiver, number)
 
     def exists(self) -> bool | None:
         """Return whether the queue holds a token, handed out or not; None = unknown."""
         self._connection.check()
-        if self._held is not None:
+        if isinstance(self._state, _Held):
             return True
         if self._management.missing is not None:
             return None
@@ -292,23 +312,22 @@ class AmqpTokenQueue:
         """Return the message that is token `number` now."""
         return encode_token(self._queue, number, self._clock.now_ms(), self._rules_digest)
 
-    def _own_receiver(self) -> Receiver:
-        if self._receiver is None:
-            raise LinkLost("the link is not open")
-        return self._receiver
+    def _receiver(self) -> Receiver:
+        if isinstance(self._state, _Released):
+            raise LinkLost(f"the token queue {self._queue} is not read: the token was given back")
+        return self._state.receiver
 
     def close(self) -> None:
         """Begin to close the links; the token goes back."""
-        if self._receiver is not None:
-            self._receiver.close()
-        if self._attached:
-            self.sender.close()
+        if not isinstance(self._state, _Released):
+            self._state.receiver.close()
+        self.sender.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed the links."""
-        is_reading = self._receiver is not None and not self._receiver.is_closed
-        return not is_reading and (not self._attached or self.sender.is_closed)
+        is_let_go = isinstance(self._state, _Released) or self._state.receiver.is_closed
+        return is_let_go and self.sender.is_closed
 
 
 def encode_token(queue: str, number: int, now_ms: int, rules_digest: str) -> bytes:

@@ -112,10 +112,9 @@ class AmqpArtemisLink:
     def _connected(self) -> Iterator[tuple[AmqpConnection, str, AmqpParts]]:
         """Connect; disconnect when that fails, or the body of the `with` does."""
         client_id = f"amqsidecar-{self._settings.instance}-{uuid4().hex[:12]}"
-        connection = AmqpConnection(self._endpoint, self._settings.clock)
+        connection = AmqpConnection(self._endpoint, self._settings.clock, client_id)
         parts = AmqpParts(connection)
         with parts.kept():
-            connection.open(client_id)
             product = connection.remote_properties().get("product", "")
             if "artemis" not in product.lower():
                 raise BrokerRefused(

@@ -102,7 +102,7 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
 
     def wait_beside(self, descriptor: int) -> None:
         """End each `wait` also when this descriptor is readable."""
-        self._connection.beside = descriptor
+        self._connection.beside = (descriptor,)
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; the only method for other threads."""

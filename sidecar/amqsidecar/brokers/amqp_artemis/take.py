@@ -159,7 +159,7 @@ class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
             )
         )
         super().__init__(opened, settings, token_queue)
-        self._token.open(self._timeout_s)
+        self._token.confirm(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=opened.connection,
             coordinator=coordinator,

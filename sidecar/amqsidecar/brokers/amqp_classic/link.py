@@ -105,17 +105,16 @@ class AmqpClassicLink:
     @contextmanager
     def _connected(self, container: str) -> Iterator[tuple[AmqpConnection, AmqpParts]]:
         """Connect; disconnect where that fails, or what is done with it."""
-        connection = AmqpConnection(self._endpoint, self._settings.clock)
+        try:
+            connection = AmqpConnection(self._endpoint, self._settings.clock, container)
+        except BrokerRefused as refused:
+            if "already connected" in str(refused):
+                raise LinkLost(
+                    f"another connection of this instance is still open: {refused}"
+                ) from refused
+            raise
         parts = AmqpParts(connection)
         with parts.kept():
-            try:
-                connection.open(container)
-            except BrokerRefused as refused:
-                if "already connected" in str(refused):
-                    raise LinkLost(
-                        f"another connection of this instance is still open: {refused}"
-                    ) from refused
-                raise
             product = connection.remote_properties().get("product") or "an unknown product"
             if "artemis" in product.lower() or "activemq" not in product.lower():
                 raise BrokerRefused(

@@ -94,7 +94,7 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
                 rules_digest=settings.rules_digest,
             )
         )
-        self._token.open(self._timeout_s)
+        self._token.confirm(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=connection,
             coordinator=coordinator,

@@ -1,7 +1,6 @@
 """The bytes to and from one broker, for one thread: buffered writes, waits, signs of life."""
 
 import selectors
-import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,8 +31,8 @@ class ByteStream:
     Attributes:
         name: of the broker, for messages.
         clock: where the time comes from.
-        waker: ends a wait.
-        is_woken: the waker was used; the caller resets it.
+        is_open: it was not closed.
+        is_woken: `wake` was called; the caller resets it.
         is_other_readable: see `wait_beside`; the caller resets it.
         is_greeted: the broker has shown that it speaks our protocol; the owner sets it.
         last_words: what the broker said last, as the reason when it ends the connection.
@@ -45,71 +44,59 @@ class ByteStream:
         self,
         endpoint: Endpoint,
         clock: Clock,
-        waker: Waker,
         *,
         take: Callable[[bytes], None],
         keep_alive: Callable[[float], None],
         port_hint: str,
     ) -> None:
-        """Prepare; nothing is connected yet.
+        """Connect the socket.
 
         Args:
             endpoint: of the broker.
             clock: where the time comes from.
-            waker: ends a wait.
             take: gets what was read.
             keep_alive: sends a sign of life when one is due at this monotonic time; is called
                 where `idle_s` is not 0.
             port_hint: question about the port, for a broker that does not greet.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: TLS and what was configured don't fit.
         """
         self.name = endpoint.place
         self.clock = clock
-        self.waker = waker
         self.is_woken = False
         self.is_other_readable = False
         self.is_greeted = False
         self.last_words: object = None
         self.idle_s = 0.0
         self.silence = Silence(endpoint, clock)
-        self._endpoint = endpoint
         self._take_bytes = take
         self._send_sign_of_life = keep_alive
         self._port_hint = port_hint
-        self._other: int | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._is_taking = False
-        self._socket: socket.socket | None = None
-        self._selector: selectors.BaseSelector | None = None
-        self._read_at_s = self._written_at_s = 0.0
-
-    def connect(self) -> None:
-        """Connect the socket.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: TLS and what was configured don't fit.
-        """
-        self._socket = connect(self._endpoint)
+        self._socket = connect(endpoint)
         self._socket.setblocking(False)
+        self._waker = Waker()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        self._selector.register(self.waker.receiver, selectors.EVENT_READ)
+        self._selector.register(self._waker.receiver, selectors.EVENT_READ)
         self._read_at_s = self._written_at_s = self.clock.monotonic_s()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was connected and not closed since."""
-        return self._socket is not None
+        self.is_open = True
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""
-        for closeable in (self._selector, self._socket):
-            if closeable is not None:
-                with suppress(OSError):
-                    closeable.close()
-        self._socket = self._selector = None
+        self.is_open = False
+        for closeable in (self._selector, self._socket, self._waker):
+            with suppress(OSError):
+                closeable.close()
         self._out.clear()
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread, never raises."""
+        self._waker.wake()
 
     def reset(self) -> None:
         """Close the socket so that a broker that reads nothing notices it as soon as it can."""
@@ -166,7 +153,7 @@ class ByteStream:
             raise self.lost("waiting", f"it was silent for {now_s - self._read_at_s:.0f} s")
 
     def wait(self, timeout_s: float) -> None:
-        """Block until bytes arrived, the waker was used or the time is over.
+        """Block until bytes arrived, `wake` was called or the time is over.
 
         Raises:
             LinkLost: the connection is gone.
@@ -174,14 +161,15 @@ class ByteStream:
         self.flush()
         if self.idle_s:
             timeout_s = min(timeout_s, self.idle_s / 4)
-        selector, connected = self._alive()
+        self._check_open()
+        connected = self._socket
         is_readable = isinstance(connected, ssl.SSLSocket) and connected.pending() > 0
-        for key, _ in selector.select(0 if is_readable else max(0.0, timeout_s)):
-            if key.fd == self._other:
-                self.is_other_readable = True
-            elif key.fileobj is self.waker.receiver:
+        for key, _ in self._selector.select(0 if is_readable else max(0.0, timeout_s)):
+            if key.fileobj is self._waker.receiver:
                 self.is_woken = True
-                self.waker.reset()
+                self._waker.reset()
+            elif key.fileobj is not connected:
+                self.is_other_readable = True
         self.poll()
 
     def descriptor(self) -> int:
@@ -190,12 +178,13 @@ class ByteStream:
         Raises:
             LinkLost: the connection is closed.
         """
-        return self._alive()[1].fileno()
+        self._check_open()
+        return self._socket.fileno()
 
     def wait_beside(self, descriptor: int) -> None:
         """End each `wait` also when this descriptor is readable."""
-        self._other = descriptor
-        self._alive()[0].register(descriptor, selectors.EVENT_READ)
+        self._check_open()
+        self._selector.register(descriptor, selectors.EVENT_READ)
 
     def wait_for(
         self, is_done: Callable[[], bool], purpose: str, timeout_s: float = ANSWER_TIMEOUT_S
@@ -219,13 +208,13 @@ class ByteStream:
         self.close()
         return LinkLost(f"lost {self.name} while {doing}: {cause}")
 
-    def _alive(self) -> tuple[selectors.BaseSelector, socket.socket]:
-        if self._socket is None or self._selector is None:
+    def _check_open(self) -> None:
+        if not self.is_open:
             raise LinkLost(f"the connection to {self.name} is closed")
-        return self._selector, self._socket
 
     def _wait_for_room(self, timeout_s: float) -> None:
-        selector, connected = self._alive()
+        self._check_open()
+        selector, connected = self._selector, self._socket
         selector.modify(connected, selectors.EVENT_READ | selectors.EVENT_WRITE)
         try:
             selector.select(timeout_s)
@@ -234,9 +223,9 @@ class ByteStream:
 
     def _write(self, data: memoryview) -> int:
         """Return how many bytes the socket took now."""
-        connected = self._alive()[1]
+        self._check_open()
         try:
-            sent = connected.send(data)
+            sent = self._socket.send(data)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
@@ -246,9 +235,9 @@ class ByteStream:
 
     def _read(self) -> None:
         for _ in range(_READS_MAX):
-            connected = self._alive()[1]
+            self._check_open()
             try:
-                data = connected.recv(_READ_BYTES)
+                data = self._socket.recv(_READ_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except OSError as cause:

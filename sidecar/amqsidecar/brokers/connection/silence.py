@@ -50,7 +50,7 @@ def ask_nobody() -> None:
     """Find nothing."""
 
 
-def reset(connected: socket.socket | None) -> None:
+def reset(connected: socket.socket) -> None:
     """Make the close of a socket reach the peer at once, even one that reads nothing.
 
     Never raises.
@@ -58,6 +58,5 @@ def reset(connected: socket.socket | None) -> None:
     Why: otherwise a broker that reads nothing notices the end only when it writes, and then only
     at its second write.
     """
-    if connected is not None:
-        with suppress(OSError):
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)
+    with suppress(OSError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)

@@ -5,7 +5,6 @@ from typing import Final
 
 from amqsidecar.brokers.connection.byte_stream import ByteStream
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.refusal import (
     INCOMPATIBLE_VERSIONS,
     LOGIN_REFUSALS,
@@ -41,11 +40,16 @@ class CoreConnection(ByteStream):
         connector: how to reach the broker to which the last disconnect sent us; None = to none.
     """
 
-    def __init__(self, endpoint: Endpoint, clock: Clock, waker: Waker) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        """Connect, and see that the peer speaks Core.
+
+        Raises:
+            LinkLost: the broker can't be reached, or broke off.
+            BrokerRefused: TLS and what was configured don't fit.
+        """
         super().__init__(
             endpoint,
             clock,
-            waker,
             take=self._split,
             keep_alive=self._keep_alive,
             port_hint=_PORT_HINT,
@@ -59,22 +63,17 @@ class CoreConnection(ByteStream):
         self._channel = framing.FIRST_SESSION_CHANNEL - 1
         self._creation_answer: packets.CorePacket | None = None
         self._pinged_at_s = 0.0
-
-    def open(self) -> None:
-        """Connect, and see that the peer speaks Core.
-
-        Raises:
-            LinkLost: the broker can't be reached, or broke off.
-            BrokerRefused: TLS and what was configured don't fit.
-        """
-        self.connect()
         self.write_soon(framing.GREETING)
         self._put_ping()
-        self.wait_for(
-            lambda: self.is_greeted,
-            f"answer our greeting: {_PORT_HINT}",
-            self._endpoint.connect_timeout_s,
-        )
+        try:
+            self.wait_for(
+                lambda: self.is_greeted,
+                f"answer our greeting: {_PORT_HINT}",
+                endpoint.connect_timeout_s,
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def create_session(
         self,

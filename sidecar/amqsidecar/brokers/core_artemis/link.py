@@ -21,7 +21,6 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS, why_left_by_core
 from amqsidecar.brokers.artemis.meeting import meeting
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
@@ -108,22 +107,20 @@ class CoreArtemisLink:
         """Connect; disconnect when that fails, or the body of the `with` does."""
         clock = self._settings.clock
         client_id = f"amqsidecar-{self._settings.instance}-{uuid4().hex[:12]}"
-        waker = Waker()
-        connection = CoreConnection(self._endpoint, clock, waker)
+        connection = CoreConnection(self._endpoint, clock)
         try:
-            connection.open()
             service = connection.create_session(
                 is_transacted=False, is_settled=True, client_id=client_id
             )
             service.start()
             management = CoreManagement(connection, service, clock)
             management.prepare()
-            yield CoreArtemisOpened(connection, waker, client_id, service, management)
+            yield CoreArtemisOpened(connection, client_id, service, management)
         except CoreRefused as refused:
-            hang_up(connection, waker, ())
+            hang_up(connection, ())
             raise BrokerRefused(f"{connection.name} refused: {refused}") from refused
         except BaseException:
-            hang_up(connection, waker, ())
+            hang_up(connection, ())
             raise
 
 

@@ -15,7 +15,6 @@ from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.session import DelayingSession
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
@@ -54,7 +53,6 @@ class CoreArtemisOpened(NamedTuple):
     """
 
     connection: CoreConnection
-    waker: Waker
     client_id: str
     service: CoreSession
     management: CoreManagement
@@ -75,7 +73,6 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         """
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
-        self._waker = opened.waker
         self._service = opened.service
         self._sessions = [opened.service]
         self._timeout_s = settings.timeout_s
@@ -88,7 +85,7 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
-        hang_up(self._connection, self._waker, self._sessions)
+        hang_up(self._connection, self._sessions)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what browses did not show."""
@@ -135,7 +132,7 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; the only method for other threads."""
-        self._waker.wake()
+        self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
@@ -175,10 +172,9 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         return CoreTrials(self._connection, self._management, self._selector, self._why_amqp_left)
 
 
-def hang_up(connection: CoreConnection, waker: Waker, sessions: Sequence[CoreSession]) -> None:
+def hang_up(connection: CoreConnection, sessions: Sequence[CoreSession]) -> None:
     """Close sessions and connection; never raises, safe to call twice."""
     with suppress(LinkLost, CoreRefused, CoreProtocolError):
         for session in reversed(sessions):
             session.close()
     connection.close()
-    waker.close()

@@ -10,6 +10,7 @@ of STOMP may name dead letters that still have to be acknowledged; it is left to
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.artemis import token as artemis_token
@@ -43,6 +44,31 @@ _WINDOW_BYTES = 64 * 1024
 _TIMEOUT_S = 15.0
 # Tokens of AMQP carry their number in the same property.
 _CYCLE = "amqsidecarCycle"
+
+
+class _Released(NamedTuple):
+    """The queue is not read."""
+
+
+class _Awaited(NamedTuple):
+    """The queue is read, and no token was in hand since."""
+
+    consumer: int
+
+
+class _Held(NamedTuple):
+    """The token is in hand."""
+
+    consumer: int
+    delivery: CoreDelivery
+    number: int
+
+
+class _Sent(NamedTuple):
+    """A token of this number is on its way to us: the one in hand was exchanged or given back."""
+
+    consumer: int
+    number: int
 
 
 class CoreTokenQueue:
@@ -81,25 +107,19 @@ class CoreTokenQueue:
         self._route = route
         self._rules_digest = rules_digest
         self._arrived: deque[CoreDelivery] = deque()
-        self._held: tuple[CoreDelivery, int] | None = None
-        self._expected: int | None = None
         self._strays: list[CoreDelivery] = []
         self._make()
-        self._consumer: int | None = None
-        self._consume()
+        self._state: _Released | _Awaited | _Held | _Sent = self._await()
 
-    def _consume(self) -> int:
-        """Return the consumer of the queue, a new one where there is none."""
-        if self._consumer is None:
-            try:
-                self._consumer = self._session.create_consumer(
-                    self._queue, window_bytes=_WINDOW_BYTES
-                )
-            except CoreRefused as refused:
-                raise BrokerRefused(
-                    f"the token queue {self._queue} can't be used: {refused}"
-                ) from refused
-        return self._consumer
+    def _await(self) -> _Awaited:
+        """Begin to read the queue."""
+        try:
+            consumer = self._session.create_consumer(self._queue, window_bytes=_WINDOW_BYTES)
+        except CoreRefused as refused:
+            raise BrokerRefused(
+                f"the token queue {self._queue} can't be used: {refused}"
+            ) from refused
+        return _Awaited(consumer)
 
     def release(self) -> None:
         """Give the token back, uncounted, and read nothing any more until `take`.
@@ -107,16 +127,16 @@ class CoreTokenQueue:
         Raises:
             LinkLost: the connection is gone.
         """
-        consumer, self._consumer = self._consumer, None
-        self._held = self._expected = None
+        released, self._state = self._state, _Released()
         self._arrived.clear()
         self._strays.clear()
-        if consumer is not None:
-            self._session.close_consumer(consumer)
+        if not isinstance(released, _Released):
+            self._session.close_consumer(released.consumer)
 
     def reads(self, delivery: CoreDelivery) -> bool:
         """Return whether a delivery was handed out of the token queue."""
-        return delivery.consumer == self._consumer
+        state = self._state
+        return not isinstance(state, _Released) and delivery.consumer == state.consumer
 
     def _make(self) -> None:
         name = self._queue
@@ -149,32 +169,33 @@ class CoreTokenQueue:
             LinkLost: the connection is gone, or the token was left by STOMP.
         """
         self._connection.poll()
-        self._consume()
+        if isinstance(self._state, _Released):
+            self._state = self._await()
         # Why: with no time to wait nothing else writes the credit, and the token would not come.
         self._connection.flush()
-        if self._held is None:
-            self._collect(timeout_s)
-        return None if self._held is None else self._held[1]
+        if not isinstance(self._state, _Held):
+            self._collect(self._state.consumer, timeout_s)
+        return self._state.number if isinstance(self._state, _Held) else None
 
-    def _wait(self, timeout_s: float) -> bool:
+    def _wait(self, consumer: int, timeout_s: float) -> bool:
         """Wait until something has arrived; return whether it has."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         # Why first: a commit that was waited for may have read the token, and then nothing comes.
         self._route()
         while not self._arrived:
             left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or self._consumer in self._session.ended_consumers:
+            if left_s <= 0 or consumer in self._session.ended_consumers:
                 return False
             self._connection.wait(left_s)
             self._route()
         return True
 
-    def _collect(self, timeout_s: float) -> None:
-        if not self._wait(timeout_s):
+    def _collect(self, consumer: int, timeout_s: float) -> None:
+        if not self._wait(consumer, timeout_s):
             return
         found: list[CoreDelivery] = []
-        self._session.force_delivery(self._consume())
-        while self._wait(_TIMEOUT_S):
+        self._session.force_delivery(consumer)
+        while self._wait(consumer, _TIMEOUT_S):
             delivery = self._arrived.popleft()
             if is_forced(delivery.message):
                 break
@@ -202,7 +223,7 @@ class CoreTokenQueue:
         if highest is None:
             return
         number, _, _, held = highest
-        self._held = (held, number)
+        self._state = _Held(consumer, held, number)
         if held.delivery_count > 1 and is_own_transaction:
             self._renew(number)
 
@@ -223,13 +244,18 @@ class CoreTokenQueue:
         Raises:
             LinkLost: it is not; another instance has it.
         """
-        if self._held is not None:
-            return
-        expected = self._expected
-        if expected is None:
-            raise LinkLost("the token was never taken")
-        while self._held is None:
-            if not self._wait(_TIMEOUT_S):
+        match self._state:
+            case _Held():
+                return
+            case _Sent(consumer, number):
+                self._state = _Held(consumer, self._await_sent(consumer, number), number)
+            case _Released() | _Awaited():
+                raise LinkLost("the token was never taken")
+
+    def _await_sent(self, consumer: int, expected: int) -> CoreDelivery:
+        """Return the token that is on its way, once it is handed over."""
+        while True:
+            if not self._wait(consumer, _TIMEOUT_S):
                 raise LinkLost(
                     f"token {expected} is not in hand (not handed over in {_TIMEOUT_S:g} s); "
                     "another instance has it"
@@ -244,11 +270,11 @@ class CoreTokenQueue:
                     f"token {token.cycle} came where {expected} was sent; another instance runs"
                 )
             else:
-                self._held = (delivery, expected)
+                return delivery
 
     def acknowledgements(self) -> list[CoreAcknowledgement]:
         """Return the acknowledgements that take the token in hand out of its queue."""
-        held = [] if self._held is None else [self._held[0]]
+        held = [self._state.delivery] if isinstance(self._state, _Held) else []
         return [self._acknowledgement(one) for one in (*self._strays, *held)]
 
     def _acknowledgement(self, delivery: CoreDelivery) -> CoreAcknowledgement:
@@ -258,15 +284,14 @@ class CoreTokenQueue:
 
     def committed(self, number: int) -> None:
         """Note that the token was exchanged; the new one is on its way."""
-        self._held = None
         self._strays.clear()
-        self._expected = number
+        if not isinstance(self._state, _Released):
+            self._state = _Sent(self._state.consumer, number)
 
     def undo(self) -> None:
         """Expect the token in hand once more; call before a rollback."""
-        if self._held is not None:
-            self._expected = self._held[1]
-        self._held = None
+        if isinstance(self._state, _Held):
+            self._state = _Sent(self._state.consumer, self._state.number)
         self._strays.clear()
         self._arrived.clear()
 
@@ -274,7 +299,7 @@ class CoreTokenQueue:
         """Return whether the queue holds a token, handed out or not; None = unknown."""
         self._connection.poll()
         self._route()
-        if self._held is not None or self._arrived:
+        if isinstance(self._state, _Held) or self._arrived:
             return True
         if self._management.missing is not None:
             return self._session.ask_queue(self._queue).message_count > 0

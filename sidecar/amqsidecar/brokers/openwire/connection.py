@@ -8,7 +8,6 @@ from amqsidecar.brokers.connection.byte_stream import ANSWER_TIMEOUT_S, ByteStre
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, RemoteProtocolError
 from amqsidecar.formats import openwire_codec as codec
@@ -39,63 +38,62 @@ class OpenWireConnection(ByteStream):
     Attributes:
         dispatches: message dispatches not yet taken, in the order received.
         waiting: bounds what came; who takes a dispatch notes when it waits no longer.
-        wire_format: what the broker offered; valid after `open`.
+        wire_format: what the broker offered.
         is_artemis: the broker has named itself so.
         connection: its id.
         last_words: what the broker last said about a command that asked for no answer.
     """
 
-    wire_format: codec.WireFormat
     last_words: codec.Throwable | None
 
-    def __init__(self, endpoint: Endpoint, clock: Clock, waker: Waker) -> None:
-        super().__init__(
-            endpoint,
-            clock,
-            waker,
-            take=self._split,
-            keep_alive=self._keep_alive,
-            port_hint=_PORT_HINT,
-        )
-        self.dispatches: deque[codec.MessageDispatch] = deque()
-        self.is_artemis = False
-        self.connection = ""
-        self.waiting = WaitingMessages()
-        self._endpoint = endpoint
-        self._splitter = codec.FrameSplitter(GREETING_BYTES_MAX, Spool().begin)
-        self._is_let_in = False
-        self._answers: dict[int, codec.Throwable | None] = {}
-        self._awaited: set[int] = set()
-        self._greeting = b""
-        self._number = 0
-
-    def open(self) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         """Connect and agree on the encoding.
 
         Raises:
             LinkLost: the broker can't be reached, or broke off.
             BrokerRefused: it does not speak what we need, or its certificate is not trusted.
         """
-        now_ms = self.clock.now_ms()
-        self.connection = f"ID:amqsidecar-{secrets.token_hex(6)}-{now_ms}-1:1"
-        self.connect()
-        inactivity_ms = round(self._endpoint.idle_timeout_s * 1000)
+        super().__init__(
+            endpoint,
+            clock,
+            take=self._split,
+            keep_alive=self._keep_alive,
+            port_hint=_PORT_HINT,
+        )
+        self.dispatches: deque[codec.MessageDispatch] = deque()
+        self.is_artemis = False
+        self.connection = f"ID:amqsidecar-{secrets.token_hex(6)}-{clock.now_ms()}-1:1"
+        self.waiting = WaitingMessages()
+        self._splitter = codec.FrameSplitter(GREETING_BYTES_MAX, Spool().begin)
+        self._is_let_in = False
+        self._answers: dict[int, codec.Throwable | None] = {}
+        self._awaited: set[int] = set()
+        self._greeting = b""
+        self._number = 0
+        inactivity_ms = round(endpoint.idle_timeout_s * 1000)
+        try:
+            self.wire_format = self._greet(inactivity_ms, endpoint.connect_timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        self.idle_s = min(inactivity_ms, self.wire_format.inactivity_ms) / 1000
+
+    def _greet(self, inactivity_ms: int, timeout_s: float) -> codec.WireFormat:
+        """Exchange greetings; return what the broker offers."""
         self.write_soon(
             codec.wire_format_info(inactivity_ms=inactivity_ms, frame_bytes_max=_FRAME_BYTES_MAX)
         )
-        self.wait_for(
-            lambda: self.is_greeted, f"greet us: {_PORT_HINT}", self._endpoint.connect_timeout_s
-        )
+        self.wait_for(lambda: self.is_greeted, f"greet us: {_PORT_HINT}", timeout_s)
         try:
-            self.wire_format = codec.read_wire_format_info(self._greeting)
+            offered = codec.read_wire_format_info(self._greeting)
         except RemoteProtocolError as cause:
             raise BrokerRefused(f"{self.name} does not speak OpenWire: {cause}") from cause
-        if self.wire_format.version < codec.VERSION:
+        if offered.version < codec.VERSION:
             raise BrokerRefused(
-                f"{self.name} speaks OpenWire up to version {self.wire_format.version};"
+                f"{self.name} speaks OpenWire up to version {offered.version};"
                 f" version {codec.VERSION} is needed (ActiveMQ Classic 5.16 or later)"
             )
-        self.idle_s = min(inactivity_ms, self.wire_format.inactivity_ms) / 1000
+        return offered
 
     def next_number(self) -> int:
         """Return a new command id."""

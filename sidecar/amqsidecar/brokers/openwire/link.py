@@ -17,7 +17,6 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings, hang_up
 from amqsidecar.brokers.openwire.take import OpenWireTake
@@ -104,9 +103,8 @@ class OpenWireLink:
     def _logged_in(self, client_id: str) -> Iterator[OpenWireConnection]:
         """Connect and log in; hang up where that fails, or what is done with it."""
         settings = self._settings
-        connection = OpenWireConnection(settings.endpoint, settings.clock, Waker())
+        connection = OpenWireConnection(settings.endpoint, settings.clock)
         try:
-            connection.open()
             self._log_in(connection, client_id)
             yield connection
             if connection.is_artemis:

@@ -133,7 +133,7 @@ class OpenWireLook:
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; for any thread."""
-        self._connection.waker.wake()
+        self._connection.wake()
 
     def _takes(self, destination: Destination) -> bool:
         return takes(self._endpoint, self._clock, destination)
@@ -262,4 +262,3 @@ def hang_up(connection: OpenWireConnection) -> None:
             connection.send(codec.SHUTDOWN_INFO, b"")
             connection.flush()
         connection.close()
-    connection.waker.close()

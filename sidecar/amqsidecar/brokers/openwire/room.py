@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
@@ -20,14 +19,11 @@ def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
     Raises:
         BrokerError: it can't be asked.
     """
-    waker = Waker()
-    connection = OpenWireConnection(of_a_trial(endpoint), clock, waker)
+    connection = OpenWireConnection(of_a_trial(endpoint), clock)
     try:
-        connection.open()
         return _takes(connection, endpoint, clock, destination)
     finally:
         connection.reset()
-        waker.close()
 
 
 def _takes(

@@ -48,6 +48,8 @@ _ERROR_BODY_BYTES_MAX = 4_096
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _ANSWER_TIMEOUT_S = 60.0
 _JOIN_TIMEOUT_S = 2.0
+_LOG_IN = ""
+"""The receipt of CONNECT: its answer, CONNECTED or ERROR, names none."""
 
 
 class FrameRefused(Exception):
@@ -207,15 +209,18 @@ class StompConnection:
         latest: the frame that came last; without its body.
         was_ended: the broker, or a device between, has ended the connection.
         is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
-        connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
         silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
 
-    connected: Frame
-
     def __init__(self, endpoint: Endpoint, clock: Clock, client_id: str | None = None) -> None:
+        """Connect and log in.
+
+        Raises:
+            LinkLost: the broker can't be reached, or broke off.
+            BrokerRefused: credentials, certificate, or another protocol.
+        """
         self.messages: deque[Frame] = deque()
         self.waiting = WaitingMessages()
         self.errors: deque[Frame] = deque(maxlen=_ERRORS_MAX)
@@ -225,21 +230,18 @@ class StompConnection:
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
         self.silence = Silence(endpoint, clock)
-        self.server = ""
         self.name = endpoint.place
         self._endpoint = endpoint
         self._clock = clock
-        self._client_id = client_id
-        self._transport: _Transport | None = None
+        self._is_closed = False
         self._reader = FrameReader(is_let_in=False, begin=Spool().begin)
         self._condition = threading.Condition()
         self._arrived: deque[Frame] = deque()
         self._woken = False
         self._reason: str | None = None
         self._is_flooded = False
-        self._awaited: set[str] = set()
+        self._awaited = {_LOG_IN}
         self._answers: dict[str, Frame] = {}
-        self._greeting: Frame | None = None
         self._tls_problem: BrokerError | None = None
         self._number = 0
         # Why: a body that ends early must not be able to forge an answer.
@@ -247,12 +249,19 @@ class StompConnection:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._send_s = self._silence_s = 0.0
-        self._read_at_s = self._written_at_s = 0.0
+        self._transport = _Transport(endpoint, self._take_in, self._note_lost, self.silence)
+        self._read_at_s = self._written_at_s = clock.monotonic_s()
+        self._transport.start()
+        try:
+            self.server = self._log_in(client_id)
+        except BaseException:
+            self.close()
+            raise
 
     # ------------------------------------------------------------------ stomp.py's thread
 
     def _take_in(self, data: bytes) -> None:
-        if self._greeting is None and is_tls_record(data):
+        if not self._reader.is_let_in and is_tls_record(data):
             self._tls_problem = speaks_tls(self.name)
             raise RemoteProtocolError("it speaks TLS")
         frames = self._reader.feed(data)
@@ -284,7 +293,7 @@ class StompConnection:
 
     def _note_lost(self, reason: object) -> None:
         with self._condition:
-            if self._greeting is None and isinstance(reason, ssl.SSLError):
+            if not self._reader.is_let_in and isinstance(reason, ssl.SSLError):
                 self._tls_problem = handshake_failure(reason, self.name)
             self._reason = self._reason or str(reason)
             self._condition.notify()
@@ -299,24 +308,8 @@ class StompConnection:
 
     # ------------------------------------------------------------------ the owner's thread
 
-    def open(self) -> None:
-        """Connect and log in.
-
-        Raises:
-            LinkLost: the broker can't be reached, or broke off.
-            BrokerRefused: credentials, certificate, or another protocol.
-        """
-        transport = _Transport(self._endpoint, self._take_in, self._note_lost, self.silence)
-        transport.start()
-        self._transport = transport
-        self._read_at_s = self._written_at_s = self._clock.monotonic_s()
-        try:
-            self._log_in()
-        except BaseException:
-            self.close()
-            raise
-
-    def _log_in(self) -> None:
+    def _log_in(self, client_id: str | None) -> str:
+        """Log in; return what the broker calls itself."""
         idle_s = self._endpoint.idle_timeout_s
         headers = [
             (b"accept-version", b"1.2"),
@@ -326,7 +319,7 @@ class StompConnection:
         for name, value in (
             (b"login", self._endpoint.user),
             (b"passcode", self._endpoint.credentials.secret()),
-            (b"client-id", self._client_id),
+            (b"client-id", client_id),
         ):
             if value is not None:
                 headers.append((name, value.encode()))
@@ -339,19 +332,18 @@ class StompConnection:
             raise BrokerRefused(f"{self.name} refused: {error_text(greeting)}")
         if greeting.first(b"version") != b"1.2":
             raise BrokerRefused(f"{self.name} does not speak STOMP 1.2")
-        self.connected = greeting
-        self.server = greeting.text(b"server")
         self._agree_on_heart_beats(greeting)
+        return greeting.text(b"server")
 
     def _await_greeting(self) -> Frame:
         deadline_s = self._clock.monotonic_s() + self._endpoint.connect_timeout_s
-        while self._greeting is None and not self.errors:
+        while _LOG_IN not in self._answers:
             try:
                 self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
             except LinkLost as lost:
                 if self._tls_problem is not None:
                     raise self._tls_problem from lost
-                if self.errors:
+                if _LOG_IN in self._answers:
                     # Why: a broker that refuses us says so and closes, often in one go.
                     break
                 if self._reader.problem is None:
@@ -359,7 +351,7 @@ class StompConnection:
                     raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
                 what = f"{self.name} does not answer as STOMP: {self._reader.problem}"
                 raise BrokerRefused(f"{what}: is it the port of a connector for STOMP?") from lost
-        return self._greeting or self.errors.popleft()
+        return self._answers.pop(_LOG_IN)
 
     def _agree_on_heart_beats(self, greeting: Frame) -> None:
         """Take the larger of what either side offers and asks for; 0 = none.
@@ -379,15 +371,15 @@ class StompConnection:
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""
-        transport, self._transport = self._transport, None
         self._out.clear()
-        if transport is not None:
-            transport.end()
+        if not self._is_closed:
+            self._is_closed = True
+            self._transport.end()
             self._suspect_swallower()
 
     def reset(self) -> None:
         """Close the socket so that a broker that reads nothing notices it as soon as it can."""
-        if self._transport is not None:
+        if not self._is_closed and self._transport.socket is not None:
             reset(self._transport.socket)
         self.close()
 
@@ -501,9 +493,9 @@ class StompConnection:
             self._write(piece)
 
     def _write(self, data: bytes) -> None:
-        transport = self._live()
+        self._check_open()
         try:
-            transport.write(data)
+            self._transport.write(data)
         except OSError as cause:
             raise self._lost(str(cause)) from cause
         self._written_at_s = self._clock.monotonic_s()
@@ -515,7 +507,7 @@ class StompConnection:
             LinkLost: the connection is gone and nothing that came before is left to sort.
         """
         self._sort()
-        self._live()
+        self._check_open()
         if self._reason is not None:
             raise self._lost(self._reason)
         self._keep_alive()
@@ -537,15 +529,11 @@ class StompConnection:
             self.messages.append(frame)
             return
         self.waiting.take(frame.footprint)
-        if frame.command == "CONNECTED":
-            if self._greeting is None:
-                self._greeting = frame
-                return
-        elif frame.command != "MESSAGE" and receipt in self._awaited:
+        if frame.command != "MESSAGE" and receipt in self._awaited:
             self._awaited.discard(receipt)
             self._answers[receipt] = frame
             return
-        elif frame.command == "ERROR":
+        if frame.command == "ERROR":
             if len(self.errors) == _ERRORS_MAX:
                 self._note_lost(_TOO_MANY_ERRORS)
             self.errors.append(frame)
@@ -581,7 +569,7 @@ class StompConnection:
             LinkLost: the connection is gone.
         """
         self.flush()
-        self._live()
+        self._check_open()
         interval_s = min((s for s in (self._send_s, self._silence_s) if s), default=0.0)
         if interval_s:
             timeout_s = min(timeout_s, interval_s / 4)
@@ -599,10 +587,9 @@ class StompConnection:
             raise LinkLost(f"{self.name} did not {purpose}")
         self.wait(min(left_s, at_most_s))
 
-    def _live(self) -> _Transport:
-        if self._transport is None:
+    def _check_open(self) -> None:
+        if self._is_closed:
             raise LinkLost(f"the connection to {self.name} is closed")
-        return self._transport
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()

@@ -88,7 +88,6 @@ class StompArtemisLink:
 
     def _connect(self) -> StompConnection:
         connection = StompConnection(self._endpoint, self._settings.clock)
-        connection.open()
         if "artemis" not in connection.server.lower():
             connection.close()
             name = connection.server or "an unknown product"

@@ -18,7 +18,7 @@ from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_frame import ENCODING
 from amqsidecar.model.resend_effect import ResendEffect
 
@@ -64,13 +64,12 @@ class StompArtemisLook(ManagedSession[StompManagement]):
         connection = self._connection = settings.connect()
         version = connection.server.partition("/")[2].partition(" ")[0]
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
-        management = StompManagement(settings.connect, settings.clock, settings.instance)
-        super().__init__(management, settings, run=management.run, token_queue=token_queue)
         try:
-            management.prepare()
+            management = StompManagement(settings.connect, settings.clock, settings.instance)
         except BaseException:
-            StompArtemisLook.close(self)
+            connection.disconnect(_CLOSE_TIMEOUT_S)
             raise
+        super().__init__(management, settings, run=management.run, token_queue=token_queue)
 
     @property
     def features(self) -> Features:
@@ -79,10 +78,7 @@ class StompArtemisLook(ManagedSession[StompManagement]):
 
     def close(self) -> None:
         """Disconnect."""
-        try:
-            self._connection.disconnect(_CLOSE_TIMEOUT_S)
-        except LinkLost:
-            self._connection.close()
+        self._connection.disconnect(_CLOSE_TIMEOUT_S)
         self._management.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:

@@ -37,28 +37,29 @@ class StompManagement(ArtemisQuestions):
     """
 
     def __init__(self, connect: Callable[[], StompConnection], clock: Clock, instance: str) -> None:
-        self._connect = connect
-        self._clock = clock
-        self._mark = self.run = uuid4().hex
-        self._prefix = f"{REPLY_PREFIX}{instance}."
-        # Why a new one: the broker may delete that of a predecessor at any moment.
-        self._reply_to = f"{self._prefix}{self._mark}".encode()
-        self._number = 0
-        self._connection: StompConnection | None = None
-        self.missing = "the link is not open"
-
-    def prepare(self) -> None:
         """Connect, and find out whether we may ask.
 
         Raises:
             LinkLost: the broker can't be reached.
             BrokerRefused: credentials.
         """
-        connection = self._connection = self._connect()
-        self.missing = None
+        self._clock = clock
+        self._mark = self.run = uuid4().hex
+        self._prefix = f"{REPLY_PREFIX}{instance}."
+        # Why a new one: the broker may delete that of a predecessor at any moment.
+        self._reply_to = f"{self._prefix}{self._mark}".encode()
+        self._number = 0
+        self._connection = connect()
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
         try:
             call(
-                connection,
+                self._connection,
                 "SUBSCRIBE",
                 [
                     (b"destination", self._reply_to),
@@ -77,7 +78,7 @@ class StompManagement(ArtemisQuestions):
                 f"manage and createAddress on {ADDRESS}, and createAddress, createNonDurableQueue, "
                 f"deleteNonDurableQueue, consume and send on {REPLY_PREFIX}#"
             )
-            connection.close()
+            self._connection.close()
             return
         # Why: where addresses are not deleted automatically, those of crashed links are left.
         for name in self.address_names():
@@ -90,7 +91,7 @@ class StompManagement(ArtemisQuestions):
         Raises:
             LinkLost: the connection is gone.
         """
-        if self.missing is None and self._connection is not None:
+        if self.missing is None:
             self._connection.poll()
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
@@ -100,8 +101,6 @@ class StompManagement(ArtemisQuestions):
             LinkLost: the connection is gone.
         """
         connection = self._connection
-        if connection is None:
-            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}
@@ -155,9 +154,7 @@ class StompManagement(ArtemisQuestions):
 
     def close(self) -> None:
         """Unsubscribe, so that the queue and address are deleted, too; never raises."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
+        connection = self._connection
         with suppress(LinkLost, BrokerRefused):
             connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION)])
             if self.missing is None:

@@ -47,15 +47,15 @@ class StompArtemisTake(
             self._clock,
             settings.allowed_losses,
         )
-        self._token = TokenKeeper(
-            settings.connect, self._management, self._clock, token_queue, settings.rules_digest
-        )
-        self._cycle = Transactions(self._token, self._clock, self._crash_point, self._target_of)
         try:
-            self._token.open()
+            self._token = TokenKeeper(
+                settings.connect, self._management, self._clock, token_queue, settings.rules_digest
+            )
         except BaseException:
-            self.close()
+            self._intake.close()
+            self._management.close()
             raise
+        self._cycle = Transactions(self._token, self._clock, self._crash_point, self._target_of)
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""

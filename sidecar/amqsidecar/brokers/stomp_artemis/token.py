@@ -21,7 +21,7 @@ nothing of it is left after a restart of the broker.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from amqsidecar.broker import PROPERTY_RULES_DIGEST
@@ -41,6 +41,23 @@ _GUARD = b"guard"
 # Maximum of unacknowledged guards: those of other connections that wait for the token.
 _GUARDS_MAX = 100
 _NOT_PERSISTENT = (b"persistent", b"false")
+
+
+class _Awaited(NamedTuple):
+    """No token was in hand since the connection was opened."""
+
+
+class _Held(NamedTuple):
+    """The token is in hand; `ack` acknowledges it."""
+
+    ack: bytes
+    token: Token
+
+
+class _Sent(NamedTuple):
+    """The token was exchanged for one of this cycle, which is on its way to us."""
+
+    cycle: int
 
 
 class TokenAdministration(Protocol):
@@ -76,48 +93,46 @@ class TokenKeeper:
         queue_name: str,
         rules_digest: str = "",
     ) -> None:
-        self.connection: StompConnection
-        self._connect = connect
-        self._administration = administration
-        self._clock = clock
-        self._queue = queue_name
-        self._rules_digest = rules_digest
-        self._held: tuple[Arrived, Token] | None = None
-        self._expected: int | None = None
-        self._guards: list[bytes] = []
-        self.is_settled = False
-
-    def open(self) -> None:
         """Connect, make the queue where it can be made, and begin to wait for the token.
 
         Raises:
             BrokerRefused: the queue can't be used.
             LinkLost: the broker can't be reached.
         """
-        if self._administration.missing is None:
-            self._administration.create_queue(
-                self._queue, self._queue, is_anycast=True, is_exclusive=True
-            )
-        self._subscribe()
+        self._connect = connect
+        self._administration = administration
+        self._clock = clock
+        self._queue = queue_name
+        self._rules_digest = rules_digest
+        self._state: _Awaited | _Held | _Sent = _Awaited()
+        self._guards: list[bytes] = []
+        self.is_settled = False
+        if administration.missing is None:
+            administration.create_queue(queue_name, queue_name, is_anycast=True, is_exclusive=True)
+        self.connection = self._subscribed()
 
-    def _subscribe(self) -> None:
-        connection = self.connection = self._connect()
+    def _subscribed(self) -> StompConnection:
+        connection = self._connect()
         connection.is_ours = _is_ours
         try:
-            self._line_up()
+            self._line_up(connection)
         except FrameRefused as refused:
             connection.close()
             raise BrokerRefused(
                 f"the token queue {self._queue} can't be used: {refused}"
             ) from refused
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def _line_up(self) -> None:
+    def _line_up(self, connection: StompConnection) -> None:
         """Send a guard, then subscribe; the broker hands over the guard before the token."""
         self._guards.clear()
         guard = [*self._headers(), _NOT_PERSISTENT, (b"priority", b"9")]
-        call(self.connection, "SEND", guard, _GUARD)
+        call(connection, "SEND", guard, _GUARD)
         call(
-            self.connection,
+            connection,
             "SUBSCRIBE",
             [
                 (b"destination", self._queue.encode()),
@@ -137,7 +152,7 @@ class TokenKeeper:
             call(self.connection, "UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
             while self.connection.messages:
                 self.connection.next_message()
-            self._line_up()
+            self._line_up(self.connection)
         except FrameRefused as refused:
             raise LinkLost(str(refused)) from refused
 
@@ -147,12 +162,10 @@ class TokenKeeper:
         Raises:
             LinkLost: another token came, or none: another instance has it, or the commit happened.
         """
-        if self._held is None:
-            raise LinkLost("the token is not in hand")
-        cycle = self._held[1].cycle
-        self._held = None
+        cycle = self.token.cycle
+        self._state = _Awaited()
         self.connection.close()
-        self._subscribe()
+        self.connection = self._subscribed()
         found = self.take(_TIMEOUT_S)
         if found != cycle:
             raise LinkLost(f"token {found} came where {cycle} was given back")
@@ -160,19 +173,19 @@ class TokenKeeper:
     @property
     def token(self) -> Token:
         """The token in hand."""
-        if self._held is None:
+        if not isinstance(self._state, _Held):
             raise LinkLost("the token is not in hand")
-        return self._held[1]
+        return self._state.token
 
     @property
     def has_token(self) -> bool:
         """Whether the token is in hand."""
-        return self._held is not None
+        return isinstance(self._state, _Held)
 
     @property
     def is_next(self) -> bool:
         """Whether this connection waits for its first token, and no other one can get it."""
-        return self._held is None and self._expected is None and bool(self._guards)
+        return isinstance(self._state, _Awaited) and bool(self._guards)
 
     def keep_alive(self) -> None:
         """Answer the broker's heart-beats.
@@ -186,9 +199,9 @@ class TokenKeeper:
     def take(self, timeout_s: float) -> int | None:
         """Return the number of the token once it is in hand; None = not in time."""
         self.connection.poll()
-        if self._held is None:
+        if not isinstance(self._state, _Held):
             self._collect(timeout_s)
-        return None if self._held is None else self._held[1].cycle
+        return self._state.token.cycle if isinstance(self._state, _Held) else None
 
     def _collect(self, timeout_s: float) -> None:
         arrived = self._next(timeout_s)
@@ -216,25 +229,25 @@ class TokenKeeper:
         for ack in [*spare, arrived.ack, *(one.ack for one in others)]:
             self._acknowledge(ack)
         self.connection.flush()
-        self._held = highest
-        if highest is not None and highest[0].redelivered:
-            self._renew(highest[1])
+        if highest is None:
+            return
+        arrived, token = highest
+        self._state = _Held(arrived.ack, token)
+        if arrived.redelivered:
+            self._renew(self._state, token)
 
-    def _renew(self, token: Token) -> None:
+    def _renew(self, held: _Held, token: Token) -> None:
         """Replace the token by a fresh one of the same number, before the broker gives up on it.
 
         If the process dies inside, the queue holds either or both; they have the same content.
         """
-        if self._held is None:
-            return
         try:
             self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
         except BrokerRefused as refused:
             raise LinkLost(str(refused)) from refused
-        self._acknowledge(self._held[0].ack)
-        self._held = None
+        self._acknowledge(held.ack)
+        self._state = _Sent(token.cycle)
         self.connection.flush()
-        self._expected = token.cycle
         self.take_for_commit()
 
     def send_next(self, token: Token, transaction: Header) -> str:
@@ -255,36 +268,38 @@ class TokenKeeper:
             encode(token),
         )
 
-    def take_for_commit(self) -> None:
-        """Make sure that the token is in hand, and that it is the one we sent last.
+    def take_for_commit(self) -> _Held:
+        """Return the token in hand; wait until it is, and make sure it is the one we sent last.
 
         Raises:
             LinkLost: it is not; another instance has it.
         """
-        if self._held is not None:
-            return
-        if self._expected is None:
-            raise LinkLost("the token was never taken")
-        arrived = self._expect(
-            f"token {self._expected} is not in hand after {_TIMEOUT_S:g} s; another instance has it"
-        )
-        token = decode(arrived.body)
-        if token is None or token.cycle != self._expected:
-            raise LinkLost(f"something else came where token {self._expected} was sent")
-        self._held = (arrived, token)
+        match self._state:
+            case _Held() as held:
+                return held
+            case _Awaited():
+                raise LinkLost("the token was never taken")
+            case _Sent(cycle):
+                arrived = self._expect(
+                    f"token {cycle} is not in hand after {_TIMEOUT_S:g} s; another instance has it"
+                )
+                token = decode(arrived.body)
+                if token is None or token.cycle != cycle:
+                    raise LinkLost(f"something else came where token {cycle} was sent")
+                self._state = _Held(arrived.ack, token)
+                return self._state
 
     def exchanged(self, cycle: int) -> None:
         """Acknowledge the token in hand; the next one is on its way."""
-        if self._held is not None:
-            self._acknowledge(self._held[0].ack)
-        self._held = None
-        self._expected = cycle
+        if isinstance(self._state, _Held):
+            self._acknowledge(self._state.ack)
+        self._state = _Sent(cycle)
         self.connection.flush()
 
     def exists(self) -> bool | None:
         """Return whether the queue holds a token, handed out or not; None = unknown."""
         self.connection.poll()
-        if self._held is not None:
+        if self.has_token:
             return True
         if self._administration.missing is not None:
             return None
@@ -308,9 +323,9 @@ class TokenKeeper:
         """
         try:
             if self.is_settled:
-                self.take_for_commit()
-                if self.token.accepted:
-                    self._renew(self.token._replace(accepted={}))
+                held = self.take_for_commit()
+                if held.token.accepted:
+                    self._renew(held, held.token._replace(accepted={}))
             self.connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
             self.connection.disconnect(2.0)
         except LinkLost:

@@ -134,7 +134,6 @@ class _Search:
         client_id = f"amqsidecar-breakers-{secrets.token_hex(6)}"
         connection = StompConnection(self._endpoint, self._clock, client_id=client_id)
         try:
-            connection.open()
             StompSubscriptions(connection, self._clock).browse(self._destination, _PAGE, both)
         except LinkLost:
             if not connection.was_ended or connection.errors:

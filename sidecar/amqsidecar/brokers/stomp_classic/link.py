@@ -113,9 +113,8 @@ class StompClassicLink:
 
     def _connect(self, client_id: str) -> StompConnection:
         settings = self._settings
-        connection = StompConnection(settings.endpoint, settings.clock, client_id=client_id)
         try:
-            connection.open()
+            connection = StompConnection(settings.endpoint, settings.clock, client_id=client_id)
         except BrokerRefused as cause:
             if "already connected" in str(cause):
                 raise LinkLost(

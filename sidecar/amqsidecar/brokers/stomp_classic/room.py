@@ -24,7 +24,6 @@ def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
     connection = StompConnection(of_a_trial(endpoint), clock, client_id=client_id)
     transaction = (b"transaction", _TRANSACTION)
     try:
-        connection.open()
         begin = connection.ask("BEGIN", [transaction])
         answer = connection.answers([begin], endpoint.connect_timeout_s)[0]
         if answer.command == "ERROR":

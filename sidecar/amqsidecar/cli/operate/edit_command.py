@@ -217,7 +217,7 @@ def _print_view(view: "MessageView", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(view)
         return
-    from amqsidecar.http.console.shown import shown  # noqa: PLC0415 - as above
+    from amqsidecar.messages.shown import shown  # noqa: PLC0415 - as above
 
     lines = [
         f"{view.kind or 'message'}, {view.wire}, {size(view.size_bytes)}",
@@ -226,7 +226,7 @@ def _print_view(view: "MessageView", output: OutputFormat) -> None:
         *map(_line, view.body.entries),
         view.body.pretty or view.body.text or view.body.hex,
     ]
-    # Why: whatever a stranger wrote, nothing of it acts on the terminal.
+    # Why: message text is untrusted; its control characters must not act on the terminal.
     print_line(shown("\n".join(lines)))
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change
-from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
+from amqsidecar.model.schedule import DueRow, GroupPlace, RowState, RowView, TakenRow
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.postgres.counts import ROOM, CountChanges
 from amqsidecar.stores.postgres.database import PostgresDatabase
@@ -221,6 +221,10 @@ class PostgresTransaction:
         # Why: a row that changed meanwhile comes in its old place.
         claimed.sort(key=lambda row: (row.due_at_ms, row.id))
         return claimed
+
+    def group_places(self, ids: Sequence[int]) -> dict[int, GroupPlace]:
+        """Return nothing: a shared schedule does not keep the groups of rows."""
+        return {}
 
     def record_cycle(
         self,

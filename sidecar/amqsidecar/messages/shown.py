@@ -1,4 +1,4 @@
-"""Texts of strangers, as they may be shown."""
+"""Text from strangers, with invisible characters named."""
 
 import re
 from typing import Final
