@@ -79,9 +79,13 @@ class CoreTransactions:
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self._start(sends)
+
+    def _start(self, sends: Sequence[Resend]) -> _Begun:
         self.abandon_sends()
         with self._clean_or_lost():
-            self._begun = self._put_sends(sends)
+            begun = self._begun = self._put_sends(sends)
+        return begun
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
@@ -163,10 +167,10 @@ class CoreTransactions:
         own = self._token
         if token is not None and own is not None:
             own.take_for_commit()
-        if self._begun is None or self._begun.sends is not sends:
-            self.begin_sends(sends)
-        assert self._begun is not None  # noqa: S101 - the line above has set it
-        begun, self._begun = self._begun, None
+        begun = self._begun
+        if begun is None or begun.sends is not sends:
+            begun = self._start(sends)
+        self._begun = None
         with self._clean_or_lost():
             refused = self._finish_sends(begun, own, token)
             if refused is None:

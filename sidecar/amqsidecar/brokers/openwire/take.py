@@ -1,6 +1,7 @@
 """A session over OpenWire on ActiveMQ Classic with a token."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from amqsidecar.broker import (
     Delivery,
@@ -31,6 +32,18 @@ _TOKEN_TIMEOUT_S = 60.0
 _FRAME_BYTES_SPARE = 512
 
 
+class _Begun(NamedTuple):
+    """A transaction whose sends are with the broker.
+
+    Attributes:
+        refusals: why some could not be put, by index.
+    """
+
+    sends: Sequence[Resend]
+    transaction: bytes
+    refusals: dict[int, str]
+
+
 class OpenWireTake(OpenWireLook):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
@@ -53,7 +66,7 @@ class OpenWireTake(OpenWireLook):
         self._transaction_count = 0
         self._is_committing = False
         self._begin_next: Callable[[], None] = lambda: None
-        self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
+        self._begun: _Begun | None = None
         name = connection.connection
         self._connection_field = codec.connection_id(name)
         self._intake = WildcardIntake(
@@ -169,6 +182,9 @@ class OpenWireTake(OpenWireLook):
         Raises:
             LinkLost: the connection is gone.
         """
+        self._start(sends)
+
+    def _start(self, sends: Sequence[Resend]) -> _Begun:
         self.abandon_sends()
         connection = self._connection
         if self._is_committing:
@@ -179,8 +195,9 @@ class OpenWireTake(OpenWireLook):
         refusals: dict[int, str] = {}
         transaction = self._begin()
         self._put_sends(transaction, sends, refusals)
-        self._begun = (sends, transaction, refusals)
+        begun = self._begun = _Begun(sends, transaction, refusals)
         connection.flush()
+        return begun
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun.
@@ -190,7 +207,7 @@ class OpenWireTake(OpenWireLook):
         """
         begun, self._begun = self._begun, None
         if begun is not None:
-            self._end(begun[1], codec.ROLLBACK)
+            self._end(begun.transaction, codec.ROLLBACK)
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit."""
@@ -213,11 +230,11 @@ class OpenWireTake(OpenWireLook):
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = self._consumers.in_hand(accepts)
-        if self._begun is None or self._begun[0] is not sends:
-            self.begin_sends(sends)
-        assert self._begun is not None  # noqa: S101 - the line above has set it
-        _, transaction, refusals = self._begun
+        begun = self._begun
+        if begun is None or begun.sends is not sends:
+            begun = self._start(sends)
         self._begun = None
+        transaction, refusals = begun.transaction, begun.refusals
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
         self._token.put_exchange(transaction, held[1], token)
@@ -229,7 +246,7 @@ class OpenWireTake(OpenWireLook):
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_words or reason)
-        self._sending = () if self._begun is None else self._begun[0]
+        self._sending = () if self._begun is None else self._begun.sends
         self._token.exchanged()
         self._consumers.settled(handles)
 

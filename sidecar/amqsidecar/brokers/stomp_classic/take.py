@@ -191,12 +191,15 @@ class StompClassicTake(StompClassicLook):
         Raises:
             LinkLost: the connection is gone.
         """
+        self._start(sends)
+
+    def _start(self, sends: Sequence[Resend]) -> "_Begun":
         self.abandon_sends()
-        connection = self._connection
         self._sending = sends
         transaction = self._begin()
-        self._begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
-        connection.flush()
+        begun = self._begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
+        self._connection.flush()
+        return begun
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun.
@@ -227,10 +230,10 @@ class StompClassicTake(StompClassicLook):
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = in_hand(accepts)
-        if self._begun is None or self._begun.sends is not sends:
-            self.begin_sends(sends)
-        assert self._begun is not None  # noqa: S101 - the line above has set it
-        begun, self._begun = self._begun, None
+        begun = self._begun
+        if begun is None or begun.sends is not sends:
+            begun = self._start(sends)
+        self._begun = None
         in_transaction = (b"transaction", begun.transaction)
         for handle in handles:
             connection.send("ACK", [(b"id", handle.ack), in_transaction])
