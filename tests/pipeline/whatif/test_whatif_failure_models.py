@@ -16,13 +16,13 @@ from amqsidecar.pipeline.whatif.failure_models.chance import (
     fit_rest,
     fit_uneven_chance,
 )
-from amqsidecar.pipeline.whatif.failure_models.fitting import counted, each
 from amqsidecar.pipeline.whatif.failure_models.repair import (
     fit_any_repair,
     fit_lognormal_repair,
     fit_mixture,
     fit_weibull_repair,
 )
+from amqsidecar.pipeline.whatif.fitting import counted, each
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
 from bench.hidden_processes import CANDIDATES, LOGGED, run
 from bench.whatif_cases import History, case_of

@@ -20,7 +20,6 @@ from amqsidecar.pipeline.whatif.failure_models.chance import (
     fit_rest,
     fit_uneven_chance,
 )
-from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, counted, each
 from amqsidecar.pipeline.whatif.failure_models.outage import fit_outage, window_rates
 from amqsidecar.pipeline.whatif.failure_models.repair import (
     Repair,
@@ -29,6 +28,7 @@ from amqsidecar.pipeline.whatif.failure_models.repair import (
     fit_mixture,
     fit_weibull_repair,
 )
+from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 
 _SIMPLE: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,

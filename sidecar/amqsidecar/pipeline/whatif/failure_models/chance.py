@@ -9,7 +9,7 @@ from amqsidecar.pipeline.whatif.attempts import Mask, Reach, Tries
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
-from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, logistic, maximise
+from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 
 _FURTHER: Final = 2
 """Attempts are alike by this model: twice as many as history made are within reach."""

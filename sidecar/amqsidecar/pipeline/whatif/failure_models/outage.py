@@ -12,7 +12,7 @@ from amqsidecar.pipeline.whatif.attempts import Mask, Reach, Tries, WindowCounts
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
-from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, logistic, maximise
+from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 
 _ROUNDS = 12
 _LOST_WEIGHT = 0.3

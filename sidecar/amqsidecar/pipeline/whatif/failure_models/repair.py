@@ -18,7 +18,7 @@ from amqsidecar.pipeline.whatif.curve import (
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
 from amqsidecar.pipeline.whatif.failure_models.draws import coupled, likelihoods
-from amqsidecar.pipeline.whatif.failure_models.fitting import Counted, logistic, maximise
+from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
