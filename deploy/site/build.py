@@ -54,6 +54,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/operations",
         "deploy/reference/console",
         "deploy/reference/causes",
+        "deploy/reference/cause-notes",
         "deploy/reference/outcomes",
         "deploy/reference/gates",
         "deploy/reference/doctor",

@@ -29,6 +29,9 @@ FINAL_SUFFIX = ".exhausted"
 INTERCEPTED = "amqsidecar.intercepted"
 """The queue of messages that the listener saved when their consumers gave them up."""
 
+CAUSES = "amqsidecar.causes"
+"""By convention the queue of consumers' notes; its name, or how the names of several begin."""
+
 REFUSED = "refused"
 """Reason of `LeftBehind` for a queue that the broker does not let us read."""
 

@@ -12,7 +12,7 @@ import pytest
 from amqsidecar.ledger import Ledger, MemberUpdate, MemberVerdict, RowKey, RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import NO_REASON
-from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
+from amqsidecar.model.event import AnyEvent, Discarded, Edited, Explained, Held, Received, Returned
 from amqsidecar.model.failure import (
     BUCKET_MS,
     MORE,
@@ -186,6 +186,36 @@ def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: Schedule, end: s
     assert sorted(store.group_tallies(), key=lambda one: one.cause_group) == (
         [tally("a.Refused: order *", 1)] * (not sent_1) + [tally("b.Other: *", 1)] * took_2
     )
+
+
+def test_a_note_gives_a_row_another_cause_and_moves_its_death_to_another_group(
+    store: Schedule,
+) -> None:
+    take(store, grouped_row(1), grouped_row(2))
+    [row] = store.list_rows(RowFilter(ids=(1,)), 1)
+    [key] = counts(store)
+    event = Explained(
+        at_ms=row.received_at_ms + 5,
+        id=1,
+        redelivery_id=row.redelivery_id,
+        destination=key.destination,
+        cause="b.Broken: item 9",
+        died_at_ms=key.bucket_ms,
+        cause_group="b.Broken: item *",
+        former_group="a.Refused: order *",
+    )
+    assert store.change(RowFilter(ids=(1,)), row_changes.explain(event)) == 1
+    assert store.change(RowFilter(ids=(1,)), row_changes.hold(950, "ann")) == 1
+    told = {one.id: (one.cause, one.cause_group) for one in store.list_rows(ALL, 10)}
+    assert told == {
+        1: ("b.Broken: item 9", "b.Broken: item *"),
+        2: ("a.Refused: order 7", "a.Refused: order *"),
+    }
+    assert store.history(row.redelivery_id).count(event) == 1
+    expected = {"a.Refused: order *": 1, "b.Broken: item *": 1}
+    assert {one.cause_group: one.total for one in store.failure_groups(0, 10)} == expected
+    assert {one.cause_group: one.count for one in store.group_tallies()} == expected
+    assert {one.cause_group: count for one, count in counts(store).items()} == expected
 
 
 def tally(cause_group: str, count: int, state: RowState = RowState.WAITING) -> GroupTally:

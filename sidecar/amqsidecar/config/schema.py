@@ -22,7 +22,7 @@ from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.sections.log import LogOptions
 from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.outcomes import OutcomesOptions
-from amqsidecar.config.sections.policy import PolicyOptions
+from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryOptions
 from amqsidecar.config.sections.store import StoreOptions
 from amqsidecar.config.store_url import BROKER_HELD
@@ -65,6 +65,18 @@ class Config(Section):
                 "policy.gates",
                 "need a store, and with store.url broker: only the broker knows the due messages: "
                 "leave this empty, or use another store",
+            )
+        if self.store.url == BROKER_HELD and self.intake.cause_notes:
+            yield (
+                "intake.cause_notes",
+                "needs a store, because with store.url broker: there is no history to write a "
+                "cause into: leave this empty, or use another store",
+            )
+        if self.policy.verdicts is VerdictPolicy.OBEY and not self.intake.cause_notes:
+            yield (
+                "policy.verdicts",
+                "is `obey`, but no notes are read: name their queue in intake.cause_notes, such as "
+                "amqsidecar.causes",
             )
         if self.store.url == BROKER_HELD and self.intake.backlog is Backlog.HOLD:
             yield (

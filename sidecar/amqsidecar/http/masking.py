@@ -9,7 +9,7 @@ import regex
 
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.authentication.settings import Bodies
-from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.model.event import AnyEvent, Explained, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowView
@@ -135,6 +135,13 @@ class Masking:
 
     def event(self, event: AnyEvent, role: Role) -> AnyEvent:
         """Return an event with cause, group and properties masked, or without properties."""
+        if isinstance(event, Explained):
+            return msgspec.structs.replace(
+                event,
+                cause=None if event.cause is None else self.text(event.cause),
+                cause_group=self.text(event.cause_group),
+                former_group=self.text(event.former_group),
+            )
         if not isinstance(event, Received):
             return event
         properties = event.properties if self.may_see(role) else None

@@ -49,6 +49,36 @@ class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):
     """A message that the sidecar had re-sent died again and was taken again."""
 
 
+class Explained(Event, frozen=True, gc=False, kw_only=True, tag="explained"):
+    """Its consumer wrote a note of why it failed on it (`cause-notes.md`); once for each death.
+
+    Attributes:
+        destination: where it died.
+        cause: in the consumer's words.
+        consumer: the application's name and version.
+        stack_hash, traceparent: as in the note; "" = it has none.
+        verdict: the consumer's advice; "" = none.
+        answer: what became of the verdict; "" = it was obeyed, or there is none.
+        died_at_ms: the time of the death.
+        cause_group: the group that it has by the note.
+        former_group: the group that it was counted in, where it was taken before the note came; ""
+            = it is in the right one.
+        attempt: as `CountKey.attempt` of the death.
+    """
+
+    destination: str
+    cause: str | None = None
+    consumer: str = ""
+    stack_hash: str = ""
+    traceparent: str = ""
+    verdict: str = ""
+    answer: str = ""
+    died_at_ms: int = 0
+    cause_group: str = ""
+    former_group: str = ""
+    attempt: int = 0
+
+
 class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
     """The rules redeliver it; `redelivery_count` is the count that the re-send will carry."""
 
@@ -218,6 +248,7 @@ class CycleRecovered(Event, frozen=True, gc=False, kw_only=True, tag="cycle_reco
 AnyEvent = (
     Received
     | Returned
+    | Explained
     | Scheduled
     | Exhausted
     | Discarded

@@ -18,6 +18,7 @@ from amqsidecar.model.event import (
     DeadLettered,
     Discarded,
     Exhausted,
+    Explained,
     Parked,
     Received,
     Resent,
@@ -183,6 +184,8 @@ def failures_of(events: Iterable[AnyEvent]) -> Failures:
     for event in events:
         kind = _KINDS.get(type(event))
         if kind is None:
+            if isinstance(event, Explained) and event.former_group:
+                _move_death(event, counts, examples)
             continue
         if isinstance(event, Received):
             cause = event.cause
@@ -200,6 +203,17 @@ def failures_of(events: Iterable[AnyEvent]) -> Failures:
             key = (event.at_ms, kind, counted.destination, "", attempt)
         counts[key] = counts.get(key, 0) + 1
     return _by_bucket(counts, examples)
+
+
+def _move_death(
+    event: Explained, counts: dict[CountFields, int], examples: dict[CountFields, str]
+) -> None:
+    """Take a death out of the group that it was counted in, and add it to the right one."""
+    kind = _RETURNED if event.attempt else CountKind.DIED
+    for group, count in ((event.former_group, -1), (event.cause_group, 1)):
+        key = (event.died_at_ms, kind, event.destination, group, event.attempt)
+        examples[key] = event.redelivery_id
+        counts[key] = counts.get(key, 0) + count
 
 
 def _by_bucket(

@@ -4,17 +4,21 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
 from amqsidecar.model.destination import final_queue, parse_destination
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
     Discarded,
+    Exhausted,
+    Explained,
     Held,
     Missed,
     Redirected,
     Released,
     Restored,
     Retried,
+    Scheduled,
 )
 from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
 
@@ -28,6 +32,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         is_removed: the row goes, and its message with it; the other fields say nothing then.
         undone_by: of a removed row: the operation whose undoing puts it back; 0 = none can.
         passes_gates: a person says that it goes now; true until it is sent, or acted on again.
+        cause: why it died, where that is known better now; None = as before.
+        cause_group: the group that it belongs to now; "" = as before.
     """
 
     state: RowState
@@ -43,6 +49,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     is_removed: bool = False
     undone_by: int = 0
     passes_gates: bool = False
+    cause: str | None = None
+    cause_group: str = ""
 
 
 RowChange = Callable[[RowView], Change | None]
@@ -344,6 +352,103 @@ def release(now_ms: int, actor: str) -> RowChange:
         return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
 
     return change
+
+
+class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where exhausted messages go; see `JudgeSettings`."""
+
+    final_suffix: str
+    keeps_exhausted: bool
+
+
+def waits_for_redelivery(row: RowView) -> bool:
+    """Return whether a row is redelivered by itself when its time comes."""
+    return row.state is RowState.WAITING and not row.is_final and row.recall is Recall.NONE
+
+
+def explain(event: Explained) -> RowChange:
+    """Give a row the cause and the group that its consumer's note names."""
+
+    def change(row: RowView) -> Change | None:
+        made = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms, reason=row.reason)
+        return msgspec.structs.replace(
+            made,
+            recall=row.recall,
+            recall_operation=row.recall_operation,
+            cause=event.cause,
+            cause_group=event.cause_group,
+        )
+
+    return change
+
+
+def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) -> RowChange:
+    """Do to waiting rows what the verdict of a note says; without a verdict nothing.
+
+    Args:
+        note: with the verdict.
+        died_at_ms: from when a delay counts.
+        now_ms: the time.
+        exhausting: says where exhausted messages go.
+    """
+    rule = f"verdict of {note.author}: {note.verdict}"
+
+    def change(row: RowView) -> Change | None:
+        if not waits_for_redelivery(row):
+            return None
+        match note.verdict:
+            case RetryAfter(delay_ms):
+                due_at_ms = max(now_ms, died_at_ms + delay_ms)
+                event = Scheduled(
+                    at_ms=now_ms,
+                    id=row.id,
+                    redelivery_id=row.redelivery_id,
+                    destination=row.destination,
+                    delay_ms=delay_ms,
+                    due_at_ms=due_at_ms,
+                    redelivery_count=row.redelivery_count,
+                    rule=rule,
+                )
+                return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+            case Never():
+                return _exhausted(row, rule, now_ms, exhausting)
+            case RedirectTo(destination):
+                target = str(parse_destination(destination))
+                redirected = Redirected(
+                    at_ms=now_ms,
+                    id=row.id,
+                    redelivery_id=row.redelivery_id,
+                    destination=target,
+                    actor=rule,
+                )
+                made = _changed(row, redirected, state=row.state, due_at_ms=row.due_at_ms)
+                return msgspec.structs.replace(made, destination=target)
+            case None:
+                return None
+
+    return change
+
+
+def _exhausted(row: RowView, rule: str, now_ms: int, exhausting: Exhausting) -> Change:
+    queue = str(final_queue(parse_destination(row.source), exhausting.final_suffix))
+    is_kept = exhausting.keeps_exhausted
+    return Change(
+        state=RowState.EXHAUSTED if is_kept else RowState.WAITING,
+        due_at_ms=now_ms,
+        destination=row.destination,
+        is_final=not is_kept,
+        # Why: a final row has the redeliveries that were, others have the next one.
+        redelivery_count=row.redelivery_count - 1,
+        reason=None,
+        event=Exhausted(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=queue,
+            rule=rule,
+        ),
+        final_queue=queue,
+    )
 
 
 def _sent_to(destination: str, row: RowView, event: AnyEvent, now_ms: int) -> Change:

@@ -103,6 +103,9 @@ def tag_of(event: events.AnyEvent) -> str:
 
 
 DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
+    events.Explained: lambda event: (
+        f"{event.consumer} says: {one_line(event.cause or 'nothing', 200)}{_advised(event)}"
+    ),
     events.Scheduled: lambda event: (
         f"to {event.destination} in {span(max(0, event.delay_ms))}, "
         f"count {event.redelivery_count}: {event.rule}"
@@ -132,6 +135,11 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.CycleInDoubt: lambda event: f"cycle {event.cycle}: {event.reason}",
     events.CycleRecovered: lambda event: f"cycle {event.cycle}: {event.verdict}",
 }
+
+
+def _advised(event: events.Explained) -> str:
+    advice = f"; its verdict: {event.verdict}" if event.verdict else ""
+    return f"{advice} ({event.answer})" if event.answer else advice
 
 
 def _because(event: events.Retried | events.Redirected) -> str:

@@ -110,7 +110,7 @@ class _Moving:
         self.names = names
         self.cycle_size = cycle_size
 
-    def final_queues(self) -> Sequence[IntakeQueue]:
+    def queues_besides(self) -> Sequence[IntakeQueue]:
         return ()
 
     def meet(self, queues: Sequence[Destination]) -> None:

@@ -246,6 +246,6 @@ class Service:
 
     def _look_for_queues(self, link: IntakeSession, work: Work) -> None:
         prefetch = self._settings.prefetch or 2 * work.cycle_size
-        items = self._intake.look(link, work.names, prefetch, work.final_queues())
+        items = self._intake.look(link, work.names, prefetch, work.queues_besides())
         work.meet(link.queues_read())
         self._left_behind.report(items)

@@ -12,11 +12,15 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.judge import Judge, Judging
+from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
+from amqsidecar.runtime.late_notes import LateNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.service import ServiceHealth
@@ -72,7 +76,9 @@ class StoredMode:
         settings: StoredSettings,
         health: ServiceHealth,
         left_behind: LeftBehindNews,
+        notes: CauseNotes | None = None,
     ) -> None:
+        self.notes = notes
         self.schedule = schedule
         self.settings = settings
         self.parts = parts
@@ -98,15 +104,16 @@ class StoredMode:
 
     def settler(self, link: TakeSession, store: Store) -> CycleEngine:
         """Return an engine like ours for a link and a store that another thread has."""
-        names = IntakeNames(link.description.kind)
-        return self.make_engine(link, store, names, self.make_backlog(link), NO_GATES, None)
+        judge = self._make_judge(link, IntakeNames(link.description.kind))
+        return self.make_engine(link, store, judge, self.make_backlog(link), NO_GATES, None)
 
     def make_backlog(self, link: TakeSession) -> BacklogGate:
         """Return the gate that holds the backlog of a link's queues."""
         is_classic = link.description.kind is BrokerKind.CLASSIC
 
         def count(source: Destination) -> int:
-            if self.finals.covers(source):
+            is_of_notes = self.notes is not None and self.notes.is_of_notes(source)
+            if is_of_notes or self.finals.covers(source):
                 return 0
             return link.count(IntakeQueue(source), 1_000_000_000)
 
@@ -121,30 +128,31 @@ class StoredMode:
     def make_own_engine(
         self,
         link: TakeSession,
-        names: IntakeNames,
+        judge: Judge,
         backlog: BacklogGate,
         wake_at: Callable[[int], None],
     ) -> CycleEngine:
         """Return the engine of the service's own thread."""
-        return self.make_engine(link, self.schedule, names, backlog, self._gates, wake_at)
+        return self.make_engine(link, self.schedule, judge, backlog, self._gates, wake_at)
+
+    def make_judge(self, link: TakeSession, names: IntakeNames) -> Judge:
+        """Return the judge of a link's dead letters."""
+        return self._make_judge(link, names)
 
     def make_engine(
         self,
         link: TakeSession,
         store: Store,
-        names: IntakeNames,
+        judge_of_deaths: Judge,
         backlog: BacklogGate,
         gates: Gates,
         wake_at: Callable[[int], None] | None,
     ) -> CycleEngine:
         """Return an engine over a link and a store."""
         bound, keeps = self.parts.cycle_size(link), self.settings.keeps_exhausted
-        judge = RecallJudge(
-            self._make_judge(link, names),
-            store,
-            self.finals,
-            keeps_exhausted=keeps,
-        )
+        judge: Judging = RecallJudge(judge_of_deaths, store, self.finals, keeps_exhausted=keeps)
+        if self.notes is not None:
+            judge = NotedJudge(judge, self.notes)
         return CycleEngine(
             link=link,
             store=store,
@@ -194,7 +202,8 @@ class _Opened:
         mode, link, state = self._mode, self._link, self._state
         mode.tokens.check_start(link, mode.schedule, state)
         names, backlog = IntakeNames(link.description.kind), mode.make_backlog(link)
-        engine = mode.make_own_engine(link, names, backlog, wake_at)
+        judge = mode.make_judge(link, names)
+        engine = mode.make_own_engine(link, judge, backlog, wake_at)
         is_wait_logged = False
         while not engine.recover(state, TOKEN_WAIT_S):
             if is_stopped():
@@ -206,7 +215,7 @@ class _Opened:
                 log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                 is_wait_logged = True
             mode.left_behind.report(link.left_behind())
-        return _StoredWork(mode, link, engine, names, backlog, self._state)
+        return _StoredWork(mode, link, engine, names, backlog, judge, self._state)
 
 
 class _StoredWork:
@@ -219,6 +228,7 @@ class _StoredWork:
         engine: CycleEngine,
         names: IntakeNames,
         backlog: BacklogGate,
+        judge: Judge,
         state: StoreState,
     ) -> None:
         self.engine = engine
@@ -237,8 +247,25 @@ class _StoredWork:
             keeps_exhausted=mode.settings.keeps_exhausted,
         )
 
-    def final_queues(self) -> Sequence[IntakeQueue]:
-        return self._recalling.queues()
+        self._late_notes: tuple[LateNotes, ...] = ()
+        if mode.notes is not None:
+            exhausting = Exhausting(
+                final_suffix=mode.settings.final_suffix,
+                keeps_exhausted=mode.settings.keeps_exhausted,
+            )
+            self._late_notes = (
+                LateNotes(
+                    mode.notes,
+                    mode.schedule,
+                    engine,
+                    judge.redirect_problem,
+                    mode.parts.clock,
+                    exhausting,
+                ),
+            )
+
+    def queues_besides(self) -> Sequence[IntakeQueue]:
+        return [*self._recalling.queues(), *(one.queue for one in self._late_notes)]
 
     def meet(self, queues: Sequence[Destination]) -> None:
         for queue in queues:
@@ -251,4 +278,6 @@ class _StoredWork:
     def tend(self) -> bool:
         self._mode.report_room()
         self._mode.schedule.keep()
+        for one in self._late_notes:
+            one.tend()
         return self._recalling.tend()

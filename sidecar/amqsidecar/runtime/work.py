@@ -55,8 +55,8 @@ class Work(Protocol):
         """Maximum messages of one cycle."""
         ...
 
-    def final_queues(self) -> Sequence[IntakeQueue]:
-        """Return the final dead-letter queues to read now."""
+    def queues_besides(self) -> Sequence[IntakeQueue]:
+        """Return the final dead-letter queues to read now, and the queue of notes."""
         ...
 
     def meet(self, queues: Sequence[Destination]) -> None:
@@ -68,7 +68,7 @@ class Work(Protocol):
         ...
 
     def tend(self) -> bool:
-        """Do what is due between two turns; return whether `final_queues` has changed.
+        """Do what is due between two turns; return whether `queues_besides` has changed.
 
         Raises:
             LinkLost: the connection is gone.

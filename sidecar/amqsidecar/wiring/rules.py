@@ -12,6 +12,7 @@ from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.allowed_origins import within
 from amqsidecar.engine.judging.judge import (
+    Advise,
     GroupOf,
     Judge,
     JudgeSettings,
@@ -158,6 +159,7 @@ class RunningRules:
         chance: Chance,
         properties_of: PropertiesOf = no_properties,
         group_of: GroupOf = no_group,
+        advise: Advise | None = None,
     ) -> MakeJudge:
         """Return the factory of judges for open links.
 
@@ -165,6 +167,7 @@ class RunningRules:
             chance: spreads delays.
             properties_of: which properties of a message are kept.
             group_of: finds the group of a message.
+            advise: asks consumers about redeliveries; None = their verdicts are ignored.
         """
         options, final_suffix = self._config.redelivery, self._config.redelivery.final_suffix
         keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
@@ -192,6 +195,7 @@ class RunningRules:
                 resend_problem,
                 death_group_of,
                 delivery_facts if getattr(decider, "asks_facts", False) else None,
+                advise,
             )
 
         return make

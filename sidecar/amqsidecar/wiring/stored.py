@@ -24,6 +24,7 @@ from amqsidecar.runtime.steady_clock import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.stores.open import open_instance, open_schedule, store_folder
+from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
 from amqsidecar.wiring.operations import operating
 from amqsidecar.wiring.outcomes import watching
@@ -53,13 +54,16 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
         schedule.keep_for_journal(bool(config.journal.path))
         health = reported_health(parts.health, parts.metrics)
         left_behind = LeftBehindNews(health.left_behind)
+        notes = load_cause_notes(config, clock)
         mode = StoredMode(
             schedule=schedule,
+            notes=notes,
             make_link=parts.links.make,
             make_judge=parts.rules.judges(
                 parts.chance,
                 journaled_properties(config),
                 group_of if need_groups(gates) else no_group,
+                notes.advise if notes is not None and notes.obeys else None,
             ),
             parts=parts.engine_parts(),
             gates=Gates(gates, parts.metrics.gate_waits, log_gate_fault),

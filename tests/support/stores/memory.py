@@ -39,6 +39,7 @@ from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
 _CHANGED = [name for name in Change.__struct_fields__ if name in TakenRow.__struct_fields__]
+_KEPT_UNLESS_NAMED = ("cause", "cause_group")
 _VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
 _TEXTS = (
     "destination",
@@ -476,6 +477,8 @@ class MemoryStore:
             changes = [(view.id, made) for view in free if (made := change(view)) is not None]
             for number, made in changes:
                 fields = {name: getattr(made, name) for name in _CHANGED}
+                known = {name for name in _KEPT_UNLESS_NAMED if not fields[name]}
+                fields = {name: value for name, value in fields.items() if name not in known}
                 contents.rows[number] = msgspec.structs.replace(contents.rows[number], **fields)
                 contents.reasons.pop(number, None)
                 contents.gates.pop(number, None)

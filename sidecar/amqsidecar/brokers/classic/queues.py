@@ -10,6 +10,7 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer gets all de
 import re
 from collections.abc import Iterable
 
+from amqsidecar.broker import CAUSES
 from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 
@@ -182,6 +183,7 @@ class ClassicQueues:
         if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
             reason = f"can't read {destination}: dead letters are taken from single queues"
             raise QueueRefused(destination.name, reason)
-        if self._is_ours(destination.name) and destination not in self.taken_back:
+        is_written = self._is_ours(destination.name) and not destination.name.startswith(CAUSES)
+        if is_written and destination not in self.taken_back:
             reason = f"won't read {destination}: the sidecar itself writes to it"
             raise QueueRefused(destination.name, reason)

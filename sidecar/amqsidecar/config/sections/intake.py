@@ -116,6 +116,12 @@ class IntakeOptions(Section):
         "such as `x-exception-message` stays on the re-sent message; the sidecar's own is removed.",
         why="Artemis gives no cause, and Classic only for rollbacks by its own clients",
     )
+    cause_notes: str = option(
+        "",
+        "Queue in which consumers write why they failed, `amqsidecar.causes` by convention "
+        "(`cause-notes.md`); it is read beside the dead-letter queues. Empty = none is read.",
+        why="who may write there is a right to be given first",
+    )
     group_by: GroupBy = option(
         {},
         "What else groups of failures differ in, by destination: `entries`, each with a pattern "

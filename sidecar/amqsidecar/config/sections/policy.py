@@ -16,6 +16,13 @@ class TopicPolicy(StrEnum):
     REPUBLISH = "republish"
 
 
+class VerdictPolicy(StrEnum):
+    """What happens to the verdict in a consumer's note."""
+
+    IGNORE = "ignore"
+    OBEY = "obey"
+
+
 def _as_rules(value: object) -> object:
     if value is None or isinstance(value, Mapping):
         return value
@@ -83,6 +90,13 @@ class PolicyOptions(Section):
         "Rules beyond the broker's, such as `rules` (`rules.md`), whatever the broker's own come "
         "from; the last one is asked first, as in the broker, and all of them before its own.",
         why="the broker's rules alone decide",
+    )
+    verdicts: VerdictPolicy = option(
+        VerdictPolicy.IGNORE,
+        "What a verdict in a consumer's note (`cause-notes.md`) does: `ignore` = it is recorded; "
+        "`obey` = it replaces a redelivery that the rules decide: later, elsewhere, or none. Each "
+        "redelivery then waits at least a second for its note.",
+        why="whoever may write notes would decide about messages",
     )
     gates: GateTexts = option(
         (),

@@ -118,6 +118,10 @@ FactsOf = Callable[[Delivery, str | None, int], Facts]
 """Delivery, cause and milliseconds since the first death to what only other rules ask about."""
 
 
+Advise = Callable[[Delivery, Redeliver], Decision]
+"""Delivery and the rules' redelivery to what its consumer advises; the same where it is silent."""
+
+
 class Judgement(msgspec.Struct, frozen=True, gc=False):
     """The verdict on a dead letter.
 
@@ -175,6 +179,7 @@ class Judge:
         resend_problem: ResendProblem = no_resend_problem,
         death_group_of: DeathGroupOf | None = None,
         facts_of: FactsOf | None = None,
+        advise: Advise | None = None,
     ) -> None:
         """Ask rules.
 
@@ -191,6 +196,7 @@ class Judge:
             death_group_of: finds the group of a death; None = each has that of its cause.
             facts_of: makes the facts of a dead letter; None = the rules ask for no facts and no
                 age.
+            advise: asks the consumer about a redelivery; None = the rules alone decide.
         """
         self._decider = decider
         self.is_intake = is_intake
@@ -203,6 +209,7 @@ class Judge:
         self._group_of = group_of
         self._death_group_of = death_group_of
         self._facts_of = facts_of
+        self._advise = advise
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -277,7 +284,15 @@ class Judge:
             return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
         if (fault := _fault_of(decision)) is not None:
             return draft.park(origin, f"the rules fail on it: {fault}")
+        if self._advise is not None and isinstance(decision, Redeliver):
+            decision = self._advised(decision, self._advise(delivery, decision))
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
+
+    def _advised(self, decision: Redeliver, advised: Decision) -> Decision:
+        """Return what a consumer advises, or the rules' decision where that may not be."""
+        if isinstance(advised, Redirect) and self.redirect_problem(advised.destination) is not None:
+            return decision
+        return advised
 
     def _carry_out(
         self, decision: Decision | None, origin: Destination, draft: "_Draft", *, is_backlog: bool
@@ -321,7 +336,7 @@ class Judge:
         """Carry out what no rule of a broker says."""
         match decision:
             case Redirect(destination, delay_ms, count, rule):
-                if (reason := self._no_redirect_reason(destination)) is not None:
+                if (reason := self.redirect_problem(destination)) is not None:
                     return draft.park(origin, f"{rule}: {reason}")
                 sent = Redeliver(delay_ms, count, rule)
                 return draft.redeliver(destination, sent, is_backlog=is_backlog)
@@ -346,8 +361,8 @@ class Judge:
             return f"its origin {origin} is an advisory topic: advisories are not redelivered"
         return None
 
-    def _no_redirect_reason(self, destination: Destination) -> str | None:
-        """Return why no rule may send to a destination; None = one may."""
+    def redirect_problem(self, destination: Destination, /) -> str | None:
+        """Return why neither a rule nor a consumer may send to a destination; None = one may."""
         if (fault := _fault_of_name(destination)) is not None:
             return fault.replace("its origin ", "")
         if self.is_intake(destination) or destination.name.endswith(self._settings.final_suffix):

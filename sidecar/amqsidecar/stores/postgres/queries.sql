@@ -594,14 +594,16 @@ DELETE FROM message WHERE id IN (SELECT id FROM gone);
 UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
 is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason,
 passes_gates = c.passes_gates, final_queue = c.final_queue, gate = NULL, recall = c.recall,
-recall_operation = c.recall_operation
+recall_operation = c.recall_operation, cause = coalesce(c.cause, r.cause),
+cause_group = coalesce(c.cause_group, r.cause_group)
 FROM unnest(
     %(ids)s::bigint[], %(states)s::smallint[], %(dues)s::bigint[], %(destinations)s::text[],
     %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[], %(passes)s::boolean[],
-    %(queues)s::text[], %(recalls)s::smallint[], %(operations)s::bigint[]
+    %(queues)s::text[], %(recalls)s::smallint[], %(operations)s::bigint[], %(causes)s::text[],
+    %(groups)s::text[]
 ) AS c (
     id, state, due_at_ms, destination, is_final, redelivery_count, reason, passes_gates,
-    final_queue, recall, recall_operation
+    final_queue, recall, recall_operation, cause, cause_group
 )
 WHERE r.id = c.id;
 

@@ -30,6 +30,7 @@ from amqsidecar.stores.postgres.rows import (
     ROW_TYPES,
     STATE_NUMBERS,
     copied_rows,
+    group_name,
     pg_text,
     pg_text_or_none,
     tally_name,
@@ -365,7 +366,8 @@ class PostgresTransaction:
                 counts.add_exhausted(view.destination, view.final_queue or "", view.is_final, -1)
         for view, made in kept:
             tally[tally_name(made.destination), STATE_NUMBERS[made.state]] += 1
-            counts.add_rows(made.destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+            group = made.cause_group or view.cause_group
+            counts.add_rows(made.destination, STATE_NUMBERS[made.state], group, 1)
             if made.state is RowState.EXHAUSTED:
                 counts.add_exhausted(made.destination, made.final_queue or "", made.is_final, 1)
         if kept:
@@ -382,6 +384,8 @@ class PostgresTransaction:
                 queues=[pg_text_or_none(made.final_queue) for _, made in kept],
                 recalls=[RECALL_NUMBERS[made.recall] for _, made in kept],
                 operations=[made.recall_operation for _, made in kept],
+                causes=[pg_text_or_none(made.cause) for _, made in kept],
+                groups=[group_name(made.cause_group) or None for _, made in kept],
             )
         if len(kept) < len(changes):
             self._remove([change for change in changes if change[1].is_removed])

@@ -189,20 +189,22 @@ def change_rows(
     kept = [(view, made) for view, made in changes if not made.is_removed]
     texts = {made.destination for _, made in kept} | {view.destination for view, _ in kept}
     texts |= {one.final_queue for pair in kept for one in pair if one.final_queue}
-    words = database.intern(texts | {view.cause_group for view, _ in kept if view.cause_group})
+    texts |= {one.cause_group for pair in kept for one in pair if one.cause_group}
+    words = database.intern(texts)
     uses = Counter[int]()
     deltas = _remove(database, [change for change in changes if change[1].is_removed])
     for view, made in kept:
         was, destination = words[view.destination], words[made.destination]
-        group = words[view.cause_group] if view.cause_group else 0
+        group_was = words[view.cause_group] if view.cause_group else 0
+        group = words[made.cause_group] if made.cause_group else group_was
         final_was, final = (
             words[one.final_queue] if one.final_queue else 0 for one in (view, made)
         )
         state_was, state = STATE_NUMBERS[view.state], STATE_NUMBERS[made.state]
-        deltas.append(TallyDelta(was, state_was, -1, group, final_was, view.is_final))
+        deltas.append(TallyDelta(was, state_was, -1, group_was, final_was, view.is_final))
         deltas.append(TallyDelta(destination, state, 1, group, final, made.is_final))
-        uses.update((destination, final))
-        uses.subtract((was, final_was))
+        uses.update((destination, final, group))
+        uses.subtract((was, final_was, group_was))
     database.query_each(
         "change_row",
         [
@@ -218,6 +220,8 @@ def change_rows(
                 "final_queue": words[made.final_queue] if made.final_queue else 0,
                 "recall": RECALL_NUMBERS[made.recall],
                 "recall_operation": made.recall_operation,
+                "cause": storable_or_none(made.cause),
+                "cause_group": words[made.cause_group] if made.cause_group else None,
             }
             for view, made in kept
         ],

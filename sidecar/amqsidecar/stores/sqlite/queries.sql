@@ -304,7 +304,8 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND is_final = 1 AND state <> 3;
 UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
 is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count,
 passes_gates = :passes_gates, final_queue = :final_queue, gate = NULL, recall = :recall,
-recall_operation = :recall_operation
+recall_operation = :recall_operation, cause = coalesce(:cause, cause),
+cause_group = coalesce(:cause_group, cause_group)
 WHERE id = :id;
 
 -- name: add_tally

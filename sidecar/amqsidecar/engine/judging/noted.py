@@ -1,0 +1,228 @@
+"""Judges dead letters with the notes of their consumers, and takes the notes out of the intake."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.broker import Delivery
+from amqsidecar.clock import Clock
+from amqsidecar.engine.cause_notebook import CauseNotebook, Death
+from amqsidecar.engine.judging.judge import Judgement, Judging
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.cause import cause_group
+from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
+from amqsidecar.model.decision import Decision, Exhaust, Redeliver, Redirect
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.event import Explained, Received, Returned
+from amqsidecar.model.failure import death_group, failure_cause, group_with
+from amqsidecar.model.provenance import kept_cause
+
+VERDICT_WAIT_MS: Final = 1_000
+"""The shortest delay of a redelivery without a note, where verdicts are obeyed: one may come."""
+
+IGNORED: Final = "ignored: policy.verdicts is ignore"
+RULES_STAND: Final = "not obeyed: the rules' decision stands"
+
+_STACK_SHOWN = 12
+
+ReadNote = Callable[[str, bytes], CauseNote]
+"""Encoding and message to its note; raises UndecodableMessage."""
+
+
+class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed to take notes.
+
+    Attributes:
+        queue: the queue of notes.
+        book: joins them with deaths.
+        read: reads one.
+        obeys: verdicts are obeyed.
+        clock: tells how old a note is.
+        report_unreadable: called with the reason why a note can't be read.
+    """
+
+    queue: Destination
+    book: CauseNotebook
+    read: ReadNote
+    obeys: bool
+    clock: Clock
+    report_unreadable: Callable[[str], None]
+
+    def is_note(self, delivery: Delivery) -> bool:
+        """Return whether a delivery is a note: in its queue, or a dead letter of it."""
+        origin = delivery.provenance.origin
+        return self.is_of_notes(delivery.source) or (
+            origin is not None and self.is_of_notes(origin)
+        )
+
+    def is_of_notes(self, destination: Destination) -> bool:
+        """Return whether a destination is the queue of notes."""
+        return destination.name.rsplit("::", 1)[-1] == self.queue.name
+
+    def find(self, delivery: Delivery) -> CauseNote | None:
+        """Return the note about a dead letter; None = none came by now."""
+        provenance = delivery.provenance
+        return self.book.find(
+            provenance.message_id, provenance.redelivery_count, self.clock.monotonic_s()
+        )
+
+    def advise(self, delivery: Delivery, decision: Redeliver) -> Decision:
+        """Return what the consumer's verdict makes of a redelivery."""
+        note = self.find(delivery)
+        if note is None:
+            # Why: "retry after" is never early, also where the note comes a little later.
+            delay_ms = max(decision.delay_ms, VERDICT_WAIT_MS)
+            return Redeliver(delay_ms, decision.redelivery_count, decision.rule)
+        return advised(decision, note)
+
+
+def advised(decision: Redeliver, note: CauseNote) -> Decision:
+    """Return what a note's verdict makes of a redelivery; the rules still bound their number."""
+    count, rule = decision.redelivery_count, verdict_rule(note, decision.rule)
+    match note.verdict:
+        case RetryAfter(delay_ms):
+            return Redeliver(delay_ms, count, rule)
+        case Never():
+            return Exhaust(rule)
+        case RedirectTo(destination):
+            return Redirect(parse_destination(destination), decision.delay_ms, count, rule)
+        case None:
+            return decision
+
+
+def verdict_rule(note: CauseNote, rule: str) -> str:
+    """Return the rule of a decision that follows a verdict."""
+    because = f" ({cause_group(note.cause)})" if note.cause else ""
+    return f"verdict of {note.author}: {note.verdict}{because} -> {rule}"
+
+
+def explained_group(group: str, note: CauseNote) -> str:
+    """Return the group of a death with a note: failures at different places of code differ."""
+    stack = note.stack_hash[:_STACK_SHOWN]
+    return group_with(group, [("stack", stack)]) if stack else group
+
+
+class NotedJudge:
+    """Judges with notes; asks another judge for the verdicts."""
+
+    def __init__(self, judge: Judging, notes: CauseNotes) -> None:
+        self._judge = judge
+        self._notes = notes
+
+    def is_intake(self, destination: Destination) -> bool:
+        """Return whether a destination is one that the intake reads."""
+        return self._judge.is_intake(destination)
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return why a re-send there would be copied or misrouted; None = it would not."""
+        return self._judge.resend_problem(destination)
+
+    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
+        """Read the notes among deliveries, whatever their order."""
+        self._judge.prepare(deliveries)
+        notes = self._notes
+        now_s = notes.clock.monotonic_s()
+        for delivery in deliveries:
+            if notes.is_note(delivery):
+                try:
+                    notes.book.add(notes.read(delivery.encoding, delivery.message), now_s)
+                except UndecodableMessage as error:
+                    notes.report_unreadable(str(error))
+
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Judgement:
+        """Return the verdict on a delivery; a note is taken, and leaves nothing in the schedule."""
+        notes = self._notes
+        if notes.is_note(delivery):
+            return Judgement(None, ())
+        note = notes.find(delivery)
+        if note is not None and note.cause:
+            cause = kept_cause(note.cause)
+            provenance = msgspec.structs.replace(delivery.provenance, cause=cause)
+            delivery = msgspec.structs.replace(delivery, provenance=provenance)
+        found = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
+        received = found.events[0] if found.events else None
+        if not isinstance(received, Received):
+            return found
+        if note is not None:
+            found = self._explained(found, received, note)
+        self._meet(delivery, found, is_explained=note is not None)
+        return found
+
+    def _explained(self, found: Judgement, received: Received, note: CauseNote) -> Judgement:
+        group = explained_group(death_group(received), note)
+        rule = found.row.rule if found.row is not None else ""
+        explained = msgspec.structs.replace(
+            explain(note, death_of(received), received.at_ms, group),
+            answer=self._answer(note, rule),
+            # Why: it is counted with its death.
+            former_group="",
+        )
+        return msgspec.structs.replace(
+            found,
+            row=None
+            if found.row is None
+            else msgspec.structs.replace(found.row, cause_group=group),
+            events=(
+                msgspec.structs.replace(received, cause_group=group),
+                explained,
+                *found.events[1:],
+            ),
+        )
+
+    def _answer(self, note: CauseNote, rule: str) -> str:
+        if note.verdict is None or rule.startswith("verdict of "):
+            return ""
+        return RULES_STAND if self._notes.obeys else IGNORED
+
+    def _meet(self, delivery: Delivery, found: Judgement, *, is_explained: bool) -> None:
+        received = found.events[0]
+        assert isinstance(received, Received)  # noqa: S101 - the caller has looked
+        message_id = delivery.provenance.message_id
+        now_s = self._notes.clock.monotonic_s()
+        self._notes.book.meet(
+            message_id, death_of(received), is_explained=is_explained, now_s=now_s
+        )
+
+
+def death_of(received: Received) -> Death:
+    """Return the death that an event tells of."""
+    return Death(
+        row_id=received.id,
+        redelivery_id=received.redelivery_id,
+        at_ms=received.at_ms,
+        attempt=received.redelivery_count if isinstance(received, Returned) else 0,
+        destination=received.origin or received.source,
+        cause_group=death_group(received),
+        is_expired=received.expired,
+    )
+
+
+def late_group(death: Death, note: CauseNote) -> str:
+    """Return the group of a death whose note came after it."""
+    _, bracket, fields = death.cause_group.partition(" [")
+    base = failure_cause(note.cause, expired=death.is_expired) if note.cause else death.cause_group
+    if note.cause and bracket and fields.endswith("]"):
+        base = f"{base} [{fields}"
+    return explained_group(base, note)
+
+
+def explain(note: CauseNote, death: Death, now_ms: int, group: str) -> Explained:
+    """Return the event of a death's note."""
+    return Explained(
+        at_ms=now_ms,
+        id=death.row_id,
+        redelivery_id=death.redelivery_id,
+        destination=death.destination,
+        cause=kept_cause(note.cause) or None,
+        consumer=note.author,
+        stack_hash=note.stack_hash,
+        traceparent=note.traceparent,
+        verdict="" if note.verdict is None else str(note.verdict),
+        died_at_ms=death.at_ms,
+        cause_group=group,
+        former_group="" if group == death.cause_group else death.cause_group,
+        attempt=death.attempt,
+    )

@@ -1,0 +1,156 @@
+"""A note of a consumer: why it failed on a message, and what it advises (`cause-notes.md`).
+
+Anybody with the right to write to the queue of notes may write one: each part is bounded here, and
+a note changes nothing but the cause, unless verdicts are obeyed.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.cause import LINE_MAX, bounded_cause
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.provenance import kept_message_id
+
+NOTE_BYTES_MAX: Final = 65_536
+"""Bytes of a note, as UTF-8; a larger one is dropped."""
+
+WORD_MAX: Final = 256
+"""Characters of a name, a version, a hash or a trace context; the rest is cut."""
+
+DELAY_MAX_MS: Final = 30 * 86_400_000
+"""The longest delay that a consumer may advise: 30 days."""
+
+_ID_PREFIX = "ID:"
+
+
+class RetryAfter(msgspec.Struct, frozen=True, tag_field="action", tag="retry_after"):
+    """The verdict to redeliver after a delay, counted from the time the message was taken."""
+
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=DELAY_MAX_MS)]
+
+    def __str__(self) -> str:
+        return f"retry after {self.delay_ms} ms"
+
+
+class Never(msgspec.Struct, frozen=True, tag_field="action", tag="never"):
+    """The verdict to redeliver no more."""
+
+    def __str__(self) -> str:
+        return "never"
+
+
+class RedirectTo(msgspec.Struct, frozen=True, tag_field="action", tag="redirect"):
+    """The verdict to send it to another destination instead."""
+
+    destination: Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+
+    def __str__(self) -> str:
+        return f"redirect to {parse_destination(self.destination)}"
+
+
+Verdict = RetryAfter | Never | RedirectTo
+"""The consumer's advice; obeyed only where `policy.verdicts` is `obey`."""
+
+
+class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A note of a consumer about one failed delivery.
+
+    Attributes:
+        message_id: as the consumer saw it: `JMSMessageID`, or AMQP message-id as text.
+        redelivery_count: `amqsidecarRedeliveryCount` of the delivery, 0 without one; None = the
+            note does not say, and is of the next death that it fits.
+        exception: class of the exception.
+        text: of the exception.
+        root_exception, root_text: of the innermost cause; "" = there is no other.
+        stack_hash: the same for each failure at the same place of the code.
+        consumer, consumer_version: the application's name and version.
+        traceparent: W3C trace context of the delivery.
+        verdict: None = the rules decide.
+    """
+
+    message_id: Annotated[str, msgspec.Meta(min_length=1)]
+    redelivery_count: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    exception: str = ""
+    text: str = ""
+    root_exception: str = ""
+    root_text: str = ""
+    stack_hash: str = ""
+    consumer: str = ""
+    consumer_version: str = ""
+    traceparent: str = ""
+    verdict: Verdict | None = None
+
+    @property
+    def cause(self) -> str:
+        """The cause of death in the consumer's words, in the form of a stack trace; "" = none."""
+        head = _line(self.exception, self.text)
+        root = _line(self.root_exception, self.root_text)
+        return "\nCaused by: ".join(one for one in (head, root) if one)
+
+    @property
+    def author(self) -> str:
+        """The consumer's name and version, as events name it."""
+        return f"{self.consumer} {self.consumer_version}".strip() or "a consumer"
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes, about; at most five bytes for each of the note."""
+        texts = (
+            *(self.message_id, self.exception, self.text, self.root_exception, self.root_text),
+            *(self.stack_hash, self.consumer, self.consumer_version, self.traceparent),
+        )
+        return 400 + sum(4 * len(one) if not one.isascii() else len(one) for one in texts)
+
+
+def parse_note(body: str) -> CauseNote:
+    """Return the note that a body holds, its texts cut to their bounds.
+
+    Raises:
+        UndecodableMessage: it is none; the message says what is wrong, and quotes nothing of it.
+    """
+    data = body.encode("utf-8", "surrogatepass")
+    if len(data) > NOTE_BYTES_MAX:
+        raise UndecodableMessage(f"a note of {len(data)} bytes, more than {NOTE_BYTES_MAX}")
+    try:
+        note = _decode(data)
+        if isinstance(note.verdict, RedirectTo):
+            parse_destination(note.verdict.destination)
+    except (ValueError, RecursionError) as error:
+        raise UndecodableMessage(f"no note: {error}"[:LINE_MAX]) from error
+    cut = {name: getattr(note, name)[:WORD_MAX] for name in _WORDS}
+    return msgspec.structs.replace(
+        note,
+        message_id=note_key(note.message_id),
+        text=bounded_cause(note.text, _TEXT_BYTES_MAX),
+        root_text=bounded_cause(note.root_text, _TEXT_BYTES_MAX),
+        **cut,
+    )
+
+
+def note_key(message_id: str | None) -> str:
+    """Return what is equal for a message's id in a note and on its dead letter; "" = it has none.
+
+    Some clients put `ID:` in front of an id that is without it on the wire.
+    """
+    return (kept_message_id(message_id) or "").removeprefix(_ID_PREFIX)
+
+
+_TEXT_BYTES_MAX: Final = 8_000
+"""Bytes of a text, as UTF-8; two of them with their classes are a cause that is kept whole."""
+
+_WORDS: Final = (
+    "exception",
+    "root_exception",
+    "stack_hash",
+    "consumer",
+    "consumer_version",
+    "traceparent",
+)
+
+_decode = msgspec.json.Decoder(CauseNote).decode
+
+
+def _line(exception: str, text: str) -> str:
+    return ": ".join(one for one in (exception, text) if one)

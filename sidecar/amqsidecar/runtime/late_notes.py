@@ -1,0 +1,141 @@
+"""Writes notes into the schedule that came after the deaths they are about, and obeys them."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.clock import Clock
+from amqsidecar.engine.cause_notebook import Join
+from amqsidecar.engine.engine import Engine
+from amqsidecar.engine.judging.noted import (
+    IGNORED,
+    RULES_STAND,
+    CauseNotes,
+    explain,
+    late_group,
+)
+from amqsidecar.model import row_changes
+from amqsidecar.model.cause_note import RedirectTo
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.event import Explained
+from amqsidecar.model.row_changes import Change
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.schedule import Schedule
+
+LOGGED_EVERY_S: Final = 60.0
+"""An unreadable note is logged this often at most."""
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class UnreadableNotes:
+    """Counts notes that can't be read, and logs them now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._not_before_s = clock.monotonic_s()
+
+    def report(self, reason: str) -> None:
+        """Take notice of one; its reason quotes nothing of it."""
+        self._count += 1
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._not_before_s:
+            log.warning("cause_note_unreadable", count=self._count, reason=reason)
+            self._count, self._not_before_s = 0, now_s + LOGGED_EVERY_S
+
+
+class LateNotes:
+    """Joins late notes over one link; belongs to one thread."""
+
+    def __init__(
+        self,
+        notes: CauseNotes,
+        schedule: Schedule,
+        engine: Engine,
+        redirect_problem: Callable[[Destination], str | None],
+        clock: Clock,
+        exhausting: row_changes.Exhausting,
+    ) -> None:
+        """Make it.
+
+        Args:
+            notes: hold the late ones.
+            schedule: of the service.
+            engine: of the link; settles its last cycle, whose rows nobody may change before.
+            redirect_problem: see `Judge`.
+            clock: of the schedule.
+            exhausting: says where exhausted messages go.
+        """
+        self._notes = notes
+        self._schedule = schedule
+        self._engine = engine
+        self._redirect_problem = redirect_problem
+        self._clock = clock
+        self._exhausting = exhausting
+        self.queue = IntakeQueue(notes.queue)
+
+    def tend(self) -> None:
+        """Join what came since the last call.
+
+        Promise: if the process dies inside, causes and verdicts of this call may be lost, no
+        message is.
+
+        Raises:
+            StoreUnavailable: the store fails.
+        """
+        if not self._notes.book.has_late:
+            return
+        self._engine.settle_up()
+        joins = {join.death.row_id: join for join in self._notes.book.take_late()}
+        now_ms = self._clock.now_ms()
+        events = {row_id: self._event(join, now_ms) for row_id, join in joins.items()}
+        seen: set[int] = set()
+        verdicts: set[int] = set()
+
+        def explain_row(row: RowView) -> Change | None:
+            join = joins[row.id]
+            if row.redelivery_id != join.death.redelivery_id:
+                return None
+            seen.add(row.id)
+            change = row_changes.explain(events[row.id])(row)
+            if (
+                self._notes.obeys
+                and join.note.verdict is not None
+                and row_changes.waits_for_redelivery(row)
+            ):
+                verdicts.add(row.id)
+            return change
+
+        self._schedule.change(RowFilter(ids=tuple(joins)), explain_row)
+        if verdicts:
+            self._obey({row_id: joins[row_id] for row_id in verdicts}, now_ms)
+        if gone := [event for row_id, event in events.items() if row_id not in seen]:
+            with self._schedule.transaction() as transaction:
+                transaction.record(gone)
+
+    def _event(self, join: Join, now_ms: int) -> Explained:
+        event = explain(join.note, join.death, now_ms, late_group(join.death, join.note))
+        if join.note.verdict is None or (self._notes.obeys and not self._problem(join)):
+            return event
+        answer = RULES_STAND if self._notes.obeys else IGNORED
+        return msgspec.structs.replace(event, answer=answer)
+
+    def _problem(self, join: Join) -> str | None:
+        """Return why a verdict can't be obeyed, whatever its row is; None = it can."""
+        verdict = join.note.verdict
+        if isinstance(verdict, RedirectTo):
+            return self._redirect_problem(parse_destination(verdict.destination))
+        return None
+
+    def _obey(self, joins: Mapping[int, Join], now_ms: int) -> None:
+        def obey(row: RowView) -> Change | None:
+            join = joins[row.id]
+            if self._problem(join) is not None or not row_changes.waits_for_redelivery(row):
+                return None
+            return row_changes.obey(join.note, join.death.at_ms, now_ms, self._exhausting)(row)
+
+        self._schedule.change(RowFilter(ids=tuple(joins)), obey)
