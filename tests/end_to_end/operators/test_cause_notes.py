@@ -58,7 +58,7 @@ class Noted:
 
     def produce(self, count: int) -> list[JmsMessage]:
         return self._peer.produce(
-            self.queue, "Text", count=count, group=None, sample_properties=False
+            self.queue, "Text", count=count, group=None, sample_properties=False, text="an order"
         )
 
     def write(self, message: JmsMessage, **fields: Any) -> None:
