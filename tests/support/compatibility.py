@@ -75,6 +75,12 @@ PARTS: Final = (
         ),
         "{harness} or {family} or {version}",
     ),
+    Part(
+        "what clients see, field by field",
+        (*_CLASSIC, *_ARTEMIS),
+        ("matrix/test_matrix.py",),
+        "recorded and {family}",
+    ),
 )
 
 
