@@ -149,7 +149,10 @@ class _Client(stomp.ConnectionListener):  # type: ignore[misc]
         self.messages: list[stomp.utils.Frame] = []
         self.receipts: set[str] = set()
         self.errors: list[stomp.utils.Frame] = []
-        self.connection = version([("127.0.0.1", port)], heartbeats=(500, 500))
+        # Why generous: on a busy machine neither side may take the other one's silence for its end.
+        self.connection = version(
+            [("127.0.0.1", port)], heartbeats=(5_000, 500), heart_beat_receive_scale=100
+        )
         self.connection.set_listener("", self)
         self.connection.connect("admin", "admin", wait=True)
 
