@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,9 +10,8 @@ from threading import Thread
 
 import pytest
 from playwright.sync_api import Browser, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from support.waiting import eventually
+from support.waiting import PATIENCE_S
 from support.web.chromium import opened_page, running_chromium
 
 SITE = Path(__file__).parents[2] / "deploy" / "site"
@@ -91,13 +89,6 @@ def test_search_finds_an_option(address: str, browser: Browser) -> None:
         page.goto("/index.html")
         words = page.get_by_role("textbox", name="Search")
         found = page.locator(".md-search-result__link[href*='reference/options.html']").first
-
-        def is_found() -> bool:
-            # Why again: what is typed before the page's scripts listen is not searched for.
-            words.fill("")
-            words.fill("recheck_minutes")
-            with suppress(PlaywrightTimeout):
-                found.wait_for(timeout=2_000)
-            return found.is_visible()
-
-        eventually(is_found, what="the option is found")
+        # Why key by key: the page searches when a key is released, not for what is filled in.
+        words.press_sequentially("recheck_minutes")
+        expect(found).to_be_visible(timeout=PATIENCE_S * 1_000)
