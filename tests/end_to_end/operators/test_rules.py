@@ -73,14 +73,19 @@ def test_each_message_goes_the_way_of_its_rule_and_is_grouped_by_its_fields(
         peer.fail(queue, "reject" if is_artemis else "rollback", messages=4, deliveries=1)
 
         [repaired] = peer.consume(repair, count=1)
-        eventually(lambda: len(rows()) == 3, what="the others are in the schedule")
-        by_code = rows()
+        expected = {"E22": "exhausted", "E3": "parked", "E5": "waiting"}
+
+        def settled() -> dict[str, dict[str, Any]] | None:
+            # Why: what is exhausted waits until it is sent to its final queue.
+            found = rows()
+            states = {code: row["state"] for code, row in found.items()}
+            return found if states == expected else None
+
+        by_code = eventually(settled, what="the others are in the schedule, each in its state")
         assert sidecar.stop() == 0
 
     assert repaired.value("code") == "E1"
     assert repaired.value("amqsidecarRedeliveryCount") == 1
-    states = {code: row["state"] for code, row in by_code.items()}
-    assert states == {"E22": "exhausted", "E3": "parked", "E5": "waiting"}
     lines = config.read_text().splitlines()
     for code, title in (("E22", '"hopeless"'), ("E3", '"by hand"')):
         line = 1 + next(at for at, text in enumerate(lines) if title.strip('"') in text)
