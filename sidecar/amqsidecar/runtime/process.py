@@ -10,7 +10,7 @@ SWITCH_S = 0.0005
 """After this time a busy thread gives way to one that has waited for the broker or the disk."""
 
 COLLECTED_AFTER = 50_000
-"""Python looks for cycles of references once so many more containers were made than freed."""
+"""Excess of containers made over containers freed that starts the search for reference cycles."""
 
 _M_MMAP_THRESHOLD = -3  # Source: malloc.h of glibc.
 

@@ -1,6 +1,5 @@
 """One AMQP connection through the listener: what each side gets, frame by frame."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,11 @@ from amqsidecar.formats.amqp_frames import FALSE, TRUE, described, frame_of
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
-    BodyToBroker,
-    Effect,
-    Ended,
     NackOutcome,
     OnFailure,
     Settled,
-    ToBroker,
-    ToClient,
 )
+from support.wires.relayed import Relayed
 
 HEADER = b"AMQP\0\1\0\0"
 PRODUCT = amqp.make_map(0x70, [amqp.symbol("product"), amqp.string("apache-activemq-artemis")])[3:]
@@ -68,43 +63,13 @@ BROKER = (
 )
 
 
-class Wire:
-    """A session, and what it has given out."""
-
-    def __init__(self, budget: BodyBudget, on_failure: OnFailure = OnFailure.CLOSED) -> None:
-        self.session = AmqpSession(budget, on_failure)
-        self.to_broker = self.to_client = b""
-        self.settled: list[Settled] = []
-        self.ended = ""
-
-    def client(self, data: bytes) -> None:
-        self._do(self.session.from_client(data))
-
-    def broker(self, data: bytes) -> None:
-        self._do(self.session.from_broker(data))
-
-    def _do(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case ToBroker(data):
-                    self.to_broker += data
-                case ToClient(data):
-                    self.to_client += data
-                case BodyToBroker(body):
-                    self.to_broker += b"".join(body.pieces())
-                case Settled():
-                    self.settled.append(effect)
-                case Ended(why):
-                    self.ended = why
-
-
 @pytest.fixture
 def budget(tmp_path: Path) -> BodyBudget:
     return BodyBudget(1 << 20, 1 << 24, tmp_path)
 
 
-def begun(budget: BodyBudget, on_failure: OnFailure = OnFailure.CLOSED) -> Wire:
-    wire = Wire(budget, on_failure)
+def begun(budget: BodyBudget, on_failure: OnFailure = OnFailure.CLOSED) -> Relayed:
+    wire = Relayed(AmqpSession(budget, on_failure))
     wire.client(CLIENT)
     wire.broker(BROKER)
     wire.to_broker = wire.to_client = b""
@@ -134,7 +99,7 @@ def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_what_nobody_rejects_passes_byte_for_byte(
     from_client: list[bytes], from_broker: list[bytes], cuts: list[int]
 ) -> None:
-    wire = Wire(BodyBudget(1 << 20, 0, Path("/nowhere")))
+    wire = Relayed(AmqpSession(BodyBudget(1 << 20, 0, Path("/nowhere")), OnFailure.CLOSED))
     said = CLIENT + b"".join(from_client) + disposition(TRUE, 0, 9, ACCEPTED)
     for chunk in chunks(said, cuts):
         wire.client(chunk)

@@ -12,8 +12,6 @@ from amqsidecar.formats.stomp_frame import Frame, FrameReader, encode
 from amqsidecar.formats.stomp_stream import PieceKind, StreamCutter
 from amqsidecar.listener.bodies import LARGE_BYTES, BodyBudget
 from amqsidecar.listener.session import (
-    BodyToBroker,
-    Effect,
     Ended,
     NackOutcome,
     OnFailure,
@@ -22,14 +20,15 @@ from amqsidecar.listener.session import (
     ToClient,
 )
 from amqsidecar.listener.stomp.session import StompSession
+from support.wires.relayed import Relayed
 
 NONE: Mapping[str, str] = MappingProxyType({})
 CONNECT = b"CONNECT\naccept-version:1.1,1.2\nlogin:orders\npasscode:x\n\n\0"
 ARTEMIS = b"ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine"
 
 
-class Wire:
-    """A session and what it has given out so far."""
+class Wire(Relayed):
+    """A consumer over STOMP that has subscribed."""
 
     def __init__(
         self,
@@ -41,10 +40,7 @@ class Wire:
         key: str = "key",
         prefixes: tuple[str, ...] = (),
     ) -> None:
-        self.session = StompSession(budget, key, on_failure, prefixes)
-        self.to_broker = self.to_client = b""
-        self.settled: list[Settled] = []
-        self.ended = ""
+        super().__init__(StompSession(budget, key, on_failure, prefixes))
         self.client(CONNECT)
         self.broker(encode("CONNECTED", [(b"version", version), (b"server", server)]) + b"\n")
         self.subscribe("s", "client-individual")
@@ -53,12 +49,6 @@ class Wire:
     def subscribe(self, name: str, ack: str, destination: str = "orders") -> None:
         headers = {"id": name, "destination": destination, "ack": ack}
         self.client(frame("SUBSCRIBE", headers))
-
-    def client(self, data: bytes) -> None:
-        self._do(self.session.from_client(data))
-
-    def broker(self, data: bytes) -> None:
-        self._do(self.session.from_broker(data))
 
     def deliver(
         self, number: int, body: bytes = b"body", name: str = "s", headers: Mapping[str, str] = NONE
@@ -94,20 +84,6 @@ class Wire:
     def receive(self, *receipts: str) -> None:
         for one in receipts:
             self.broker(frame("RECEIPT", {"receipt-id": one}))
-
-    def _do(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case ToBroker(data):
-                    self.to_broker += data
-                case ToClient(data):
-                    self.to_client += data
-                case BodyToBroker(body):
-                    self.to_broker += b"".join(body.pieces())
-                case Settled():
-                    self.settled.append(effect)
-                case Ended(why):
-                    self.ended = why
 
 
 def frame(command: str, headers: dict[str, str], body: bytes = b"") -> bytes:

@@ -45,7 +45,7 @@ class Spool:
         self._latest: Callable[[], _File | None] = _no_file
 
     def begin(self, size_bytes: int) -> PayloadWriter:
-        """Begin a payload of at least so many bytes, after the last one is whole or given up."""
+        """Begin a payload of this size or more, once the one before is complete or abandoned."""
         return BytesIO() if size_bytes < LARGE_BYTES else _SpooledWriter(self)
 
     def file(self) -> "_File":

@@ -367,7 +367,7 @@ def join_properties(entries: Sequence[bytes]) -> bytes:
 
 
 def properties_head(entry_count: int) -> bytes:
-    """Return what stands before so many encoded properties."""
+    """Return the header of a list of this many encoded properties."""
     return b"\x01" + _INT.pack(entry_count) if entry_count else NO_PROPERTIES
 
 

@@ -1,4 +1,4 @@
-"""An application on stomp.py: it answers as it is told until the sidecar has sent a message again.
+"""An application on stomp.py that gives a message up until the sidecar has sent it again.
 
 Arguments: port, destination, and `nack` or `disconnect`.
 """
