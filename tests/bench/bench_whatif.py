@@ -145,7 +145,8 @@ def events_of(lives: Lives, name: str, stream: str) -> dict[str, list[object]]:
     }
 
     def add(kind: str, message: int, at_ms: float, count: int, **values: object) -> None:
-        known = {"type": kind, "at": START_MS + int(at_ms), "redelivery_id": f"{stream}.{message}"}
+        at_us = 1_000 * (START_MS + int(at_ms))
+        known = {"type": kind, "at": at_us, "redelivery_id": f"{stream}.{message}"}
         for key, column in columns.items():
             column.append({**known, "redelivery_count": count, **values}.get(key))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from bench.bench_whatif import by_the_job, write_history
+from bench.bench_whatif import START_MS, by_the_job, write_history
 from bench.hidden_processes import CANDIDATES, LOGGED, run
 from bench.whatif_cases import case_of, summary
 
@@ -38,7 +38,10 @@ def test_a_history_is_written_whole(tmp_path: Path) -> None:
     lives = run("by_chance", 1, 50, LOGGED, 0)
     write_history(tmp_path / "events", [("by_chance", 1)], 50)
 
-    kinds = Counter(parquet.read_table(tmp_path / "events")["type"].to_pylist())
+    events = parquet.read_table(tmp_path / "events")
+    kinds = Counter(events["type"].to_pylist())
+    first_at = min(events["at"].to_pylist()).timestamp()
+    assert first_at * 1000 == START_MS + lives.died_ms.min()
     assert kinds["received"] == 50
     assert kinds["resent"] == kinds["scheduled"] == lives.resends
     assert kinds["exhausted"] == 50 - int(lives.has_recovered.sum())
