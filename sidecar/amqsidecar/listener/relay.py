@@ -32,8 +32,8 @@ RESCUE_S: Final = 10.0
 """Time limit for the receipts of what a client gave up before it left."""
 
 
-ConnectBroker = Callable[[asyncio.Protocol], "asyncio.Future[object]"]
-"""Connects a protocol to the broker."""
+ConnectBroker = Callable[[asyncio.Protocol, asyncio.BaseTransport], "asyncio.Future[object]"]
+"""Connects a protocol to the broker, for the client of a transport."""
 
 ChooseSession = Callable[[bytes], ClientSession]
 """Returns the session of a client that begins with these bytes."""
@@ -86,7 +86,7 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        self._relay.made(is_client=self._is_client)
+        self._relay.made(transport, is_client=self._is_client)
 
     def data_received(self, data: bytes) -> None:
         self._relay.received(data, is_client=self._is_client)
@@ -226,14 +226,14 @@ class Relay:
 
     # What the sides tell
 
-    def made(self, *, is_client: bool) -> None:
+    def made(self, transport: asyncio.BaseTransport, *, is_client: bool) -> None:
         """Note that a side is connected."""
         if not is_client:
             self._read_what_may()
             return
         self._listening.began(self)
         self._client.read(does=False)
-        self._opening = asyncio.ensure_future(self._open(self._broker))
+        self._opening = asyncio.ensure_future(self._open(self._broker, transport))
         self._opening.add_done_callback(self._opened)
 
     def _opened(self, opening: "asyncio.Future[object]") -> None:

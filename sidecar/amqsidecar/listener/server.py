@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import structlog
 
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
+from amqsidecar.listener.proxy_header import proxy_header
 from amqsidecar.listener.relay import Relay, abort
 from amqsidecar.listener.session import ClientSession, NackOutcome, OnFailure, Settled
 from amqsidecar.listener.stomp.session import StompSession
@@ -31,6 +33,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tls: for clients; None = plain TCP.
         broker_host, broker_port: of the acceptor behind.
         broker_tls: None = plain TCP.
+        sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
         on_failure: what happens to a NACK whose message can't be saved.
         prefixes: that the acceptor cuts off the names of destinations.
         connections_max: at a time.
@@ -51,6 +54,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_max: int
     spool_bytes_max: int
     spool_folder: Path
+    sends_proxy_header: bool = False
     tls: ssl.SSLContext | None = None
     broker_tls: ssl.SSLContext | None = None
 
@@ -148,19 +152,40 @@ class Listener:
         key = f"amqsidecar-{secrets.token_hex(8)}"
         return StompSession(self._budget, key, settings.on_failure, settings.prefixes)
 
-    def _connect(self, side: asyncio.Protocol) -> "asyncio.Future[object]":
-        return asyncio.ensure_future(self._connected(side))
+    def _connect(
+        self, side: asyncio.Protocol, client: asyncio.BaseTransport
+    ) -> "asyncio.Future[object]":
+        return asyncio.ensure_future(self._connected(side, client))
 
-    async def _connected(self, side: asyncio.Protocol) -> object:
+    async def _connected(self, side: asyncio.Protocol, client: asyncio.BaseTransport) -> object:
         settings = self._settings
+        tls = settings.broker_tls
+        name = settings.broker_host if tls is not None else None
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(settings.connect_timeout_s):
-            return await asyncio.get_running_loop().create_connection(
-                lambda: side,
-                settings.broker_host,
-                settings.broker_port,
-                ssl=settings.broker_tls,
-                server_hostname=settings.broker_host if settings.broker_tls else None,
-            )
+            if not settings.sends_proxy_header:
+                return await loop.create_connection(
+                    lambda: side,
+                    settings.broker_host,
+                    settings.broker_port,
+                    ssl=tls,
+                    server_hostname=name,
+                )
+            connected = await _dial(settings.broker_host, settings.broker_port)
+            try:
+                # Why here: it goes before TLS, unencrypted.
+                await loop.sock_sendall(
+                    connected,
+                    proxy_header(
+                        client.get_extra_info("peername"), client.get_extra_info("sockname")
+                    ),
+                )
+                return await loop.create_connection(
+                    lambda: side, sock=connected, ssl=tls, server_hostname=name
+                )
+            except BaseException:
+                connected.close()
+                raise
 
     # What the relays tell
 
@@ -197,6 +222,32 @@ class Listener:
         if why:
             log.info("connection_ended", reason=why)
         self._all_ended.set()
+
+
+async def _dial(host: str, port: int) -> socket.socket:
+    """Return a connected socket that does not block.
+
+    Raises:
+        OSError: no address of the host can be reached; the error is that of the last one.
+    """
+    loop = asyncio.get_running_loop()
+    error = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        connected = socket.socket(family, kind, protocol)
+        connected.setblocking(False)
+        try:
+            await loop.sock_connect(connected, address)
+        except OSError as failure:
+            connected.close()
+            error = failure
+        except BaseException:
+            connected.close()
+            raise
+        else:
+            return connected
+    raise error
 
 
 class _Refused(asyncio.Protocol):

@@ -99,6 +99,7 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         broker_host=acceptor.host,
         broker_port=acceptor.port,
         broker_tls=tls_context(options.acceptor_tls) if acceptor.uses_tls else None,
+        sends_proxy_header=options.proxy_protocol,
         on_failure=options.on_failure,
         prefixes=options.prefixes,
         connections_max=options.connections_max,

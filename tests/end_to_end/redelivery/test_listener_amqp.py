@@ -13,10 +13,12 @@ from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
+from support.machine.ports import free_port
 from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -207,3 +209,29 @@ def test_classic_dead_letters_what_is_rejected_by_itself(tmp_path: Path) -> None
         reject(receiver)
         assert receiver_of(consumer, "ActiveMQ.DLQ").receive(10).id == "m1"
         consumer.close()
+
+
+def test_the_broker_sees_the_address_of_the_client(tmp_path: Path) -> None:
+    """An acceptor with the PROXY protocol takes the listener's connections, and no others."""
+    port = free_port()
+    acceptors = {
+        "artemis": "tcp://127.0.0.1:@PORT@",
+        "behind": f"tcp://127.0.0.1:{port}?proxyProtocolEnabled=true;protocols=AMQP,STOMP",
+    }
+    with (
+        ArtemisBroker(artemis_xml(acceptors=acceptors)) as broker,
+        ListenerProcess(tmp_path, port, ["listener.proxy_protocol=true"]) as listener,
+        StompPeer(listener.port) as client,
+        StompPeer(broker.ports["PORT"]) as other,
+    ):
+        other.subscribe("e2e.answers", headers={"subscription-type": "ANYCAST"})
+        other.send(
+            "activemq.management",
+            {
+                "_AMQ_ResourceName": "broker",
+                "_AMQ_OperationName": "listConnectionsAsJSON",
+                "reply-to": "e2e.answers",
+            },
+            b"[]",
+        )
+        assert client.address in other.receive().body.decode()

@@ -57,6 +57,12 @@ class StompPeer:
             self.close()
             raise
 
+    @property
+    def address(self) -> str:
+        """Its own end of the connection, as `host:port`."""
+        host, port = self._socket.getsockname()
+        return f"{host}:{port}"
+
     def send(self, destination: str, headers: Mapping[str, str], body: bytes) -> None:
         """Send a persistent text message with further headers."""
         self._ask("SEND", {"destination": destination, "persistent": "true", **headers}, body)

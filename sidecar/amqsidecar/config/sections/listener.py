@@ -10,6 +10,7 @@ from amqsidecar.config.option import (
     KeyedProblem,
     OptionalPath,
     Section,
+    StrictBool,
     StrictInt,
     Texts,
     option,
@@ -63,6 +64,12 @@ class ListenerOptions(Section):
     )
     acceptor_tls: TlsOptions = section(
         TlsOptions, "TLS to the acceptor; counts for `stomp+ssl` and `amqps`."
+    )
+    proxy_protocol: StrictBool = option(
+        False,
+        "Send the broker the client's address by the PROXY protocol, version 2. The acceptor needs "
+        "`proxyProtocolEnabled=true` (Artemis 2.43 or later), and then takes nobody else.",
+        why="an acceptor that does not expect it refuses each connection",
     )
     cert_file: OptionalPath = option(
         None,
