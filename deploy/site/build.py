@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from records_page import records_page
 from reference_pages import api_page, command_page, event_page, plugin_page
 from ruamel.yaml import YAML
 
@@ -22,14 +23,16 @@ SETTINGS = Path(__file__).with_name("mkdocs.yml")
 STYLE = Path(__file__).with_name("site.css")
 
 FIELDS = "deploy/evidence/fidelity-matrix"
+RECORDS = "deploy/evidence/records"
 GENERATED = {
     "reference/commands": command_page,
     "reference/http-api": api_page,
     "reference/events": event_page,
     "reference/plugin-api": plugin_page,
     FIELDS: matrix_markdown,
+    RECORDS: records_page,
 }
-"""Pages that are made of the code, by their path without the ending."""
+"""Pages that are made of code and records, by their path without the ending."""
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Start": (
@@ -76,7 +79,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Reference": (
         "deploy/reference/options",
         "deploy/reference/metrics",
-        *(name for name in GENERATED if name != FIELDS),
+        *(name for name in GENERATED if name not in (FIELDS, RECORDS)),
         "plugins/README",
         "sidecar/amqsidecar/policy/README",
         "deploy/reference/origins",
@@ -84,7 +87,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/stomp",
         "deploy/reference/*",
     ),
-    "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS),
+    "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS, RECORDS),
     "Internals": (
         "sidecar/README",
         "sidecar/internals/architecture",

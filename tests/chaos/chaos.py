@@ -19,10 +19,10 @@ from chaos import disk, faults
 from chaos.accounting import account, hold_against_journal, settle
 from chaos.faults import Step
 from chaos.pairs import PAIRS, Pair
-from chaos.report import Outcome, page, table
+from chaos.report import Outcome, record, table
 from chaos.stage import Stage
 
-REPORT = Path(__file__).parents[2] / "deploy" / "evidence" / "chaos-run.md"
+REPORT = Path(__file__).parents[2] / "deploy" / "evidence" / "records" / "chaos.csv"
 
 
 def plan(seed: int, pair: Pair, fault: str | None) -> Iterator[Step]:
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
             print("\n".join(outcome.accounts.faults[:50]), flush=True)
             if report is not None:
                 minutes = (time.monotonic() - began_s) / 60
-                report.write_text(page(outcomes, broken, options.seed, minutes), encoding="utf-8")
+                report.write_text(record(outcomes, options.seed, minutes), encoding="utf-8")
     print(*broken, sep="\n")
     if outcomes:
         print(table(outcomes))

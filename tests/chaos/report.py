@@ -1,5 +1,7 @@
-"""The page of numbers that a run writes."""
+"""The numbers that a run prints and records."""
 
+import csv
+import io
 import os
 import subprocess
 from collections.abc import Sequence
@@ -20,12 +22,12 @@ COLUMNS = {
     "full_disks": "full disk",
     "databases": "PostgreSQL killed or stopped",
 }
-PREFACE = """\
-# Chaos: the numbers
-
-Written by `make chaos`. Claim, method, the meaning of the rows, and limits: [chaos.md](chaos.md).
-
-"""
+HEADS = (
+    *("pair", "messages", "deliveries", "redelivered", "consumed", "final"),
+    *COLUMNS.values(),
+    *("unknown sends", "stuck", "lost", "doubled", "altered", "early", "too often"),
+    *("events in the journal", "faults of the journal", "longest recovery"),
+)
 
 
 @dataclass(frozen=True)
@@ -35,30 +37,9 @@ class Outcome:
     stage: Stage
     accounts: Accounts
 
-    @property
-    def kills(self) -> int:
-        """How many processes were killed."""
-        return self.stage.counts["sidecar_kills"] + self.stage.counts["broker_kills"]
-
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the numbers of each pair, and their sums."""
-    heads = (
-        *("pair", "messages", "deliveries", "redelivered", "consumed", "final"),
-        *COLUMNS.values(),
-        *(
-            "unknown sends",
-            "stuck",
-            "lost",
-            "doubled",
-            "altered",
-            "early",
-            "too often",
-            "events in the journal",
-            "faults of the journal",
-        ),
-        "longest recovery",
-    )
     rows = [_numbers(outcome) for outcome in outcomes]
     sums = [sum(column) for column in zip(*rows, strict=True)]
     lines = [
@@ -68,15 +49,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
     slowest = max((one.stage.recoveries for one in outcomes), key=lambda one: max(one.values()))
     lines.append(["**all**", *(f"**{one}**" for one in sums), _longest(slowest)])
     # Why transposed: one column for each figure is too wide for a page.
-    turned = list(zip(heads, *lines, strict=True))
+    turned = list(zip(HEADS, *lines, strict=True))
     first, *rest = ("| " + " | ".join(row) + " |" for row in turned)
     return "\n".join([first, "|---|" + "---:|" * len(lines), *rest])
 
 
-def page(outcomes: Sequence[Outcome], broken: Sequence[str], seed: int, minutes: float) -> str:
-    """Return the whole page; `broken` says which pairs have no numbers, and why."""
-    kills = sum(one.kills for one in outcomes)
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+def record(outcomes: Sequence[Outcome], seed: int, minutes: float) -> str:
+    """Return the run as CSV: a column for each pair, with the conditions in its first rows."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"],
         cwd=Path(__file__).parent,
@@ -84,12 +63,20 @@ def page(outcomes: Sequence[Outcome], broken: Sequence[str], seed: int, minutes:
         text=True,
         check=False,
     ).stdout.strip()
-    run = (
-        f"Commit {commit or 'unknown'}, seed {seed}, {minutes:.0f} minutes, {os.cpu_count()} "
-        f"cores, {memory_gib:.0f} GiB of memory; {kills} processes killed.\n\n"
-    )
-    ends = "".join(f"{one}\n\n" for one in broken)
-    return PREFACE + run + ends + table(outcomes) + "\n"
+    load = f"{os.getloadavg()[2]:.0f} at the end"
+    conditions = (commit or "unknown", str(seed), f"{minutes:.0f}", load)
+    columns = [
+        (
+            *(one.stage.pair.name, *conditions, *map(str, _numbers(one))),
+            _longest(one.stage.recoveries),
+        )
+        for one in outcomes
+    ]
+    head, *rest = HEADS
+    names = (head, "commit", "seed", "minutes of the run", "load", *rest)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(names, *columns, strict=True))
+    return text.getvalue()
 
 
 def _numbers(outcome: Outcome) -> list[int]:

@@ -19,7 +19,7 @@ RECORDS: Final = (
     "sidecar/amqsidecar/diagnosis/fidelity.json",
     "deploy/evidence/fidelity.md",
     "tests/field/field-tests.json",
-    "deploy/evidence/field-tests.md",
+    "deploy/evidence/records/field-tests.csv",
 )
 """What the stages `matrix` and `field` write again: the same, unless a broker or we changed."""
 
