@@ -5,7 +5,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -496,12 +496,10 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
     )
     xml = artemis_xml().replace(*permissions)
     assert permissions[1] in xml
-    with ArtemisBroker(xml) as broker:
-        link = AmqpArtemisLink(
-            broker.endpoint("PORT"),
-            clock=SystemClock(),
-            instance=unique,
-        ).take(f"{unique}.token")
+    with ExitStack() as opened:
+        broker = opened.enter_context(ArtemisBroker(xml))
+        made = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance=unique)
+        link = opened.enter_context(closing(made.take(f"{unique}.token")))
         assert link.description.version == broker.version
         assert link.token_exists() is None
         link.create_token(0)
@@ -529,10 +527,13 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         link.commit_cycle(deliveries, [redelivery(one, 2, final) for one in deliveries], 2)
         assert link.count(IntakeQueue(final), 100) == 20
         link.attach([], 100)
-        core, openwire, qpid = (JmsPeer.of(broker, one) for one in ("core", "openwire", "qpid"))
-        for peer in (core, openwire):
-            peer.produce(f"{unique}.sales", ("NullObject", "Stream", "Text"), group=None)
-        core.fail(f"{unique}.sales", messages=6, deliveries=10)
+        core, qpid = (JmsPeer.of(broker, one) for one in ("core", "qpid"))
+        # Why: there is no module for OpenWire of later releases.
+        spoken = [one for one in ("core", "openwire") if one in broker.release.wires]
+        for wire in spoken:
+            types = ("NullObject", "Stream", "Text")
+            JmsPeer.of(broker, wire).produce(f"{unique}.sales", types, group=None)
+        core.fail(f"{unique}.sales", messages=3 * len(spoken), deliveries=10)
         qpid.produce(f"{unique}.sales", ("NullObject", "Stream", "Text"), group=None)
         qpid.fail(f"{unique}.sales", "reject", messages=3)
         link.attach([IntakeQueue(queue("DLQ"))], 100)
@@ -542,9 +543,8 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         [left] = link.left_behind()
         assert (left.reason, left.at_least) == ("not_convertible", True)
         assert "grant it send and manage" in left.meaning
-        link.close()
         whole = [one.value("_AMQ_ORIG_ADDRESS") for one in core.browse("DLQ")]
-        assert whole == [f"{unique}.sales"] * 6
+        assert whole == [f"{unique}.sales"] * 3 * len(spoken)
 
 
 def test_a_full_address_refuses_its_sends_only(
