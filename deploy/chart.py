@@ -1,4 +1,4 @@
-"""Makes values.schema.json and the table in README.md of the Helm chart: `python deploy/chart.py`.
+"""Makes values.schema.json of the Helm chart: `python deploy/chart.py`.
 
 What is said of a value stands above it in values.yaml, and its type is that of its default. In
 such a comment
@@ -11,7 +11,6 @@ Below `config` the schema is that of the sidecar's own options.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,18 +30,6 @@ FROM_HELM = {
 }
 
 TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
-
-ROUTINE = {"Its annotations.", "Its labels."}
-"""Help of values that the table leaves out."""
-
-TABLE = """## Values
-
-Printed by `python deploy/chart.py` from the comments in `values.yaml`.
-Not listed: `annotations` and `labels` of single objects.
-
-| value | default | meaning |
-|---|---|---|
-"""
 
 
 @dataclass
@@ -147,27 +134,9 @@ def _schema_of(value: Value) -> dict[str, Any]:
     return schema | value.words
 
 
-def readme() -> str:
-    """Return README.md: what is there above the table of values, and the table."""
-    head, _, _ = (CHART / "README.md").read_text(encoding="utf-8").partition("## Values\n")
-    values = read_values((CHART / "values.yaml").read_text(encoding="utf-8"))
-    return head + TABLE + "".join(_rows(values))
-
-
-def _rows(values: list[Value]) -> Iterator[str]:
-    for value in values:
-        has_parts = isinstance(value.default, dict) and not value.is_free
-        is_routine = value.help in ROUTINE
-        if value.is_ignored or is_routine or (has_parts and not value.help):
-            continue
-        default = "" if has_parts else f"`{json.dumps(value.default, ensure_ascii=False)}`"
-        yield f"| `{value.key}` | {default} | {value.help} |\n"
-
-
 def main() -> None:
-    """Write both files."""
+    """Write the schema."""
     (CHART / "values.schema.json").write_text(values_schema(), encoding="utf-8")
-    (CHART / "README.md").write_text(readme(), encoding="utf-8")
 
 
 if __name__ == "__main__":

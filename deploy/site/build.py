@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from records_page import records_page
-from reference_pages import api_page, command_page, event_page, plugin_page
+from reference_pages import (
+    api_page,
+    command_page,
+    event_page,
+    packet_page,
+    plugin_page,
+    values_page,
+)
 from ruamel.yaml import YAML
 
 from amqsidecar.diagnosis.fidelity_page import matrix_markdown
@@ -29,6 +36,8 @@ GENERATED = {
     "reference/http-api": api_page,
     "reference/events": event_page,
     "reference/plugin-api": plugin_page,
+    "reference/chart-values": values_page,
+    "reference/core-packets": packet_page,
     FIELDS: matrix_markdown,
     RECORDS: records_page,
 }

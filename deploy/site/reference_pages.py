@@ -1,7 +1,13 @@
-"""Reference pages of the site that are made of the code: commands, HTTP API, events, plugin API."""
+"""Reference pages of the site that are made of the code.
+
+They are the commands, the HTTP API, events, the plugin API, the chart's values and the packets of
+Core.
+"""
 
 import inspect
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -9,9 +15,12 @@ import typer
 
 from amqsidecar import plugin
 from amqsidecar.cli.main import app
+from amqsidecar.formats.core.packets import FORMATS, PacketFormat
 from amqsidecar.http.api.api import endpoints
 from amqsidecar.http.api.openapi import document
 from amqsidecar.model.event import AnyEvent, Event
+
+VALUES = Path(__file__).parents[2] / "helm" / "amqsidecar" / "values.schema.json"
 
 
 def command_page() -> str:
@@ -188,3 +197,36 @@ def _prose(thing: Any) -> str:
         is_entry = line.startswith("    ") and not line.startswith("     ")
         lines.append(f"- {line.strip()}" if is_entry else line.strip())
     return "\n".join(lines)
+
+
+def values_page() -> str:
+    """Return every value of the Helm chart; the sidecar's options have their own page."""
+    schema = json.loads(VALUES.read_text(encoding="utf-8"))
+    lines = ["# Values of the Helm chart", "", "| value | default | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *_values("", schema["properties"])]) + "\n"
+
+
+def _values(parent: str, properties: dict[str, Any]) -> Iterator[str]:
+    for name, schema in properties.items():
+        default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+        help_text = _cell(schema.get("description", ""))
+        if default or help_text:
+            yield f"| `{parent}{name}` | {_cell(default)} | {help_text} |"
+        if f"{parent}{name}" != "config":
+            yield from _values(f"{parent}{name}.", schema.get("properties", {}))
+
+
+def packet_page() -> str:
+    """Return the fields of every packet of Core that the sidecar reads or writes."""
+    lines = ["# Packets of Core", "", "Fields in brackets may be missing at the end of a packet."]
+    lines += ["", "| code | packet | class in the broker | fields |", "|---|---|---|---|"]
+    rows = (_packet_row(packet.__name__, one) for packet, one in FORMATS.items())
+    return "\n".join([*lines, *rows]) + "\n"
+
+
+def _packet_row(name: str, packet: PacketFormat) -> str:
+    fields = (
+        f"[{one.name}: {one.kind.name}]" if one.is_optional else f"{one.name}: {one.kind.name}"
+        for one in packet.fields
+    )
+    return f"| {packet.code} | `{name}` | `{packet.source}` | {'; '.join(fields) or '-'} |"

@@ -24,6 +24,9 @@ PAGES = (
     "reference/http-api.html",
     "reference/events.html",
     "reference/plugin-api.html",
+    "reference/chart-values.html",
+    "reference/core-packets.html",
+    "deploy/evidence/records.html",
 )
 """Each kind of page: prose, wide tables, long words, code."""
 
