@@ -37,8 +37,8 @@ _head = struct.Struct(">IBBH").unpack_from
 _make_head = struct.Struct(">IBBH").pack
 
 
-class FramePartKind(IntEnum):
-    """What a piece is."""
+class FragmentKind(IntEnum):
+    """What a fragment is."""
 
     HEADER = 0
     WHOLE = 1
@@ -47,7 +47,7 @@ class FramePartKind(IntEnum):
     END = 4
 
 
-class FramePart(NamedTuple):
+class FrameFragment(NamedTuple):
     """A part of a stream.
 
     Attributes:
@@ -56,7 +56,7 @@ class FramePart(NamedTuple):
         raw: its bytes.
     """
 
-    kind: FramePartKind
+    kind: FragmentKind
     raw: bytes
 
 
@@ -75,7 +75,7 @@ class FrameCutter:
         """Whether nothing of a frame has been given out whose end is missing."""
         return not self._left
 
-    def feed(self, data: bytes) -> list[FramePart]:
+    def feed(self, data: bytes) -> list[FrameFragment]:
         """Return the pieces that these bytes make.
 
         Raises:
@@ -84,13 +84,13 @@ class FrameCutter:
         if self._kept:
             data = self._kept + data
             self._kept = b""
-        pieces: list[FramePart] = []
+        pieces: list[FrameFragment] = []
         at, end = 0, len(data)
         if self._left and data:
             at = min(self._left, end)
             self._left -= at
             pieces.append(
-                FramePart(FramePartKind.BODY if self._left else FramePartKind.END, data[:at])
+                FrameFragment(FragmentKind.BODY if self._left else FragmentKind.END, data[:at])
             )
         while end - at >= _HEADER_BYTES and not self._is_encrypted:
             size, offset, _, _ = _head(data, at)
@@ -99,7 +99,7 @@ class FrameCutter:
                 self._is_encrypted = data[at + 4] == _TLS_HEADER
                 # Why: only log-in is followed by another header.
                 self._may_be_header = data[at + 4] == _SASL_HEADER
-                pieces.append(FramePart(FramePartKind.HEADER, data[at:after]))
+                pieces.append(FrameFragment(FragmentKind.HEADER, data[at:after]))
                 at = after
                 continue
             if not pieces and self._may_be_header and size >= 1 << 30:
@@ -109,24 +109,24 @@ class FrameCutter:
             if size <= HELD_BYTES_MAX:
                 if end - at < size:
                     break
-                pieces.append(FramePart(FramePartKind.WHOLE, data[at : at + size]))
+                pieces.append(FrameFragment(FragmentKind.WHOLE, data[at : at + size]))
                 at += size
                 continue
             if end - at < _FIRST_PART_BYTES:
                 break
             after = min(end, at + size)
-            pieces.append(FramePart(FramePartKind.HEAD, data[at:after]))
+            pieces.append(FrameFragment(FragmentKind.HEAD, data[at:after]))
             self._left = size - (after - at)
             at = after
             if not self._left:
-                pieces.append(FramePart(FramePartKind.END, b""))
+                pieces.append(FrameFragment(FragmentKind.END, b""))
         if self._is_encrypted and at < end:
-            pieces.append(FramePart(FramePartKind.HEADER, data[at:]))
+            pieces.append(FrameFragment(FragmentKind.HEADER, data[at:]))
             at = end
         self._kept = data[at:]
         return pieces
 
-    def _refuse(self, rest: bytes, pieces: list[FramePart], what: str) -> list[FramePart]:
+    def _refuse(self, rest: bytes, pieces: list[FrameFragment], what: str) -> list[FrameFragment]:
         self._kept = b"".join(piece.raw for piece in pieces) + rest
         raise RemoteProtocolError(what)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import stomp
 
+from chaos.proxy import Proxy
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.sidecar.listener import ListenerProcess
@@ -106,6 +107,35 @@ def test_a_large_message_is_saved_through_the_spool(
         saved = other.receive()
         other.ack(saved)
     assert saved.body == body
+
+
+def test_a_copy_whose_original_comes_again_is_there_once(
+    artemis: ArtemisBroker, tmp_path: Path
+) -> None:
+    """The broker has the copy, but not the acknowledgement: the second NACK makes it again."""
+    queue = fresh("late")
+    with (
+        Proxy(artemis.ports["PORT"]) as proxy,
+        ListenerProcess(tmp_path, proxy.port) as listener,
+        StompPeer(artemis.ports["PORT"], timeout_s=10) as other,
+    ):
+        other.send(queue, TO_ANYCAST, b"once")
+        with StompPeer(listener.port) as consumer:
+            consumer.subscribe(queue, headers=ANYCAST)
+            proxy.cut_before(b"ACK\n")
+            with pytest.raises((OSError, StompError)):
+                consumer.nack(consumer.receive())
+        assert proxy.resets == 1
+        with StompPeer(listener.port) as consumer:
+            consumer.subscribe(queue, headers=ANYCAST)
+            consumer.nack(consumer.receive())
+        # Why a last message: it comes behind each copy.
+        other.send(INTERCEPTED, {**TO_ANYCAST, "_AMQ_ORIG_ADDRESS": queue}, b"last")
+        other.subscribe(INTERCEPTED, f"_AMQ_ORIG_ADDRESS = '{queue}'", headers=ANYCAST)
+        found = [other.receive(), other.receive()]
+        for one in found:
+            other.ack(one)
+        assert [one.body for one in found] == [b"once", b"last"]
 
 
 @pytest.mark.parametrize("version", [stomp.StompConnection11, stomp.StompConnection12])

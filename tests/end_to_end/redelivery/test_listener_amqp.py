@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from proton import Condition, ConnectionException, Delivery, Message, symbol
-from proton.reactor import LinkOption, Selector
+from proton import Condition, ConnectionException, Delivery, Message
+from proton.reactor import Selector
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from support.brokers.broker_xml import artemis_xml
@@ -18,6 +18,7 @@ from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.wires.amqp_options import Anycast
 from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
@@ -25,14 +26,6 @@ pytestmark = pytest.mark.broker
 POLICY = Path(__file__).parents[1] / "policies" / "artemis.yaml"
 INTERCEPTED = "amqsidecar.intercepted"
 NO_STOCK = Condition("com.acme:no-stock", "article 4711")
-
-
-class Anycast(LinkOption):
-    """Asks for a queue."""
-
-    def apply(self, link: Any) -> None:
-        end = link.source if link.is_receiver else link.target
-        end.capabilities.put_object(symbol("queue"))
 
 
 def connect(port: int) -> BlockingConnection:

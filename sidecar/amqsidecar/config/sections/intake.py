@@ -114,7 +114,7 @@ class IntakeOptions(Section):
         "Application properties in which consumers state why they gave up a message. The first "
         "one present is used, before the broker's cause (`causes.md`). A property of your own "
         "such as `x-exception-message` stays on the re-sent message; the sidecar's own is removed.",
-        why="Artemis gives no cause, and Classic only for rollbacks by its own clients",
+        why="a broker knows a cause only from OpenWire clients",
     )
     cause_notes: str = option(
         "",

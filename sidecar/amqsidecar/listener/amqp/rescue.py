@@ -26,8 +26,8 @@ BEGINNING_BYTES_MAX: Final = 1 << 20
 _FRAME_HEAD_BYTES_MAX: Final = 128
 
 
-class RejectingClient(NamedTuple):
-    """Who gave a message up.
+class ClientIdentity(NamedTuple):
+    """Who rejects messages.
 
     Attributes:
         login: user; "" = not known.
@@ -73,7 +73,7 @@ class Copy:
         size: of the encoded message.
     """
 
-    def __init__(self, message: UnsettledMessage, giver: RejectingClient, cause: str) -> None:
+    def __init__(self, message: UnsettledMessage, client: ClientIdentity, cause: str) -> None:
         """Take a message apart.
 
         Raises:
@@ -90,7 +90,7 @@ class Copy:
         except UndecodableMessage as error:
             raise UndecodableMessage(f"its properties can't be read: {error}") from None
         self._head = encode_interception(
-            RejectedMessage(sections, giver.origin(message.link), cause)
+            RejectedMessage(sections, client.origin(message.link), cause)
         )
         self._body = message.body
         self.size = len(self._head) + message.body.size - self._body_at

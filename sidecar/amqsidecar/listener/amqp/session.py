@@ -23,9 +23,9 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_frames import (
     FALSE,
     TRUE,
+    FragmentKind,
     FrameCutter,
-    FramePart,
-    FramePartKind,
+    FrameFragment,
     Performative,
     binary,
     described,
@@ -34,7 +34,7 @@ from amqsidecar.formats.amqp_frames import (
     read_performative,
 )
 from amqsidecar.listener.amqp.deliveries import ClientChannel, UnsettledMessage
-from amqsidecar.listener.amqp.rescue import Copy, RejectingClient
+from amqsidecar.listener.amqp.rescue import ClientIdentity, Copy
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
     BodyToBroker,
@@ -104,7 +104,7 @@ class AmqpSession:
         self._prefixes = prefixes
         self._from_client, self._from_broker = FrameCutter(), FrameCutter()
         self._client_is_plain = self._broker_is_plain = False
-        self._waiting: deque[FramePart] = deque()
+        self._waiting: deque[FrameFragment] = deque()
         self._effects: list[Effect] = []
         self._is_over = False
         self._container = ""
@@ -161,7 +161,7 @@ class AmqpSession:
         if self._broker_is_plain:
             return [ToClient(data)]
         out: list[bytes] = []
-        pieces: deque[FramePart] = deque()
+        pieces: deque[FrameFragment] = deque()
         try:
             pieces += self._from_broker.feed(data)
             while pieces:
@@ -170,7 +170,7 @@ class AmqpSession:
                 piece = pieces.popleft()
                 if passes:
                     out.append(piece.raw)
-                if self._said and kind not in (FramePartKind.HEAD, FramePartKind.BODY):
+                if self._said and kind not in (FragmentKind.HEAD, FragmentKind.BODY):
                     out += self._said
                     self._said.clear()
         except (RemoteProtocolError, UndecodableMessage) as problem:
@@ -238,7 +238,7 @@ class AmqpSession:
         while self._waiting and not self._is_over:
             piece = self._waiting[0]
             passes = True
-            if piece.kind is FramePartKind.WHOLE or piece.kind is FramePartKind.HEAD:
+            if piece.kind is FragmentKind.WHOLE or piece.kind is FragmentKind.HEAD:
                 mark = len(self._effects)
                 if piece.raw[5] == _SASL_TYPE:
                     self._log_in(piece.raw)
@@ -307,12 +307,12 @@ class AmqpSession:
     def _reject(self, channel: ClientChannel, covered: list[int], said: Performative) -> bool:
         """Begin to save messages; return whether the rejection is passed on instead."""
         error = read_described(said.field(4))[1][:1]
-        giver = RejectingClient(self.login, self._container, self._prefixes)
-        cause = giver.cause(error[0] if error else amqp.NULL)
+        client = ClientIdentity(self.login, self._container, self._prefixes)
+        cause = client.cause(error[0] if error else amqp.NULL)
         is_whole = channel.are_whole(covered)
         messages = channel.take(covered)
         try:
-            copies = [Copy(one, giver, cause) for one in messages] if is_whole else []
+            copies = [Copy(one, client, cause) for one in messages] if is_whole else []
         except (UndecodableMessage, OSError) as problem:
             return self._failed(str(problem), messages)
         if not is_whole:
@@ -334,9 +334,9 @@ class AmqpSession:
 
     # The broker's side
 
-    def _broker_piece(self, piece: FramePart) -> bool:
+    def _broker_piece(self, piece: FrameFragment) -> bool:
         """Note what a piece says; return whether the client gets it."""
-        if piece.kind is FramePartKind.WHOLE or piece.kind is FramePartKind.HEAD:
+        if piece.kind is FragmentKind.WHOLE or piece.kind is FragmentKind.HEAD:
             if piece.raw[5] == _SASL_TYPE:
                 return True
             said = read_performative(piece.raw)
@@ -349,14 +349,14 @@ class AmqpSession:
                 self._own_frame(said)
                 return False
             self._broker_frame(said, piece)
-        elif self._arriving is not None and piece.kind is not FramePartKind.HEADER:
+        elif self._arriving is not None and piece.kind is not FragmentKind.HEADER:
             self._arriving.body.add(piece.raw)
-            if piece.kind is FramePartKind.END:
+            if piece.kind is FragmentKind.END:
                 self._arriving.is_here = self._is_last
                 self._arriving = None
         return True
 
-    def _broker_frame(self, said: Performative, piece: FramePart) -> None:
+    def _broker_frame(self, said: Performative, piece: FrameFragment) -> None:
         channel = self._by_broker.get(said.channel)
         match said.code:
             case frames.TRANSFER if channel is not None:
@@ -365,9 +365,9 @@ class AmqpSession:
                 message = channel.begin(said)
                 if message is not None:
                     message.body.add(piece.raw[said.payload_at :])
-                    message.is_here = piece.kind is FramePartKind.WHOLE and not said.flag(5)
+                    message.is_here = piece.kind is FragmentKind.WHOLE and not said.flag(5)
                 self._is_last = not said.flag(5)
-                self._arriving = message if piece.kind is FramePartKind.HEAD else None
+                self._arriving = message if piece.kind is FragmentKind.HEAD else None
             case frames.OPEN:
                 self._is_artemis = _ARTEMIS in said.field(9)
                 self._broker_channels = said.number(3, 0xFFFF)

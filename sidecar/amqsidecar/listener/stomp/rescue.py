@@ -15,25 +15,25 @@ REASON_HEADERS: Final = (PROPERTY_CAUSE, "reason", "message", "error", "cause")
 _OF_AN_ACK: Final = (b"id", b"message-id", b"subscription")
 
 
-class Giver(NamedTuple):
-    """Who gave a message up.
+class Nack(NamedTuple):
+    """Who gave messages up, and why.
 
     Attributes:
-        name: login, else client id.
+        user: login, else client id.
         client_id: of its connection; "" = none.
         session: the broker's name of the connection.
         reason: in its own words; "" = none.
         prefixes: that the acceptor cuts off the names of destinations.
     """
 
-    name: str
+    user: str
     client_id: str
     session: str
     reason: str
     prefixes: tuple[str, ...]
 
-    def name_of(self, destination: str) -> str:
-        """Return the name of a destination without a prefix of the acceptor."""
+    def without_prefix(self, destination: str) -> str:
+        """Return a destination without the acceptor's prefix."""
         found = next((one for one in self.prefixes if destination.startswith(one)), "")
         return destination.removeprefix(found)
 
@@ -41,7 +41,7 @@ class Giver(NamedTuple):
     def cause(self) -> str:
         """Why the message died, for its history."""
         said = f": {self.reason}" if self.reason else ""
-        return f"intercepted at the NACK of {self.name}{said}"
+        return f"intercepted at the NACK of {self.user}{said}"
 
 
 def reason_of(head: bytes) -> str:
@@ -64,20 +64,20 @@ def ack_frame(head: bytes, receipt: bytes = b"") -> bytes:
     return b"ACK\n%b\n\0" % b"".join(lines)
 
 
-def send_head(message: UnackedMessage, giver: Giver, receipt: bytes) -> bytes:
+def send_head(message: UnackedMessage, nack: Nack, receipt: bytes) -> bytes:
     """Return the head of the SEND that saves a message.
 
     Args:
         message: that was given up.
-        giver: who gave it up.
+        nack: of its consumer.
         receipt: to ask for.
     """
     headers = read_head(header_lines(message.head))
-    address = giver.name_of((first(headers, b"destination") or b"").decode(errors="replace"))
-    queue = _queue_of(message, giver)
+    address = nack.without_prefix((first(headers, b"destination") or b"").decode(errors="replace"))
+    queue = _queue_of(message, nack)
     number = (first(headers, b"message-id") or b"").rpartition(b",")[2].decode(errors="replace")
     sent = interception_headers(
-        GivenUp(headers, message.body.size, message.body.has_nul, address, queue, giver.cause),
+        GivenUp(headers, message.body.size, message.body.has_nul, address, queue, nack.cause),
         # Why the subscription: a message is in several queues by the same number.
         f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
     )
@@ -85,7 +85,7 @@ def send_head(message: UnackedMessage, giver: Giver, receipt: bytes) -> bytes:
     return b"SEND\n%b\n" % write_head(sent)
 
 
-def _queue_of(message: UnackedMessage, giver: Giver) -> str:
+def _queue_of(message: UnackedMessage, nack: Nack) -> str:
     """Return the queue that a message was in; "" = that with the name of its address.
 
     A subscription of a topic that is not durable has a queue that ends with its connection. Its
@@ -93,12 +93,12 @@ def _queue_of(message: UnackedMessage, giver: Giver) -> str:
     to the other subscribers of the topic: it is parked.
     """
     subscription = message.subscription
-    destination = giver.name_of(subscription.destination)
+    destination = nack.without_prefix(subscription.destination)
     _, separator, queue = destination.partition("::")
     if separator:
         return queue
     if raw_header(message.head, b"destination-type") != b"MULTICAST":
         return destination if "*" in destination or "#" in destination else ""
     if subscription.durable_name:
-        return f"{giver.client_id}.{subscription.durable_name}"
-    return f"amqsidecar.not-durable.{giver.session}"
+        return f"{nack.client_id}.{subscription.durable_name}"
+    return f"amqsidecar.not-durable.{nack.session}"

@@ -36,7 +36,7 @@ from amqsidecar.listener.session import (
     ToBroker,
     ToClient,
 )
-from amqsidecar.listener.stomp.rescue import Giver, ack_frame, reason_of, send_head
+from amqsidecar.listener.stomp.rescue import Nack, ack_frame, reason_of, send_head
 from amqsidecar.listener.stomp.unacked import Deliveries, UnackedMessage
 
 AT_ONCE_MAX: Final = 256
@@ -328,12 +328,12 @@ class StompSession:
     ) -> None:
         self._deliveries.take(covered)
         rescue = _Rescue(covered, len(saved), then)
-        name = self.login or self._client_id or "a STOMP client"
-        giver = Giver(name, self._client_id, self._deliveries.session, reason, self._prefixes)
+        user = self.login or self._client_id or "a STOMP client"
+        nack = Nack(user, self._client_id, self._deliveries.session, reason, self._prefixes)
         for one in saved:
             receipt = self._name()
             self._receipts[receipt] = rescue
-            head = send_head(one, giver, receipt)
+            head = send_head(one, nack, receipt)
             self._effects += (ToBroker(head), BodyToBroker(one.body), ToBroker(b"\0"))
         self._rescues.append(rescue)
 
