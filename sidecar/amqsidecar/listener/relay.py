@@ -98,6 +98,7 @@ class _Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._is_choked = False
         self._waiting.clear()
         self._relay.lost(is_client=self._is_client, is_reset=exc is not None)
 
@@ -279,6 +280,8 @@ class Relay:
         if is_client and self._broker.is_open and not self._is_idle:
             self._client_has_ended = True
             self._leave_later()
+            # Why: it may have held the broker up, whose receipts are awaited now.
+            self._read_what_may()
             return
         self.end("", is_reset=is_reset)
 

@@ -147,9 +147,11 @@ class StompPeer:
 
     def _body(self, length: str | None) -> bytes:
         if length is not None:
-            whole = self._input.read(int(length))
-            assert self._input.read(1) == b"\0"
-            return whole
+            whole = self._input.read(int(length) + 1)
+            if len(whole) <= int(length):
+                raise StompError("the broker has hung up")
+            assert whole.endswith(b"\0")
+            return whole[:-1]
         body = bytearray()
         while (one := self._input.read(1)) != b"\0":
             if not one:

@@ -293,6 +293,29 @@ def test_a_client_that_leaves_after_its_nack_has_given_up(tmp_path: Path, last: 
     asyncio.run(run())
 
 
+def test_a_client_that_is_reset_while_it_reads_nothing_has_given_up(tmp_path: Path) -> None:
+    """What it had not read is thrown away, so that the receipt behind it arrives."""
+
+    async def run() -> None:
+        async with between(tmp_path) as both:
+            client, broker = await both.subscribed()
+            client[1].transport.pause_reading()
+            body = b"x" * (32 << 20)
+            broker[1].write(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(broker[1].drain(), 0.5)
+            client[1].write(NACK)
+            sent = await broker[0].readuntil(b"\nbody\0")
+            reset(client)
+            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
+            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            assert await broker[0].read() == ACK
+            assert both.counts.outcomes == [NackOutcome.INTERCEPTED]
+            close(broker)
+
+    asyncio.run(run())
+
+
 def test_the_end_of_the_listener_waits_for_what_was_given_up(tmp_path: Path) -> None:
     async def run() -> None:
         async with between(tmp_path) as both:
