@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trustme
@@ -299,7 +300,7 @@ def test_a_client_that_is_reset_while_it_reads_nothing_has_given_up(tmp_path: Pa
     async def run() -> None:
         async with between(tmp_path) as both:
             client, broker = await both.subscribed()
-            client[1].transport.pause_reading()
+            cast("asyncio.Transport", client[1].transport).pause_reading()
             body = b"x" * (32 << 20)
             broker[1].write(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
             with pytest.raises(TimeoutError):
