@@ -90,6 +90,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/metrics",
         *(name for name in GENERATED if name not in (FIELDS, RECORDS)),
         "plugins/README",
+        "plugins/java/amqsidecar-jms/README",
         "sidecar/amqsidecar/policy/README",
         "deploy/reference/origins",
         "deploy/reference/amqp-on-classic",

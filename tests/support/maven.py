@@ -7,6 +7,7 @@
 
 import functools
 import hashlib
+import shutil
 import sys
 import tempfile
 import time
@@ -49,6 +50,7 @@ MANAGED = (
 
 JAR = "classes.jar"
 JAVA_SOURCES = Path(__file__).parent.parent / "java"
+NOTES_LIBRARY = Path(__file__).parents[2] / "plugins" / "java" / "amqsidecar-jms"
 
 
 def classic_5_home() -> Path:
@@ -118,24 +120,61 @@ def libraries(name: str, coordinates: Sequence[str]) -> Path:
     return cached(f"{name}-{digest}", build)
 
 
-def compiled(source: str, jars: Path | None = None) -> Path:
-    """Compile one file of `tests/java` against a folder of jars; return the jar."""
+def compiled(source: str, *jars: Path, api: str = "jakarta") -> Path:
+    """Compile one file of `tests/java`; return the jar.
+
+    Args:
+        source: its name.
+        jars: jars, and folders of jars, that it needs.
+        api: `javax` puts `javax.jms` in the place of `jakarta.jms`.
+    """
     path = JAVA_SOURCES / source
-    key = f"{path.read_text(encoding='utf-8')}\0{jars.name if jars else ''}"
+    text = path.read_text(encoding="utf-8").replace("jakarta.jms", f"{api}.jms")
+    key = "\0".join((text, *(_name(one) for one in jars)))
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
 
     def build(folder: Path) -> None:
-        class_path = ["-cp", f"{jars}/*"] if jars else []
-        with tempfile.TemporaryDirectory(dir=cache_root()) as classes:
-            run_tool(
-                [tool("javac"), "-nowarn", "-proc:none", *class_path, "-d", classes, str(path)]
-            )
+        with tempfile.TemporaryDirectory(dir=cache_root()) as made:
+            classes, given = Path(made) / "classes", Path(made) / path.name
+            classes.mkdir()
+            given.write_text(text, encoding="utf-8")
+            options = ["-nowarn", "-proc:none", "-d", str(classes)]
+            if jars:
+                options += ["-cp", class_path(*jars)]
+            run_tool([tool("javac"), *options, str(given)])
             # Why a jar: an archive of classes takes none out of folders.
             with zipfile.ZipFile(folder / JAR, "w") as jar:
-                for one in sorted(Path(classes).rglob("*.class")):
+                for one in sorted(classes.rglob("*.class")):
                     jar.write(one, one.relative_to(classes))
 
     return cached(f"{path.stem.lower()}-jar-{digest}", build) / JAR
+
+
+def class_path(*jars: Path) -> str:
+    """Return the class path of jars, and of folders of jars."""
+    return ":".join(str(one if one.suffix == ".jar" else one / "*") for one in jars)
+
+
+def notes_library() -> Path:
+    """Return the jar of `plugins/java/amqsidecar-jms`, built by Maven, whose unit tests pass."""
+    files = [NOTES_LIBRARY / "pom.xml", *sorted((NOTES_LIBRARY / "src").rglob("*.java"))]
+    digest = hashlib.sha256(b"\0".join(one.read_bytes() for one in files)).hexdigest()[:12]
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=cache_root()) as made:
+            shutil.copytree(NOTES_LIBRARY / "src", Path(made) / "src")
+            shutil.copy(NOTES_LIBRARY / "pom.xml", made)
+            run_tool([tool("mvn"), "-q", "-B", "-f", made, "package"])
+            [jar] = (Path(made) / "target").glob("amqsidecar-jms-*.jar")
+            shutil.copy(jar, folder)
+
+    [jar] = cached(f"amqsidecar-jms-{digest}", build).glob("*.jar")
+    return jar
+
+
+def _name(jars: Path) -> str:
+    """Return what differs where the contents of a jar or a folder of jars differ."""
+    return jars.parent.name if jars.suffix == ".jar" else jars.name
 
 
 def fetch_everything(report: Callable[[str], None]) -> None:
@@ -151,6 +190,7 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         ),
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
+        ("library of notes", notes_library),
     ]
     for number, (label, fetched) in enumerate(steps, start=1):
         report(f"[{number}/{len(steps)}] {label} ...")

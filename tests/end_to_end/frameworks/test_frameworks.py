@@ -13,7 +13,15 @@ import pytest
 
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
-from support.machine.applications import Application, camel, node, python, quarkus, spring
+from support.machine.applications import (
+    CAMEL_TRANSACTED,
+    Application,
+    camel,
+    node,
+    python,
+    quarkus,
+    spring,
+)
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -36,9 +44,6 @@ address_settings:
   - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 4, redelivery_delay_ms: 100}
 """
 AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
-CAMEL_TRANSACTED = (
-    "?transacted=true&lazyCreateTransactionManager=false&cacheLevelName=CACHE_CONSUMER"
-)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from amqsidecar.demo.maven import ARTEMIS, CLASSIC
 from support import maven
 from support.waiting import PATIENCE_S, eventually
 
@@ -22,6 +23,24 @@ _CAMEL = (
     "org.apache.activemq:activemq-client:6.3.1",
     "org.slf4j:slf4j-nop:2.0.17",
 )
+
+_CLIENTS = {
+    "javax": (
+        f"org.apache.activemq:activemq-client:{CLASSIC}",
+        f"org.apache.activemq:artemis-jms-client:{ARTEMIS}",
+        "org.slf4j:slf4j-nop:2.0.17",
+    ),
+    "jakarta": (
+        "org.apache.activemq:activemq-client:6.3.1",
+        f"org.apache.activemq:artemis-jakarta-client:{ARTEMIS}",
+        "org.slf4j:slf4j-nop:2.0.17",
+    ),
+}
+"""The JMS clients of OpenWire and Artemis Core, by API."""
+CAMEL_TRANSACTED = (
+    "?transacted=true&lazyCreateTransactionManager=false&cacheLevelName=CACHE_CONSUMER"
+)
+"""What keeps a failed message from being acknowledged."""
 
 
 def spring(provider: str, *options: str) -> list[str]:
@@ -39,6 +58,59 @@ def spring(provider: str, *options: str) -> list[str]:
 def camel(url: str, endpoint: str) -> list[str]:
     """Return the command of the Camel route from an endpoint, to a Classic broker."""
     return [*_java("CamelRoute", "camel", _CAMEL), url, endpoint]
+
+
+def spring_orders(provider: str, url: str, queue: str, notes: str) -> list[str]:
+    """Return the command of the Spring Boot application with the bugs of `Bugs.java`.
+
+    Args:
+        provider: `openwire` or `core`.
+        url: of its client.
+        queue: that it consumes.
+        notes: the queue of notes; empty = it writes none.
+    """
+    client = {"openwire": "activemq", "core": "artemis"}[provider]
+    starter = f"org.springframework.boot:spring-boot-starter-{client}:{SPRING_BOOT}"
+    return [
+        *_orders("SpringOrders", f"spring-boot-{client}", (starter,)),
+        *([f"--notes={notes}"] if notes else []),
+        *(["--spring.artemis.mode=native"] if provider == "core" else []),
+        f"--queue={queue}",
+        f"--spring.{client}.broker-url={url}",
+        f"--spring.{client}.user=admin",
+        f"--spring.{client}.password=admin",
+        "--logging.level.root=error",
+    ]
+
+
+def camel_orders(provider: str, url: str, queue: str, notes: str) -> list[str]:
+    """Return the command of the Camel route with the bugs of `Bugs.java`; as `spring_orders`."""
+    libraries = (*_CAMEL, f"org.apache.activemq:artemis-jakarta-client:{ARTEMIS}")
+    command = _orders("CamelOrders", "camel-both", libraries)
+    return [*command, provider, url, f"jms:queue:{queue}{CAMEL_TRANSACTED}", notes]
+
+
+def _orders(name: str, label: str, libraries: Sequence[str]) -> list[str]:
+    jars, library = maven.libraries(label, libraries), maven.notes_library()
+    bugs = maven.compiled("Bugs.java")
+    compiled = maven.compiled(f"{name}.java", jars, library, bugs)
+    path = maven.class_path(compiled, bugs, library, jars)
+    return [maven.tool("java"), "-XX:TieredStopAtLevel=1", "-cp", path, name]
+
+
+def noted(api: str, *arguments: str) -> list[str]:
+    """Return the command of a plain consumer with the library of notes.
+
+    Args:
+        api: `javax` or `jakarta`.
+        arguments: provider (`openwire` or `core`), URL, queue, queue of notes, and how it fails.
+    """
+    jars = maven.libraries(f"noted-{api}", _CLIENTS[api])
+    library = maven.notes_library()
+    source = "NotedConsumer.java"
+    compiled = maven.compiled(source, jars, library, api=api)
+    path = maven.class_path(compiled, library, jars)
+    return [maven.tool("java"), "-XX:TieredStopAtLevel=1", "-cp", path, "NotedConsumer", *arguments]
 
 
 def quarkus(**options: str) -> list[str]:

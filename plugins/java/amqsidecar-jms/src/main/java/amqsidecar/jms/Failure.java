@@ -1,0 +1,157 @@
+package amqsidecar.jms;
+
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
+
+/** Why a delivery failed, as a note says it. */
+final class Failure {
+  /** Wrappers of frameworks: what they wrap is the application's exception. */
+  private static final Set<String> WRAPPERS =
+      new HashSet<>(
+          Arrays.asList(
+              "java.lang.reflect.InvocationTargetException",
+              "java.lang.reflect.UndeclaredThrowableException",
+              "java.util.concurrent.CompletionException",
+              "java.util.concurrent.ExecutionException",
+              "org.apache.camel.CamelExecutionException",
+              "org.apache.camel.RuntimeCamelException",
+              "org.springframework.jms.listener.adapter.ListenerExecutionFailedException"));
+
+  private static final int CAUSES_MAX = 50;
+  private static final int FRAMES_MAX = 8;
+  private static final int HASH_CHARACTERS = 12;
+
+  /** Class of the exception; "" = a roll-back without one. */
+  final String exception;
+
+  final String text;
+
+  /** Of the innermost cause; "" = there is no other. */
+  final String rootException;
+
+  final String rootText;
+
+  /** The same for each failure at the same place of the code; "" = it has no stack trace. */
+  final String stackHash;
+
+  private Failure(
+      String exception, String text, String rootException, String rootText, String stackHash) {
+    this.exception = exception;
+    this.text = text;
+    this.rootException = rootException;
+    this.rootText = rootText;
+    this.stackHash = stackHash;
+  }
+
+  /** Returns the failure that an exception is; its frameworks' wrappers are left out. */
+  static Failure of(Throwable thrown) {
+    Throwable head = unwrapped(thrown);
+    Throwable root = root(head);
+    boolean isAlone = root == head;
+    return new Failure(
+        head.getClass().getName(),
+        message(head),
+        isAlone ? "" : root.getClass().getName(),
+        isAlone ? "" : message(root),
+        stackHash(root.getClass().getName(), root.getStackTrace()));
+  }
+
+  /**
+   * Returns the failure that a roll-back is whose exception the application kept for itself.
+   *
+   * @param stack of the thread that rolls back
+   */
+  static Failure rollback(StackTraceElement[] stack) {
+    for (StackTraceElement frame : stack) {
+      if (isKept(frame)) {
+        String place = frame.getClassName() + "." + steady(frame.getMethodName());
+        return new Failure("", "rolled back at " + place, "", "", stackHash("rollback", stack));
+      }
+    }
+    return new Failure("", "rolled back", "", "", "");
+  }
+
+  /** Returns the application's exception inside of what a framework threw. */
+  static Throwable unwrapped(Throwable thrown) {
+    Throwable found = thrown;
+    for (int depth = 0; depth < CAUSES_MAX; depth++) {
+      Throwable cause = found.getCause();
+      if (cause == null || !WRAPPERS.contains(found.getClass().getName())) {
+        return found;
+      }
+      found = cause;
+    }
+    return found;
+  }
+
+  private static Throwable root(Throwable thrown) {
+    Throwable found = thrown;
+    for (int depth = 0; depth < CAUSES_MAX; depth++) {
+      Throwable cause = found.getCause();
+      if (cause == null) {
+        return found;
+      }
+      found = cause;
+    }
+    return found;
+  }
+
+  private static String message(Throwable thrown) {
+    String message = thrown.getMessage();
+    return message == null ? "" : message;
+  }
+
+  /**
+   * Returns a hash of the first frames of the application and its libraries.
+   *
+   * <p>Lines are left out: a bug keeps its group when another part of its file changes.
+   */
+  private static String stackHash(String kind, StackTraceElement[] stack) {
+    MessageDigest digest;
+    try {
+      digest = MessageDigest.getInstance("SHA-256");
+    } catch (NoSuchAlgorithmException missing) {
+      return "";
+    }
+    int frames = 0;
+    digest.update(kind.getBytes(StandardCharsets.UTF_8));
+    for (StackTraceElement frame : stack) {
+      if (frames < FRAMES_MAX && isKept(frame)) {
+        String place = "\n" + frame.getClassName() + "." + steady(frame.getMethodName());
+        digest.update(place.getBytes(StandardCharsets.UTF_8));
+        frames++;
+      }
+    }
+    if (frames == 0) {
+      return "";
+    }
+    StringBuilder hash = new StringBuilder();
+    for (byte one : digest.digest()) {
+      hash.append(String.format("%02x", one));
+    }
+    return hash.substring(0, HASH_CHARACTERS);
+  }
+
+  /** Returns whether a frame is code that somebody wrote, outside of Java and of this library. */
+  private static boolean isKept(StackTraceElement frame) {
+    String name = frame.getClassName();
+    return !name.startsWith("java.")
+        && !name.startsWith("javax.")
+        && !name.startsWith("jakarta.")
+        && !name.startsWith("jdk.")
+        && !name.startsWith("sun.")
+        && !name.startsWith("com.sun.")
+        && !name.startsWith("amqsidecar.jms.")
+        && !name.contains("$$")
+        && !name.contains("$Proxy");
+  }
+
+  /** Returns a method's name without the number that a compiler gave a lambda. */
+  private static String steady(String method) {
+    return method.startsWith("lambda$") ? method.replaceAll("\\$\\d+$", "") : method;
+  }
+}

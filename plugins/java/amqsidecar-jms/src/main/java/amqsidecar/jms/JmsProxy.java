@@ -1,0 +1,149 @@
+package amqsidecar.jms;
+
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+
+/**
+ * A connection factory, and all that comes out of it, which notices what becomes of deliveries.
+ *
+ * <p>Each call goes to the real object, with the same arguments, and its result or exception comes
+ * back. Messages, producers and destinations are the real ones.
+ */
+final class JmsProxy implements InvocationHandler {
+  private final Object target;
+  private final CauseNotes notes;
+  private final JmsApi api;
+  private final SessionDeliveries deliveries;
+
+  private JmsProxy(Object target, CauseNotes notes, JmsApi api, SessionDeliveries deliveries) {
+    this.target = target;
+    this.notes = notes;
+    this.api = api;
+    this.deliveries = deliveries;
+  }
+
+  /** Returns a proxy of a connection factory with all of its JMS interfaces. */
+  static Object of(Object factory, CauseNotes notes, JmsApi api) {
+    return proxy(new JmsProxy(factory, notes, api, new SessionDeliveries()));
+  }
+
+  @Override
+  public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    Object[] given = real(arguments);
+    if (method.getDeclaringClass() == Object.class) {
+      return call(method, given);
+    }
+    switch (method.getName()) {
+      case "receive":
+      case "receiveNoWait":
+        notes.explainRollback(deliveries);
+        Object message = call(method, given);
+        if (message != null) {
+          notes.delivered(deliveries, api.deliveryOf(message));
+        }
+        return message;
+      case "rollback":
+      case "recover":
+        deliveries.rolledBack(Thread.currentThread().getStackTrace());
+        return call(method, given);
+      case "commit":
+      case "acknowledge":
+        notes.explainRollback(deliveries);
+        Object nothing = call(method, given);
+        deliveries.kept();
+        return nothing;
+      case "close":
+        notes.explainRollback(deliveries);
+        return call(method, given);
+      default:
+        return noticed(call(method, given));
+    }
+  }
+
+  /** Returns a result as the application gets it. */
+  private Object noticed(Object result) {
+    if (api.session.isInstance(result) || api.context.isInstance(result)) {
+      return proxy(new JmsProxy(result, notes, api, new SessionDeliveries()));
+    }
+    if (api.connection.isInstance(result)
+        || api.consumer.isInstance(result)
+        || api.contextConsumer.isInstance(result)) {
+      return proxy(new JmsProxy(result, notes, api, deliveries));
+    }
+    return real(result);
+  }
+
+  /** Returns arguments as the real object gets them. */
+  private Object[] real(Object[] arguments) {
+    if (arguments == null) {
+      return null;
+    }
+    Object[] given = arguments.clone();
+    for (int index = 0; index < given.length; index++) {
+      given[index] =
+          api.listener.isInstance(given[index]) ? listening(given[index]) : real(given[index]);
+    }
+    return given;
+  }
+
+  private static Object real(Object object) {
+    if (object != null && Proxy.isProxyClass(object.getClass())) {
+      InvocationHandler handler = Proxy.getInvocationHandler(object);
+      if (handler instanceof JmsProxy) {
+        return ((JmsProxy) handler).target;
+      }
+      if (handler instanceof Listening) {
+        return ((Listening) handler).listener;
+      }
+    }
+    return object;
+  }
+
+  private Object listening(Object listener) {
+    Class<?>[] only = {api.listener};
+    return Proxy.newProxyInstance(api.loader(), only, new Listening(listener));
+  }
+
+  private Object call(Method method, Object[] arguments) throws Throwable {
+    return call(target, method, arguments);
+  }
+
+  private static Object call(Object target, Method method, Object[] arguments) throws Throwable {
+    try {
+      return method.invoke(target, arguments);
+    } catch (InvocationTargetException thrown) {
+      throw thrown.getCause();
+    }
+  }
+
+  private static Object proxy(JmsProxy handler) {
+    JmsApi api = handler.api;
+    return Proxy.newProxyInstance(api.loader(), api.interfacesOf(handler.target), handler);
+  }
+
+  /** A listener of the application. */
+  private final class Listening implements InvocationHandler {
+    private final Object listener;
+
+    Listening(Object listener) {
+      this.listener = listener;
+    }
+
+    @Override
+    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+      if (!method.getName().equals("onMessage")) {
+        return call(listener, method, arguments);
+      }
+      notes.explainRollback(deliveries);
+      notes.delivered(deliveries, api.deliveryOf(arguments[0]));
+      try {
+        return call(listener, method, arguments);
+      } catch (Throwable thrown) {
+        notes.failed(thrown);
+        throw thrown;
+      }
+    }
+  }
+}

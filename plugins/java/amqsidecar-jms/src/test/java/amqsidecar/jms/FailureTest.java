@@ -1,0 +1,90 @@
+package amqsidecar.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+
+import java.lang.reflect.InvocationTargetException;
+import java.util.concurrent.CompletionException;
+import org.junit.jupiter.api.Test;
+
+/** Frames of this package are left out as the library's own, so shops stand for applications. */
+class FailureTest {
+  private static Throwable thrownAt(String method, Throwable thrown) {
+    thrown.setStackTrace(
+        new StackTraceElement[] {
+          new StackTraceElement("java.util.Objects", "requireNonNull", "Objects.java", 1),
+          new StackTraceElement("shop.Stock", method, "Stock.java", 7),
+          new StackTraceElement("jdk.internal.reflect.GeneratedMethodAccessor41", "invoke", null, 0),
+          new StackTraceElement("shop.Orders", "lambda$new$3", "Orders.java", 9),
+        });
+    return thrown;
+  }
+
+  @Test
+  void anExceptionWithACauseHasBoth() {
+    Throwable root = new java.net.ConnectException("Connection refused");
+    Failure found = Failure.of(new IllegalStateException("no stock", root));
+    assertEquals("java.lang.IllegalStateException", found.exception);
+    assertEquals("no stock", found.text);
+    assertEquals("java.net.ConnectException", found.rootException);
+    assertEquals("Connection refused", found.rootText);
+  }
+
+  @Test
+  void wrappersOfFrameworksAreLeftOut() {
+    Throwable real = new IllegalStateException("no stock");
+    Throwable wrapped = new CompletionException(new InvocationTargetException(real));
+    assertEquals("java.lang.IllegalStateException", Failure.of(wrapped).exception);
+    assertEquals("", Failure.of(wrapped).rootException);
+  }
+
+  @Test
+  void aWrapperOfNothingStays() {
+    Failure found = Failure.of(new CompletionException(null));
+    assertEquals("java.util.concurrent.CompletionException", found.exception);
+    assertEquals("", found.text);
+  }
+
+  @Test
+  void causesInACircleEnd() {
+    Exception first = new Exception("first");
+    Exception second = new Exception("second", first);
+    first.initCause(second);
+    assertEquals("first", Failure.of(first).text);
+  }
+
+  @Test
+  void theHashIsThatOfThePlaceAndTheKind() {
+    String hash = Failure.of(thrownAt("take", new IllegalStateException("item 7"))).stackHash;
+    assertEquals(12, hash.length());
+    assertEquals(hash, Failure.of(thrownAt("take", new IllegalStateException("8"))).stackHash);
+    assertNotEquals(hash, Failure.of(thrownAt("give", new IllegalStateException("8"))).stackHash);
+    assertNotEquals(hash, Failure.of(thrownAt("take", new RuntimeException("8"))).stackHash);
+  }
+
+  @Test
+  void theHashKnowsNoGeneratedNames() {
+    Throwable one = thrownAt("take", new IllegalStateException());
+    StackTraceElement[] other = one.getStackTrace();
+    other[2] = new StackTraceElement("jdk.internal.reflect.DirectMethodHandleAccessor", "x", null, 0);
+    other[3] = new StackTraceElement("shop.Orders", "lambda$new$12", "Orders.java", 99);
+    Throwable two = new IllegalStateException();
+    two.setStackTrace(other);
+    assertEquals(Failure.of(one).stackHash, Failure.of(two).stackHash);
+  }
+
+  @Test
+  void withoutAStackThereIsNoHash() {
+    Throwable bare = new NullPointerException();
+    bare.setStackTrace(new StackTraceElement[0]);
+    assertEquals("", Failure.of(bare).stackHash);
+  }
+
+  @Test
+  void aRollbackNamesItsPlace() {
+    StackTraceElement[] stack = thrownAt("take", new Exception()).getStackTrace();
+    assertEquals("rolled back at shop.Stock.take", Failure.rollback(stack).text);
+    assertEquals("", Failure.rollback(stack).exception);
+    assertEquals("rolled back", Failure.rollback(new StackTraceElement[0]).text);
+  }
+}

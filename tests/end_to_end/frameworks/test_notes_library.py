@@ -1,0 +1,139 @@
+"""Notes by the library in `plugins/java`, of real clients of both APIs on real brokers."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.brokers.real import Broker
+from support.jms.peer import JmsPeer
+from support.machine.applications import Application, noted
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICIES = Path(__file__).parents[1] / "policies"
+AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
+
+FAILURE = "java.lang.IllegalArgumentException: no stock for item 7"
+CAUSE = f"{FAILURE}\nCaused by: java.net.ConnectException: Connection refused"
+ROLLED_BACK = "rolled back at NotedConsumer.giveBack"
+
+
+class Client(NamedTuple):
+    """How an application consumes.
+
+    Attributes:
+        broker: name of a fixture.
+        failures: deliveries until the broker gives a message up.
+    """
+
+    broker: str
+    api: str
+    provider: str
+    failures: int
+
+
+CLIENTS = {
+    "classic_5-javax": Client("classic_5", "javax", "openwire", 1),
+    "classic_6-jakarta": Client("classic_6", "jakarta", "openwire", 1),
+    "artemis-javax": Client("artemis", "javax", "core", 10),
+    "artemis-jakarta": Client("artemis", "jakarta", "core", 10),
+}
+QUICK = {
+    ("classic_5-javax", "listener"),
+    ("classic_6-jakarta", "rollback"),
+    ("artemis-jakarta", "told"),
+}
+
+
+class Story:
+    """A consumer with the library, and a sidecar that reads its notes."""
+
+    def __init__(
+        self, request: pytest.FixtureRequest, folder: Path, unique: str, client: Client
+    ) -> None:
+        self.broker: Broker = request.getfixturevalue(client.broker)
+        self.client = client
+        self.queue, self.notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
+        self.peer = JmsPeer.of(self.broker, client.provider)
+        is_artemis = client.broker == "artemis"
+        self.sidecar = SidecarProcess(
+            folder,
+            str(getattr(self.broker, "pair_url" if is_artemis else "openwire_url")),
+            policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
+            sets=[
+                f"intake.cause_notes={self.notes}",
+                "intake.backlog=process",
+                "policy.verdicts=obey",
+            ],
+        )
+
+    def command(self, how: str, *, notes: bool = True) -> list[str]:
+        """Return the command of the consumer."""
+        url = self.broker.jms_url(self.client.provider)
+        if self.client.provider == "openwire":
+            url = f"{url}?{AT_ONCE}"
+        queue_of_notes = self.notes if notes else ""
+        return noted(self.client.api, self.client.provider, url, self.queue, queue_of_notes, how)
+
+    def explained(self) -> list[dict[str, Any]]:
+        """Return the events of the notes in the history of the one message."""
+        rows = self.sidecar.json_command("list", "--destination", self.queue)["rows"]
+        if not rows:
+            return []
+        shown = self.sidecar.json_command("show", rows[0]["redelivery_id"])
+        return [one for one in shown["history"] if one["type"] == "explained"]
+
+
+@pytest.mark.parametrize(
+    ("client", "how"),
+    [
+        pytest.param(name, how, marks=[] if (name, how) in QUICK else pytest.mark.proof)
+        for name in CLIENTS
+        for how in ("listener", "rollback", "recover", "told")
+    ],
+)
+def test_a_failed_delivery_has_one_note_and_returns_by_its_verdict(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, client: str, how: str
+) -> None:
+    story = Story(request, tmp_path, unique, CLIENTS[client])
+    # Why: only where the exception is known there is a verdict on it.
+    is_told = how in ("listener", "told")
+    with story.sidecar.start(), Application(story.command(how), tmp_path) as application:
+        story.peer.produce(story.queue, "Text")
+        application.wait_for("failed")
+        if is_told:
+            application.wait_for("succeeded")
+        else:
+            eventually(lambda: len(story.explained()) == 1, what="the note")
+            [explained] = story.explained()
+            assert explained["cause"] == ROLLED_BACK
+            assert explained["consumer"] == "orders-service 1.4.2"
+        assert application.said("failed") == story.client.failures
+        if is_told:
+            [group] = story.sidecar.json_command("groups", "--destination", story.queue)
+            assert group["cause_group"].startswith(
+                "java.lang.IllegalArgumentException: no stock for item *"
+            )
+            assert "java.net.ConnectException" in group["cause_group"]
+            assert group["total"] == 1
+        assert story.sidecar.stop() == 0
+
+
+@pytest.mark.parametrize("client", [pytest.param(one, marks=pytest.mark.proof) for one in CLIENTS])
+@pytest.mark.parametrize("how", ["listener", "rollback", "recover", "told"])
+def test_deliveries_are_the_same_without_the_library(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, client: str, how: str
+) -> None:
+    """The message dies after as many deliveries, and waits as long."""
+    story = Story(request, tmp_path, unique, CLIENTS[client])
+    command = story.command(how, notes=False)
+    with story.sidecar.start(), Application(command, tmp_path) as application:
+        story.peer.produce(story.queue, "Text")
+        eventually(lambda: story.sidecar.unsent() == 1, what="it has died")
+        assert application.said("failed") == story.client.failures
+        assert story.explained() == []
+        assert story.sidecar.stop() == 0

@@ -1,0 +1,122 @@
+"""Twelve bugs in real applications: twelve groups by notes, and a field that divides without."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.peer import JmsPeer
+from support.machine.applications import Application, camel_orders, spring_orders
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.tier import at_length
+from support.versions import CLASSIC_5, CLASSIC_6
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+PRODUCTS = (
+    *("apples", "bread", "cheese", "dates", "eggs", "figs"),
+    *("grapes", "honey", "ice", "juice", "kale", "leeks"),
+)
+"""Each meets a bug of its own (`Bugs.java`)."""
+
+# Why: six applications and 12 bugs, 100,800 deaths in all. A multiple of what is sent at once.
+DEATHS_OF_EACH = at_length(1_400, otherwise=10)
+SENT_AT_ONCE = 10
+
+CLASSIC_POLICY = """\
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 3, initial_redelivery_delay_ms: 3600000}
+"""
+ARTEMIS_POLICY = """\
+address_settings:
+  - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 4, redelivery_delay_ms: 3600000}
+"""
+AT_ONCE_ON_ARTEMIS = """\
+<address-setting match="#">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>1</max-delivery-attempts>
+</address-setting>
+"""
+AT_ONCE_ON_CLASSIC = "?jms.redeliveryPolicy.maximumRedeliveries=0"
+
+
+def broker_of(name: str) -> Broker:
+    if name == "artemis":
+        return ArtemisBroker(address_settings=AT_ONCE_ON_ARTEMIS)
+    return ClassicBroker({"classic_5": CLASSIC_5, "classic_6": CLASSIC_6}[name])
+
+
+@contextmanager
+def dead_orders(
+    folder: Path, name: str, framework: str, *, notes: str, wait_s: float
+) -> Iterator[SidecarProcess]:
+    """Have an application fail on orders of each product, and wait until all have died."""
+    count = DEATHS_OF_EACH * len(PRODUCTS)
+    with broker_of(name) as broker:
+        provider = "core" if name == "artemis" else "openwire"
+        url = broker.jms_url(provider) + ("" if name == "artemis" else AT_ONCE_ON_CLASSIC)
+        application = (spring_orders if framework == "spring" else camel_orders)(
+            provider, url, "orders", notes
+        )
+        peer = JmsPeer.of(broker, provider)
+        for _ in range(DEATHS_OF_EACH // SENT_AT_ONCE):
+            for product in PRODUCTS:
+                peer.fill("orders", SENT_AT_ONCE, size=20, properties={"product": product})
+        sidecar = SidecarProcess(
+            folder,
+            str(broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url),
+            policy=write_policy(folder, ARTEMIS_POLICY if name == "artemis" else CLASSIC_POLICY),
+            sets=["intake.backlog=process", *([f"intake.cause_notes={notes}"] if notes else [])],
+        )
+        with sidecar.start(), Application(application, folder):
+            eventually(
+                lambda: sidecar.metric("amqsidecar_waiting") >= count,
+                within_s=wait_s,
+                what=f"{count} orders have died",
+            )
+            yield sidecar
+            assert sidecar.stop() == 0
+
+
+COMBINATIONS = [
+    pytest.param(
+        name,
+        framework,
+        marks=[] if (name, framework) == ("classic_6", "spring") else pytest.mark.proof,
+    )
+    for name in ("classic_6", "classic_5", "artemis")
+    for framework in ("spring", "camel")
+]
+
+
+@pytest.mark.parametrize(("name", "framework"), COMBINATIONS)
+def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str) -> None:
+    with dead_orders(
+        tmp_path, name, framework, notes="amqsidecar.causes", wait_s=at_length(900, otherwise=90)
+    ) as sidecar:
+        eventually(
+            lambda: len(sidecar.json_command("groups")) == len(PRODUCTS), what="the last notes"
+        )
+        groups = {one["cause_group"]: one["total"] for one in sidecar.json_command("groups")}
+        assert set(groups.values()) == {DEATHS_OF_EACH}, groups
+        stock = [one for one in groups if "no stock for item *" in one]
+        assert len(stock) == 2, "the same words at two places"
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("name", "framework"), [one.values for one in COMBINATIONS])
+def test_without_notes_the_field_that_divides_them_is_suggested(
+    tmp_path: Path, name: str, framework: str
+) -> None:
+    with dead_orders(tmp_path, name, framework, notes="", wait_s=900) as sidecar:
+        [group] = sidecar.json_command("groups")
+        assert group["cause_group"] == "(no reason given)"
+        [found] = sidecar.json_command("groups", "--suggest")
+        best = found["fields"][0]
+        assert (best["field"], best["distinct"]) == ("property:product", len(PRODUCTS))
