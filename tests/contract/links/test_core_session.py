@@ -214,7 +214,6 @@ def test_answers_that_nobody_waits_for_are_not_kept(
     session = connection.create_session(is_transacted=False, is_settled=True)
     session.start()
     management = CoreManagement(connection, session, SystemClock())
-    management.prepare()
     assert management.missing is None
     asked = [session.ask_send(make(unique)) for _ in range(10)]
     session.abandon_answers(asked[:5])
@@ -456,15 +455,21 @@ def test_a_full_address_that_fails_says_so(session: CoreSession, unique: str) ->
     assert refused.value.kind == ADDRESS_FULL
 
 
+def _address(session: CoreSession, name: str) -> packets.AddressAnswer | packets.AddressAnswerV5:
+    [answer] = session.ask_addresses([name])
+    assert not isinstance(answer, CoreRefused)
+    return answer
+
+
 def test_a_queue_and_an_address_tell_what_they_are(session: CoreSession, unique: str) -> None:
     assert not session.ask_queue(unique).exists
-    assert not session.ask_address(unique).exists
+    assert not _address(session, unique).exists
     new_queue(session, unique)
     fill(session, unique, 3)
     queue = session.ask_queue(unique)
     assert (queue.exists, queue.durable, queue.message_count) == (True, True, 3)
     assert (queue.name, queue.address, queue.routing_type) == (unique, unique, packets.ANYCAST)
-    address = session.ask_address(unique)
+    address = _address(session, unique)
     assert isinstance(address, packets.AddressAnswerV5)
     assert (address.exists, address.queues) == (True, (unique,))
     assert (address.supports_anycast, address.supports_multicast) == (True, False)
@@ -532,7 +537,7 @@ def test_each_version_is_spoken(connect: Connect, unique: str, version: int) -> 
     session.create_consumer(queue, window_bytes=WINDOW)
     session.start()
     assert numbers(receive(connection, session, 2)) == [0, 1]
-    assert session.ask_address(queue).queues == (queue,)
+    assert _address(session, queue).queues == (queue,)
 
 
 def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:

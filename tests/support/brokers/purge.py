@@ -44,9 +44,8 @@ def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> objec
         idle_timeout_s=30,
     )
     connection = AmqpConnection(endpoint, SystemClock(), f"manages-{uuid4().hex}")
-    management = ArtemisManagement(connection, PATIENCE_S)
+    management = ArtemisManagement(connection, PATIENCE_S, PATIENCE_S)
     try:
-        management.prepare(PATIENCE_S)
         answer = management.ask(question)
     finally:
         management.close()

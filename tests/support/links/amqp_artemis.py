@@ -47,8 +47,7 @@ class ArtemisHarness(ABC):
         self.connection = AmqpConnection(
             self.broker.endpoint("PORT"), SystemClock(), f"harness-{uuid.uuid4().hex}"
         )
-        self.management = ArtemisManagement(self.connection, PATIENCE_S)
-        self.management.prepare(PATIENCE_S)
+        self.management = ArtemisManagement(self.connection, PATIENCE_S, PATIENCE_S)
         assert self.management.missing is None
 
     @abstractmethod

@@ -6,19 +6,34 @@ after that, because it overtakes sends that wait for credit (`wire-facts.md` 4b)
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp.token import AmqpTokenQueue
-from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction, do_nothing
+from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
+from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 
 _TOKEN_INDEX = -1
 _TOKEN_TIMEOUT_S = 15.0
+
+
+class _Begun(NamedTuple):
+    """A transaction whose sends were put.
+
+    Attributes:
+        sends: of the caller.
+        work: the sends on their way, with those that were refused.
+    """
+
+    sends: Sequence[Resend]
+    transaction: Transaction
+    work: TransactionSends
 
 
 class AmqpMoves:
@@ -44,31 +59,29 @@ class AmqpMoves:
         self._clock = clock
         self._crash_point = crash_point
         self._encode = encode
-        self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
-        self.while_committing: Callable[[], None] = do_nothing
+        self._ahead = SendsAhead(self._start, self._undo)
+        self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self._begin(sends)
+        self._ahead.begin(sends)
 
-    def _begin(self, sends: Sequence[Resend]) -> tuple[Transaction, TransactionSends]:
-        self.abandon_sends()
+    def _start(self, sends: Sequence[Resend]) -> _Begun:
         transaction = self._coordinator.begin()
         now_ms = self._clock.now_ms()
         work = TransactionSends(self._connection, self._pool, transaction, now_ms, self._encode)
         with self._clean_or_lost():
             work.send_all(sends)
-        self._begun = (sends, transaction, work)
-        return transaction, work
+        return _Begun(sends, transaction, work)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
-        begun, self._begun = self._begun, None
-        if begun is None:
-            return
+        self._ahead.abandon()
+
+    def _undo(self, begun: _Begun) -> None:
         with self._clean_or_lost():
-            begun[2].wait_for_answers()
-        self._coordinator.abort(begun[1])
+            begun.work.wait_for_answers()
+        self._coordinator.abort(begun.transaction)
 
     @contextmanager
     def _clean_or_lost(self) -> Iterator[None]:
@@ -99,9 +112,7 @@ class AmqpMoves:
         exchange: tuple[AmqpTokenQueue, int] | None,
     ) -> None:
         """Do one transaction, with the exchange of the token for this number or without."""
-        begun = self._begun
-        transaction, work = begun[1:] if begun and begun[0] is sends else self._begin(sends)
-        self._begun = None
+        _, transaction, work = self._ahead.take(sends)
         with self._clean_or_lost():
             if exchange is not None and not work.refusals:
                 own, number = exchange

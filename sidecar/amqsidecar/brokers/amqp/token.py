@@ -95,9 +95,10 @@ class AmqpTokenQueue:
         clock: Clock,
         source: str | None = None,
         *,
+        timeout_s: float,
         rules_digest: str = "",
     ) -> None:
-        """Make the queue where it can be made, and begin to attach to it and to wait for the token.
+        """Make the queue where it can be made, attach to it, and begin to wait for the token.
 
         Args:
             connection: of the links.
@@ -106,7 +107,12 @@ class AmqpTokenQueue:
             queue: its name.
             clock: gives the time at which a token is sent.
             source: the address to read from, with options of the broker's; None = the name.
+            timeout_s: maximum wait until the broker has answered both links.
             rules_digest: shown by each token that is sent.
+
+        Raises:
+            BrokerRefused: the queue can't be used; the message names it.
+            LinkLost: no answer in time.
         """
         self._connection = connection
         self._management = management
@@ -119,16 +125,17 @@ class AmqpTokenQueue:
         if management.missing is None:
             management.create_queue(queue, queue, is_anycast=True, is_exclusive=True)
         self.sender = Sender(connection, "amqsidecar-token-sender", queue, capability="queue")
-        self._state: _Released | _Awaited | _Held | _Sent = _Awaited(self._attach())
+        receiver = self._attach()
+        self._state: _Released | _Awaited | _Held | _Sent = _Awaited(receiver)
+        try:
+            self._confirm(receiver, timeout_s)
+        except BaseException:
+            self.close()
+            raise
 
-    def confirm(self, timeout_s: float) -> None:
-        """Wait until the broker has answered both links.
-
-        Raises:
-            BrokerRefused: the queue can't be used; the message names it.
-            LinkLost: no answer in time.
-        """
-        receiver, sender = self._receiver(), self.sender
+    def _confirm(self, receiver: Receiver, timeout_s: float) -> None:
+        """Wait until the broker has answered both links."""
+        sender = self.sender
         self._connection.run_until(
             lambda: (
                 (receiver.is_open and sender.credit > 0)

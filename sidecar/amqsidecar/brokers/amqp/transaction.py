@@ -24,6 +24,7 @@ from amqsidecar.brokers.amqp.links import (
     is_answered,
     refusal_words,
 )
+from amqsidecar.brokers.sends_ahead import begin_nothing
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 
@@ -33,10 +34,6 @@ _ACCEPTED = b"\x00\x53\x24\x45"
 # Bound: a commit writes to the broker's disk, which may be slow; not forever.
 _ANSWER_TIMEOUT_S = 60.0
 _STATE_BYTES_MAX = 512
-
-
-def do_nothing() -> None:
-    """Do nothing: what is done while the broker commits, unless there is something to do."""
 
 
 class Transaction:
@@ -79,8 +76,20 @@ class Transaction:
 class Coordinator:
     """Declares and discharges; one transaction is open at a time, and one is declared ahead."""
 
-    def __init__(self, connection: AmqpConnection, crash_point: CrashPoint = no_crash) -> None:
-        """Begin to attach to the coordinator."""
+    def __init__(
+        self, connection: AmqpConnection, timeout_s: float, crash_point: CrashPoint = no_crash
+    ) -> None:
+        """Attach to the coordinator.
+
+        Args:
+            connection: whose transactions these are.
+            timeout_s: maximum wait until the broker offers them.
+            crash_point: called while the broker commits.
+
+        Raises:
+            BrokerRefused: the broker has no transactions.
+            LinkLost: no answer in time.
+        """
         self._connection = connection
         self._crash_point = crash_point
         self._sender = Sender(
@@ -91,26 +100,13 @@ class Coordinator:
             target_type=cproton.PN_COORDINATOR,
         )
         self._declaring: Any = None
-
-    def prepare(self, timeout_s: float) -> None:
-        """Wait until the broker offers transactions.
-
-        Raises:
-            BrokerRefused: it does not.
-            LinkLost: no answer in time.
-        """
         sender = self._sender
-        if not self._connection.run_until(
+        if not connection.run_until(
             lambda: sender.refusal is not None or sender.credit > 1, timeout_s
         ):
-            raise LinkLost(f"{self._connection.place} does not answer about transactions")
-        self._check()
-
-    def _check(self) -> None:
-        if self._sender.refusal is not None:
-            raise BrokerRefused(
-                f"{self._connection.place} has no AMQP transactions: {self._sender.refusal}"
-            )
+            raise LinkLost(f"{connection.place} does not answer about transactions")
+        if sender.refusal is not None:
+            raise BrokerRefused(f"{connection.place} has no AMQP transactions: {sender.refusal}")
 
     def declare_ahead(self) -> None:
         """Ask for the next transaction without waiting for it."""
@@ -140,7 +136,7 @@ class Coordinator:
         return Transaction(transaction_id)
 
     def commit(
-        self, transaction: Transaction, meanwhile: Callable[[], None] = do_nothing
+        self, transaction: Transaction, meanwhile: Callable[[], None] = begin_nothing
     ) -> str | None:
         """Commit; durable when it returns None, else nothing happened and the text is the reason.
 

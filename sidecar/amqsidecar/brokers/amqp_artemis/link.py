@@ -80,8 +80,7 @@ class AmqpArtemisLink:
     def look(self) -> AmqpArtemisLook:
         """Connect and log in, only to look."""
         with self._connected() as (connection, client_id, parts):
-            management = parts.add(ArtemisManagement(connection))
-            management.prepare(self._settings.timeout_s)
+            management = parts.add(ArtemisManagement(connection, self._settings.timeout_s))
             opened = AmqpArtemisOpened(connection, client_id, parts, management)
             return AmqpArtemisLook(opened, self._settings)
 
@@ -102,10 +101,8 @@ class AmqpArtemisLink:
     def _transacted(self) -> Iterator[tuple[AmqpArtemisOpened, Coordinator]]:
         timeout_s = self._settings.timeout_s
         with self._connected() as (connection, client_id, parts):
-            coordinator = parts.add(Coordinator(connection, self._settings.crash_point))
-            management = parts.add(ArtemisManagement(connection))
-            coordinator.prepare(timeout_s)
-            management.prepare(timeout_s)
+            coordinator = parts.add(Coordinator(connection, timeout_s, self._settings.crash_point))
+            management = parts.add(ArtemisManagement(connection, timeout_s))
             yield AmqpArtemisOpened(connection, client_id, parts, management), coordinator
 
     @contextmanager

@@ -23,12 +23,18 @@ _WAITING_BYTES_MAX = 64 * 1024 * 1024
 class ArtemisManagement(ArtemisQuestions):
     """Questions and answers over one AMQP connection."""
 
-    def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
-        """Begin to attach to the management address, with a temporary queue for the answers.
+    def __init__(
+        self, connection: AmqpConnection, timeout_s: float, answer_s: float = ANSWER_S
+    ) -> None:
+        """Attach to the management address, and find out whether we may ask.
 
         Args:
             connection: to ask over.
+            timeout_s: maximum wait until the broker agrees or refuses.
             answer_s: maximum wait for an answer.
+
+        Raises:
+            LinkLost: the connection is gone.
         """
         self._connection = connection
         self._answer_s = answer_s
@@ -45,14 +51,7 @@ class ArtemisManagement(ArtemisQuestions):
         self._receiver.flow(IN_FLIGHT_MAX * 2)
         self._number = 0
         self.refusals: tuple[str, ...] = ()
-        """The broker's words why nothing can be asked; valid after `prepare`."""
-
-    def prepare(self, timeout_s: float) -> None:
-        """Wait until the broker agreed or refused, and find out whether we may ask.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """The broker's words why nothing can be asked."""
         ends = (self._sender, self._receiver)
         self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
         self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)

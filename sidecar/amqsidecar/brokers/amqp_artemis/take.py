@@ -155,11 +155,11 @@ class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
                 coordinator,
                 token_queue,
                 settings.clock,
+                timeout_s=settings.timeout_s,
                 rules_digest=settings.rules_digest,
             )
         )
         super().__init__(opened, settings, token_queue)
-        self._token.confirm(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=opened.connection,
             coordinator=coordinator,

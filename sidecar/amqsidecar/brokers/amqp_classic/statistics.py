@@ -4,6 +4,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, forget
@@ -20,12 +21,15 @@ from amqsidecar.model.destination import Destination
 _CREDIT = 1_000
 
 
+class _Unanswered(Exception):
+    """The broker does not answer: it has no such plugin, or we may not ask it."""
+
+
 class AmqpStatistics:
     """Questions and answers over one connection, with a temporary queue for the answers."""
 
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection
-        self._replies: Receiver | None = None
         self._number = 0
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
@@ -34,18 +38,24 @@ class AmqpStatistics:
         Raises:
             LinkLost: the connection is gone.
         """
-        if self._replies is None:
-            replies = Receiver(self._connection, "amqsidecar-statistics", None)
-            self._connection.run_until(lambda: replies.is_answered, ANSWER_S)
-            if not replies.is_open:
-                return None
-            replies.flow(_CREDIT)
-            if not self._answered(replies, [BROKER_QUESTION]):
-                replies.end(ANSWER_S)
-                return None
-            self._replies = replies
-        found = self._answered(self._replies, questions, has_end=True)
+        try:
+            found = self._answered(self._replies, questions, has_end=True)
+        except _Unanswered:
+            return None
         return [told for told in found if told]
+
+    @cached_property
+    def _replies(self) -> Receiver:
+        """The temporary queue, once something has answered to it."""
+        replies = Receiver(self._connection, "amqsidecar-statistics", None)
+        self._connection.run_until(lambda: replies.is_answered, ANSWER_S)
+        if not replies.is_open:
+            raise _Unanswered
+        replies.flow(_CREDIT)
+        if not self._answered(replies, [BROKER_QUESTION]):
+            replies.end(ANSWER_S)
+            raise _Unanswered
+        return replies
 
     def _answered(
         self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False

@@ -79,8 +79,7 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
         if self._is_native_wire and not settings.amqp_producers_only:
             raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
         self.description = self._described(is_native_wire=self._is_native_wire)
-        coordinator = parts.add(Coordinator(connection, settings.crash_point))
-        coordinator.prepare(self._timeout_s)
+        coordinator = parts.add(Coordinator(connection, self._timeout_s, settings.crash_point))
         pool = parts.add(SenderPool(connection, str))
         self._token = parts.add(
             AmqpTokenQueue(
@@ -91,10 +90,10 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
                 self._clock,
                 # Why: then only the first of several readers is handed tokens, until it is gone.
                 f"queue://{token_queue}?consumer.exclusive=true",
+                timeout_s=self._timeout_s,
                 rules_digest=settings.rules_digest,
             )
         )
-        self._token.confirm(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=connection,
             coordinator=coordinator,

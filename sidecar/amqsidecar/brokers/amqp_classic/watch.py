@@ -5,27 +5,21 @@ advisory that the broker sends for each dead letter, which ends in the name of i
 rules, which go from the origin's name to that of its dead-letter queue. A queue in which lie only
 messages without a `to`, made by AMQP clients other than JMS, and dead before we listened, is found
 at its next dead letter.
-
-Source: ActiveMQ Classic, AdvisorySupport.getMessageDLQdAdvisoryTopic.
 """
 
-import logging
 import re
 from collections.abc import Sequence
-from itertools import count
 from typing import Protocol
 
 from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.amqp_classic.advisories import DeathAdvisories
 from amqsidecar.brokers.amqp_classic.browse import Browser
 from amqsidecar.brokers.classic.queues import is_ours, pattern_of
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import named_destination, take_apart
-from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.destination import Destination
 
-_ADVISORIES = "topic://ActiveMQ.Advisory.MessageDLQd.Queue."
-_CREDIT = 1000
 # Bound: each look finds a new queue, or is the last; more queues are found at the next scan.
 _LOOKS_MAX = 100
 _SEEN_AT_ONCE = 200
@@ -36,8 +30,6 @@ _SELECTOR_BYTES_MAX = 64 * 1024
 _NAME_BYTES_MAX = 1000
 # Bound: names that messages claim and that hold none of them; each costs a look.
 _VAIN_MAX = 100
-
-_log = logging.getLogger(__name__)
 
 
 class OriginNames(Protocol):
@@ -86,9 +78,7 @@ class ClassicWatch:
         self._without_origin: dict[Destination, None] = {}
         self._unnamed: dict[Destination, int] = {}
         self._seen_all: set[Destination] = set()
-        self._receiver: Receiver | None = None
-        self._closing: list[Receiver] = []
-        self._numbers = count(1)
+        self._advisories = DeathAdvisories(connection, _destination_of, timeout_s)
 
     def follow(self, wildcards: Sequence[Destination]) -> None:
         """Stand for these wildcards from now on, and look which queues they match.
@@ -104,7 +94,7 @@ class ClassicWatch:
         self._without_origin.clear()
         self._unnamed.clear()
         if wildcards:
-            self._listen()
+            self._advisories.listen()
         for wildcard in wildcards:
             if self._scan_or_refuse(wildcard):
                 self._seen_all.add(wildcard)
@@ -112,29 +102,6 @@ class ClassicWatch:
     def _matching(self, destination: Destination) -> list[Destination]:
         """Return the wildcards that stand for a queue."""
         return [one for one, words in self._patterns.items() if words.fullmatch(destination.name)]
-
-    def _listen(self) -> None:
-        """Receive advisories of deaths from now on, with the broker's permission."""
-        if self._receiver is not None and self._receiver.refusal is None:
-            return
-        is_first = self._receiver is None
-        for closed in [one for one in self._closing if one.is_closed]:
-            self._closing.remove(closed)
-            closed.forget()
-        receiver = self._receiver = Receiver(
-            self._connection, f"amqsidecar-advisories-{next(self._numbers)}", f"{_ADVISORIES}>"
-        )
-        self._closing.append(receiver)
-        self._connection.run_until(lambda: receiver.is_answered, self._timeout_s)
-        if receiver.refusal is None:
-            receiver.flow(_CREDIT)
-        elif is_first:
-            _log.warning(
-                "new dead-letter queues are found only at each look for queues (discovery."
-                "interval_s), and not at their first dead letter: %s; give the sidecar's user read "
-                "and admin on ActiveMQ.Advisory.> in activemq.xml",
-                receiver.refusal,
-            )
 
     def _scan_or_refuse(self, wildcard: Destination) -> bool:
         try:
@@ -225,16 +192,8 @@ class ClassicWatch:
 
     def hear(self) -> None:
         """Record the deaths since the last call; never blocks."""
-        receiver = self._receiver
-        if receiver is None or not receiver.arrived:
-            return
-        for in_hand, message in receiver.take_arrived(_CREDIT):
-            told = _destination_of(message)
-            if told is not None and str(told).startswith(_ADVISORIES):
-                self._hear_of(queue(str(told)[len(_ADVISORIES) :]))
-            receiver.accept(in_hand)
-        if receiver.is_open and receiver.credit < _CREDIT // 2:
-            receiver.flow(_CREDIT - receiver.credit)
+        for origin in self._advisories.take():
+            self._hear_of(origin)
 
     def _hear_of(self, origin: Destination) -> None:
         dead_letter_queue = self._names.queue_for(origin)
@@ -249,7 +208,7 @@ class ClassicWatch:
     @property
     def has_arrived(self) -> bool:
         """Whether something waits to be heard."""
-        return self._receiver is not None and bool(self._receiver.arrived)
+        return self._advisories.has_arrived
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return the queues that the wildcards match and that are not read, and why."""
@@ -267,13 +226,12 @@ class ClassicWatch:
 
     def close(self) -> None:
         """Begin to close the link."""
-        for receiver in self._closing:
-            receiver.close()
+        self._advisories.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed the link."""
-        return all(receiver.is_closed for receiver in self._closing)
+        return self._advisories.is_closed
 
 
 NO_ORIGIN = (

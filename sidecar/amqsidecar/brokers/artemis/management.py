@@ -137,7 +137,7 @@ class ArtemisQuestions:
     """Questions to the management, over any wire."""
 
     missing: str | None = None
-    """Why nothing can be asked, as a sentence; None = it can. Valid once the wire is prepared."""
+    """Why nothing can be asked, as a sentence; None = it can."""
 
     def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.

@@ -7,6 +7,7 @@ Source: Artemis, PostOfficeImpl (BINDING_ADDED, BINDING_REMOVED: address and rou
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from amqsidecar.clock import Clock
 
@@ -23,16 +24,31 @@ DeadLetterAddressesOf = Callable[[list[str]], Iterable[str]]
 """Asks the broker where the dead letters of these addresses go; "" among them = nowhere."""
 
 
+class _NoLook(NamedTuple):
+    """Nobody has looked yet."""
+
+
+class _LastLook(NamedTuple):
+    """What the last look showed.
+
+    Attributes:
+        ids: of all queues, by name.
+        asked: addresses whose settings are known to us, with those asked about since.
+    """
+
+    ids: Mapping[str, str]
+    asked: set[str]
+
+
 class ArtemisQueueWatch:
     """Knows which queues are new, and whether a look would find others than the last one."""
 
     def __init__(self, clock: Clock, addresses_of: DeadLetterAddressesOf) -> None:
         self._clock = clock
         self._addresses_of = addresses_of
-        self._ids: Mapping[str, str] | None = None
+        self._last: _NoLook | _LastLook = _NoLook()
         self._born: set[str] = set()
         self._watched: frozenset[str] = frozenset()
-        self._asked: set[str] | None = None
         self._unasked: dict[str, None] = {}
         self._ask_at_s = 0.0
         self._has_changed = False
@@ -46,12 +62,11 @@ class ArtemisQueueWatch:
 
         A queue with another id than at the look before is newborn.
         """
-        if self._ids is not None:
-            known = self._ids
+        if isinstance(self._last, _LastLook):
+            known = self._last.ids
             new = {name for name, number in ids.items() if known.get(name) != number}
             self._born = (self._born & ids.keys()) | new
-        self._ids = dict(ids)
-        self._asked = set(asked)
+        self._last = _LastLook(dict(ids), set(asked))
         self._unasked.clear()
 
     def bound(self, name: str, address: str, *, is_added: bool) -> None:
@@ -62,8 +77,8 @@ class ArtemisQueueWatch:
                 self._born.add(name)
         elif (
             is_added
-            and self._asked is not None
-            and address not in self._asked
+            and isinstance(self._last, _LastLook)
+            and address not in self._last.asked
             and len(self._unasked) < _UNASKED_MAX
             and not _TEMPORARY.fullmatch(address)
         ):
@@ -75,12 +90,12 @@ class ArtemisQueueWatch:
         Asks the broker, at most once a second, about addresses that are new to us.
         """
         now_s = self._clock.monotonic_s()
-        if self._unasked and self._asked is not None and now_s >= self._ask_at_s:
+        if self._unasked and isinstance(self._last, _LastLook) and now_s >= self._ask_at_s:
             self._ask_at_s = now_s + _ASK_EVERY_S
             names = list(self._unasked)[:_ASKED_AT_ONCE_MAX]
             for name in names:
                 del self._unasked[name]
-            self._asked.update(names)
+            self._last.asked.update(names)
             if set(self._addresses_of(names)) - self._watched - {""}:
                 self._has_changed = True
         changed, self._has_changed = self._has_changed, False

@@ -24,6 +24,9 @@ _NO_CORRELATION_ASKED = 0
 LARGE_BYTES_MAX = 256 * 2**20
 """Of a larger message nothing is kept but its head."""
 
+NO_CONSUMER = 0
+"""A number that no consumer has: nothing is handed to it."""
+
 # Why not 0: the broker hands out what `force_delivery` asks for without credit.
 _UNCREDITED_BYTES_MAX = 1 << 20
 _LONG = Struct(">q")
@@ -96,16 +99,36 @@ def is_forced(message: CoreMessage) -> bool:
     return _FORCED in message.properties
 
 
+class _Arriving(NamedTuple):
+    """A large message arrives in pieces.
+
+    Attributes:
+        head: what came first.
+        body: what has arrived of it.
+        held_bytes: the credits that it holds.
+    """
+
+    head: packets.ReceiveLarge
+    body: IO[bytes]
+    held_bytes: int
+
+
+class _Skipping(NamedTuple):
+    """A large message arrives in pieces of which none is kept: it is too large."""
+
+
+class _Whole(NamedTuple):
+    """All that was handed out has arrived whole."""
+
+
 class _Consumer:
-    """The counters of a consumer.
+    """The counters of a consumer, and the large message that it is being handed.
 
     Attributes:
         granted_bytes: what the broker may still hand out; negative = its last message took more.
         uncredited_bytes: handed out since the credits were used up.
         owed_bytes: given back by the caller, and not yet by us to the broker.
-        large: the head of the large message that is arriving.
-        body: what has arrived of it; None = it is too large, or was dropped.
-        held_bytes: the credits that it holds.
+        large: how far a large message has arrived.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -113,9 +136,7 @@ class _Consumer:
         self.granted_bytes = 0
         self.uncredited_bytes = 0
         self.owed_bytes = 0
-        self.large: packets.ReceiveLarge | None = None
-        self.body: IO[bytes] | None = None
-        self.held_bytes = 0
+        self.large: _Whole | _Arriving | _Skipping = _Whole()
 
     def use(self, size_bytes: int) -> None:
         """Note that something was handed out.
@@ -127,6 +148,13 @@ class _Consumer:
         if self.uncredited_bytes > _UNCREDITED_BYTES_MAX:
             raise CoreProtocolError("more was handed out than there was credit for")
         self.granted_bytes -= size_bytes
+
+    def drop_large(self) -> None:
+        """Keep nothing of a large message that is arriving; its credits are owed."""
+        if isinstance(self.large, _Arriving):
+            self.large.body.close()
+            self.owed_bytes += self.large.held_bytes
+        self.large = _Whole()
 
 
 class CoreSession:
@@ -192,8 +220,8 @@ class CoreSession:
         self._call(packets.CloseConsumer(number))
         self._drop(lambda delivery: delivery.consumer == number)
         consumer = self._consumers.pop(number, None)
-        if consumer is not None and consumer.body is not None:
-            consumer.body.close()
+        if consumer is not None:
+            consumer.drop_large()
 
     def take_from(self, number: int) -> list[CoreDelivery]:
         """Take what was handed out to one consumer, in order."""
@@ -233,7 +261,7 @@ class CoreSession:
     def is_receiving(self, number: int) -> bool:
         """Return whether a consumer has the beginning of a large message, and not its end."""
         consumer = self._consumers.get(number)
-        return consumer is not None and consumer.large is not None
+        return consumer is not None and not isinstance(consumer.large, _Whole)
 
     def force_delivery(self, number: int) -> None:
         """Ask for a message that comes at once, behind what was handed out; see `is_forced`.
@@ -396,12 +424,7 @@ class CoreSession:
         """Forget all that was handed out and not taken; its credits are given back."""
         self._drop(lambda _: True)
         for number, consumer in self._consumers.items():
-            if consumer.body is not None:
-                consumer.body.close()
-                held = consumer.held_bytes
-                consumer.body, consumer.held_bytes = None, 0
-                consumer.owed_bytes += held
-            consumer.large = None
+            consumer.drop_large()
             self._return(number, consumer, 0)
 
     def close(self) -> None:
@@ -420,8 +443,7 @@ class CoreSession:
             if delivery.large_body is not None:
                 delivery.large_body.close()
         for consumer in self._consumers.values():
-            if consumer.body is not None:
-                consumer.body.close()
+            consumer.drop_large()
         self.deliveries.clear()
 
     # Queues and addresses
@@ -454,17 +476,6 @@ class CoreSession:
             else:
                 raise CoreProtocolError(f"the answer to a question about an address is {answer!r}")
         return found
-
-    def ask_address(self, name: str) -> packets.AddressAnswer | packets.AddressAnswerV5:
-        """Return the broker's answer about an address, with `exists`.
-
-        Raises:
-            CoreRefused, LinkLost: the broker refuses, or the connection is gone.
-        """
-        answer = self.ask_addresses([name])[0]
-        if isinstance(answer, CoreRefused):
-            raise answer
-        return answer
 
     def create_queue(
         self,
@@ -577,11 +588,9 @@ class CoreSession:
         if consumer is None:
             return
         consumer.use(frame_bytes)
-        if consumer.body is not None:
-            consumer.body.close()
-        consumer.large = packet
+        consumer.drop_large()
         if packet.body_bytes > LARGE_BYTES_MAX:
-            consumer.body = None
+            consumer.large = _Skipping()
             self.deliveries.append(
                 CoreDelivery(
                     packet.consumer_id,
@@ -593,8 +602,8 @@ class CoreSession:
                 )
             )
             return
-        consumer.body = SpooledTemporaryFile(max_size=_SPOOLED_IN_MEMORY_BYTES)  # noqa: SIM115
-        consumer.held_bytes += frame_bytes
+        body = SpooledTemporaryFile(max_size=_SPOOLED_IN_MEMORY_BYTES)  # noqa: SIM115
+        consumer.large = _Arriving(packet, body, frame_bytes)
 
     def _continue_large(self, packet: packets.ReceiveContinuation, frame_bytes: int) -> None:
         number = packet.consumer_id
@@ -602,29 +611,29 @@ class CoreSession:
         if consumer is None:
             return
         consumer.use(frame_bytes)
-        large, body = consumer.large, consumer.body
-        if large is None or body is None:
+        if not isinstance(consumer.large, _Arriving):
             # It is too large, or was dropped while it arrived.
             self._return(number, consumer, frame_bytes)
             if not packet.continues:
-                consumer.large = None
+                consumer.large = _Whole()
             return
+        head, body, held_bytes = consumer.large
         body.write(packet.piece)
         # Why half: two large messages may be ahead; more would fill the disk.
-        room = max(0, consumer.window_bytes // 2 - consumer.held_bytes)
-        consumer.held_bytes += min(room, frame_bytes)
-        self._return(number, consumer, frame_bytes - min(room, frame_bytes))
-        if packet.continues and body.tell() <= large.body_bytes:
+        kept_bytes = min(frame_bytes, max(0, consumer.window_bytes // 2 - held_bytes))
+        held_bytes += kept_bytes
+        consumer.large = _Arriving(head, body, held_bytes)
+        self._return(number, consumer, frame_bytes - kept_bytes)
+        if packet.continues and body.tell() <= head.body_bytes:
             return
-        if packet.continues or body.tell() != large.body_bytes:
+        if packet.continues or body.tell() != head.body_bytes:
             raise CoreProtocolError(
-                f"a large message has {body.tell()} bytes where {large.body_bytes} were announced"
+                f"a large message has {body.tell()} bytes where {head.body_bytes} were announced"
             )
         body.seek(0)
-        held = consumer.held_bytes
-        consumer.large, consumer.body, consumer.held_bytes = None, None, 0
+        consumer.large = _Whole()
         self.deliveries.append(
-            CoreDelivery(number, large.message, large.delivery_count, held, b"", body)
+            CoreDelivery(number, head.message, head.delivery_count, held_bytes, b"", body)
         )
 
     def _return(self, number: int, consumer: _Consumer, size_bytes: int) -> None:

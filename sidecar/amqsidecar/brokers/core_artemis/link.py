@@ -114,7 +114,6 @@ class CoreArtemisLink:
             )
             service.start()
             management = CoreManagement(connection, service, clock)
-            management.prepare()
             yield CoreArtemisOpened(connection, client_id, service, management)
         except CoreRefused as refused:
             hang_up(connection, ())

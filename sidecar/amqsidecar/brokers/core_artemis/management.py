@@ -14,7 +14,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.brokers.core.session import NO_CONSUMER, CoreDelivery, CoreSession
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
@@ -48,31 +48,26 @@ class CoreManagement(ArtemisQuestions):
         clock: Clock,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """Prepare; nothing is asked yet.
+        """Make the queue of the answers, and find out whether we may ask.
 
         Args:
             connection: of the session.
             session: not transacted, and settled.
             clock: where the time comes from.
             answer_s: maximum wait for an answer.
+
+        Raises:
+            LinkLost: the connection is gone.
         """
         self._connection = connection
         self._session = session
         self._clock = clock
         self._answer_s = answer_s
         self._replies = str(uuid4())
-        self._consumer = 0
+        self._consumer = NO_CONSUMER
         self._number = 0
         self.refusals: tuple[str, ...] = ()
-        """The broker's words why nothing can be asked; valid after `prepare`."""
-
-    def prepare(self) -> None:
-        """Make the queue of the answers, and find out whether we may ask.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        session = self._session
+        """The broker's words why nothing can be asked."""
         try:
             session.create_queue(
                 self._replies,

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import CoreSession
+from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.formats.core.primitives import CoreProtocolError
@@ -26,7 +26,7 @@ class CoreNotifications:
             LinkLost: the connection is gone.
         """
         self._session = session
-        self._consumer: int | None = None
+        self._consumer = NO_CONSUMER
         name = str(uuid4())
         try:
             session.create_queue(
@@ -47,8 +47,6 @@ class CoreNotifications:
 
     def take(self) -> Iterator[tuple[str, str, bool]]:
         """Return name and address of each queue that came or went, and whether it came."""
-        if self._consumer is None:
-            return
         for delivery in self._session.take_from(self._consumer):
             self._session.give_back(delivery)
             if delivery.large_body is not None:

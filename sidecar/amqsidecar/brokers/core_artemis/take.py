@@ -25,9 +25,8 @@ from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.notifications import CoreNotifications
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
-from amqsidecar.brokers.core_artemis.transaction import CoreTransactions
+from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves
 from amqsidecar.brokers.token_session import TokenSession
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.core import packets
 from amqsidecar.model.destination import Destination
 
@@ -61,20 +60,6 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         deliveries = self._session.deliveries
         while deliveries:
             self._intake.arrived(deliveries.popleft())
-
-    def _transactions(
-        self, crash_point: CrashPoint, token: CoreTokenQueue | None = None
-    ) -> CoreTransactions:
-        return CoreTransactions(
-            connection=self._connection,
-            session=self._session,
-            intake=self._intake,
-            targets=self._targets,
-            target_of=self._target_of,
-            clock=self._clock,
-            crash_point=crash_point,
-            token=token,
-        )
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
@@ -143,7 +128,7 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         return None
 
 
-class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreTransactions]):
+class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreCycle]):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -175,7 +160,16 @@ class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreTransacti
             self._route,
             settings.rules_digest,
         )
-        self._cycle = self._transactions(settings.crash_point, self._token)
+        self._cycle = CoreCycle(
+            connection=self._connection,
+            session=session,
+            intake=self._intake,
+            targets=self._targets,
+            target_of=self._target_of,
+            clock=self._clock,
+            crash_point=settings.crash_point,
+            token=self._token,
+        )
 
     def _route(self) -> None:
         deliveries = self._session.deliveries
@@ -209,7 +203,7 @@ class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreTransacti
     ) -> None:
         """Accept, send, exchange the token in one transaction; durable when it returns."""
         held = self._intake.in_hand(accepts, self._route)
-        self._cycle.perform(held, sends, token)
+        self._cycle.commit(held, sends, token)
         self._intake.settle(held)
 
 
@@ -233,12 +227,20 @@ class CoreArtemisMove(_IntakeSession):
         """
         super().__init__(opened, settings, session)
         self._met = met
-        self._moves = self._transactions(settings.crash_point)
+        self._moves = CoreMoves(
+            connection=self._connection,
+            session=session,
+            intake=self._intake,
+            targets=self._targets,
+            target_of=self._target_of,
+            clock=self._clock,
+            crash_point=settings.crash_point,
+        )
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
         """Accept and send in one transaction; durable when it returns."""
         held = self._intake.in_hand(accepts, self._route)
-        self._moves.perform(held, sends)
+        self._moves.move(held, sends)
         self._intake.settle(held)
 
     def clock_ahead_ms(self) -> int:

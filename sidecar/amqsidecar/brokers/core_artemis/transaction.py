@@ -10,25 +10,22 @@ be refused is found out before anything is sent, and nothing has to be undone.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import CoreSession
+from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreHandle, CoreIntake
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
+from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
-from amqsidecar.formats.core.message import decode_headers
+from amqsidecar.formats.core.message import CoreMessage, decode_headers
 from amqsidecar.formats.core_artemis_message import make_resend
 from amqsidecar.model.destination import Destination
-
-
-def do_nothing() -> None:
-    """Do nothing while the broker commits: the default."""
 
 
 class _Begun(NamedTuple):
@@ -47,8 +44,30 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class CoreTransactions:
-    """Accepts and sends in transactions.
+class HandedOut(Protocol):
+    """What a session was handed besides dead letters."""
+
+    def acknowledgements(self) -> list[CoreAcknowledgement]:
+        """Return the acknowledgements that a transaction makes of it."""
+        ...
+
+    def undo(self) -> None:
+        """Expect it once more; called before a rollback."""
+        ...
+
+
+class _NothingElse:
+    """Of a session without a token."""
+
+    def acknowledgements(self) -> list[CoreAcknowledgement]:
+        return []
+
+    def undo(self) -> None:
+        pass
+
+
+class CoreMoves:
+    """Accepts and sends in transactions without a token.
 
     Attributes:
         while_committing: called in a commit once the broker was asked; may begin the next sends.
@@ -64,7 +83,7 @@ class CoreTransactions:
         target_of: Callable[[Destination], str],
         clock: Clock,
         crash_point: CrashPoint,
-        token: CoreTokenQueue | None = None,
+        besides: HandedOut = _NothingElse(),  # noqa: B008 - it has no state
     ) -> None:
         self._connection = connection
         self._session = session
@@ -73,25 +92,23 @@ class CoreTransactions:
         self._target_of = target_of
         self._clock = clock
         self._crash_point = crash_point
-        self._token = token
-        self._begun: _Begun | None = None
-        self.while_committing: Callable[[], None] = do_nothing
+        self._besides = besides
+        self._ahead = SendsAhead(self._start, self._undo_sends)
+        self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self._start(sends)
+        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        self.abandon_sends()
         with self._clean_or_lost():
-            begun = self._begun = self._put_sends(sends)
-        return begun
+            return self._put_sends(sends)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
-        if self._begun is None:
-            return
-        begun, self._begun = self._begun, None
+        self._ahead.abandon()
+
+    def _undo_sends(self, begun: _Begun) -> None:
         if not begun.numbers:
             return
         with self._clean_or_lost():
@@ -147,53 +164,44 @@ class CoreTransactions:
         self._connection.flush()
         return begun
 
-    def perform(
-        self, handles: Sequence[CoreHandle], sends: Sequence[Resend], token: int | None = None
-    ) -> None:
-        """Accept and send in one transaction, and exchange the token; durable when it returns.
+    def move(self, handles: Sequence[CoreHandle], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns.
 
         If the process dies inside, either all of it happened or none.
-
-        Args:
-            handles: to accept.
-            sends: to send.
-            token: the number of the next one; None = there is no token to exchange.
 
         Raises:
             SendsRefused: nothing happened; the deliveries are still in hand, or come again.
             CommitRefused: as above.
             LinkLost: unknown whether it happened.
         """
-        own = self._token
-        if token is not None and own is not None:
-            own.take_for_commit()
-        begun = self._begun
-        if begun is None or begun.sends is not sends:
-            begun = self._start(sends)
-        self._begun = None
+        self._perform(handles, sends, [])
+
+    def _perform(
+        self,
+        handles: Sequence[CoreHandle],
+        sends: Sequence[Resend],
+        tokens: Sequence[CoreMessage],
+    ) -> None:
+        """Do one transaction, which sends these tokens after all else."""
+        begun = self._ahead.take(sends)
         with self._clean_or_lost():
-            refused = self._finish_sends(begun, own, token)
+            refused = self._finish_sends(begun, tokens)
             if refused is None:
-                refused = self._commit(handles, own)
+                refused = self._commit(handles)
             if refused is not None and not begun.refusals:
                 self._undo()
         if refused is not None:
             raise refused
-        if own is not None and token is not None:
-            own.committed(token)
 
     def _finish_sends(
-        self, begun: _Begun, own: CoreTokenQueue | None, token: int | None
+        self, begun: _Begun, tokens: Sequence[CoreMessage]
     ) -> SendsRefused | CommitRefused | None:
         """Wait until the broker has all sends; return why it does not take them."""
         if begun.refusals:
             return SendsRefused(begun.refusals)
         session = self._session
         numbers = [*begun.numbers]
-        exchanged = []
-        if own is not None and token is not None:
-            exchanged.append(session.ask_send(own.encode(token)))
-        answers = session.answers([*numbers, *exchanged])
+        answers = session.answers([*numbers, *map(session.ask_send, tokens)])
         refusals: dict[int, str] = {}
         for number, answer in zip(numbers, answers, strict=False):
             if answer is not None:
@@ -205,21 +213,18 @@ class CoreTransactions:
                     refusals[index] = gone[resend.destination]
         if refusals:
             return SendsRefused(refusals)
-        if exchanged and answers[-1] is not None:
-            return CommitRefused(f"the token was refused: {answers[-1]}")
+        for answer in answers[len(numbers) :]:
+            if answer is not None:
+                return CommitRefused(f"the token was refused: {answer}")
         return None
 
-    def _commit(
-        self, handles: Sequence[CoreHandle], own: CoreTokenQueue | None
-    ) -> CommitRefused | None:
+    def _commit(self, handles: Sequence[CoreHandle]) -> CommitRefused | None:
         """Acknowledge and commit; return why the broker does not."""
         session = self._session
         self._crash_point("sent")
         acknowledgements = self._intake.acknowledgements(handles)
-        if own is not None:
-            acknowledgements += own.acknowledgements()
         try:
-            session.acknowledge_all(acknowledgements)
+            session.acknowledge_all([*acknowledgements, *self._besides.acknowledgements()])
         except CoreRefused as refused:
             raise LinkLost(f"a delivery is not in hand any more: {refused}") from refused
         number = session.ask_commit()
@@ -234,8 +239,50 @@ class CoreTransactions:
 
     def _undo(self) -> None:
         """Undo the transaction; what is in hand comes again."""
-        self._begun = None
+        self._ahead.forget()
         self._intake.undo()
-        if self._token is not None:
-            self._token.undo()
+        self._besides.undo()
         self._session.rollback()
+
+
+class CoreCycle(CoreMoves):
+    """Begins, abandons and commits cycles, each with the exchange of the token."""
+
+    def __init__(
+        self,
+        *,
+        connection: CoreConnection,
+        session: CoreSession,
+        intake: CoreIntake,
+        targets: CoreTargets,
+        target_of: Callable[[Destination], str],
+        clock: Clock,
+        crash_point: CrashPoint,
+        token: CoreTokenQueue,
+    ) -> None:
+        super().__init__(
+            connection=connection,
+            session=session,
+            intake=intake,
+            targets=targets,
+            target_of=target_of,
+            clock=clock,
+            crash_point=crash_point,
+            besides=token,
+        )
+        self._token = token
+
+    def commit(self, handles: Sequence[CoreHandle], sends: Sequence[Resend], token: int) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand, or come again.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token shows it.
+        """
+        own = self._token
+        own.take_for_commit()
+        self._perform(handles, sends, [own.encode(token)])
+        own.committed(token)

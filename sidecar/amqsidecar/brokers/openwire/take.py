@@ -16,6 +16,7 @@ from amqsidecar.brokers.openwire.consumers import ack_fields, runs
 from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings
 from amqsidecar.brokers.openwire.token import OpenWireTokenQueue
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
+from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.errors import (
     BrokerRefused,
     CommitRefused,
@@ -65,8 +66,8 @@ class OpenWireTake(OpenWireLook):
         self._sending: Sequence[Resend] = ()
         self._transaction_count = 0
         self._is_committing = False
-        self._begin_next: Callable[[], None] = lambda: None
-        self._begun: _Begun | None = None
+        self._begin_next: Callable[[], None] = begin_nothing
+        self._ahead = SendsAhead(self._start, self._undo)
         name = connection.connection
         self._connection_field = codec.connection_id(name)
         self._intake = WildcardIntake(
@@ -94,7 +95,7 @@ class OpenWireTake(OpenWireLook):
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
-        self._begun = None
+        self._ahead.forget()
         super().close()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -182,10 +183,9 @@ class OpenWireTake(OpenWireLook):
         Raises:
             LinkLost: the connection is gone.
         """
-        self._start(sends)
+        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        self.abandon_sends()
         connection = self._connection
         if self._is_committing:
             self._sending = [*self._sending, *sends]
@@ -195,9 +195,11 @@ class OpenWireTake(OpenWireLook):
         refusals: dict[int, str] = {}
         transaction = self._begin()
         self._put_sends(transaction, sends, refusals)
-        begun = self._begun = _Begun(sends, transaction, refusals)
         connection.flush()
-        return begun
+        return _Begun(sends, transaction, refusals)
+
+    def _undo(self, begun: _Begun) -> None:
+        self._end(begun.transaction, codec.ROLLBACK)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun.
@@ -205,9 +207,7 @@ class OpenWireTake(OpenWireLook):
         Raises:
             LinkLost: the connection is gone, and with it what was begun.
         """
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            self._end(begun.transaction, codec.ROLLBACK)
+        self._ahead.abandon()
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit."""
@@ -230,11 +230,7 @@ class OpenWireTake(OpenWireLook):
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = self._consumers.in_hand(accepts)
-        begun = self._begun
-        if begun is None or begun.sends is not sends:
-            begun = self._start(sends)
-        self._begun = None
-        transaction, refusals = begun.transaction, begun.refusals
+        _, transaction, refusals = self._ahead.take(sends)
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
         self._token.put_exchange(transaction, held[1], token)
@@ -246,7 +242,7 @@ class OpenWireTake(OpenWireLook):
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_words or reason)
-        self._sending = () if self._begun is None else self._begun.sends
+        self._sending = self._ahead.sends
         self._token.exchanged()
         self._consumers.settled(handles)
 

@@ -5,6 +5,7 @@ It has a connection of its own, since the broker ends a connection when it refus
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -13,21 +14,45 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 _log = logging.getLogger(__name__)
 
 
+class _Silent(NamedTuple):
+    """There is no subscription now."""
+
+
+class _Subscribed(NamedTuple):
+    """Notifications come over this connection."""
+
+    connection: StompConnection
+
+
+class _Refused(NamedTuple):
+    """The broker gives no subscription."""
+
+
 class StompNotifications:
     """The subscription to the broker's notifications."""
 
     def __init__(self, connect: Callable[[], StompConnection]) -> None:
         self._connect = connect
-        self._connection: StompConnection | None = None
-        self._is_refused = False
+        self._state: _Silent | _Subscribed | _Refused = _Silent()
 
     def begin(self) -> None:
         """Subscribe, unless that was done or refused; never raises."""
-        if self._connection is not None or self._is_refused:
+        if not isinstance(self._state, _Silent):
             return
-        connection = None
         try:
-            connection = self._connect()
+            self._state = _Subscribed(self._subscribed())
+        except (FrameRefused, BrokerRefused, LinkLost) as cause:
+            self._state = _Refused()
+            _log.info(
+                "new dead-letter queues are found at the next look and not at once: the broker's "
+                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
+                cause,
+                NOTIFICATIONS,
+            )
+
+    def _subscribed(self) -> StompConnection:
+        connection = self._connect()
+        try:
             connection.call(
                 "SUBSCRIBE",
                 [
@@ -38,29 +63,20 @@ class StompNotifications:
                     (b"selector", BINDING_SELECTOR.encode()),
                 ],
             )
-        except (FrameRefused, BrokerRefused, LinkLost) as cause:
-            if connection is not None:
-                connection.close()
-            self._is_refused = True
-            _log.info(
-                "new dead-letter queues are found at the next look and not at once: the broker's "
-                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
-                cause,
-                NOTIFICATIONS,
-            )
-        else:
-            self._connection = connection
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def take(self) -> Iterator[tuple[str, str, bool]]:
         """Return name and address of each queue that came or went, and whether it came."""
-        connection = self._connection
-        if connection is None:
+        if not isinstance(self._state, _Subscribed):
             return
+        connection = self._state.connection
         try:
             connection.poll()
         except LinkLost:
-            connection.close()
-            self._connection = None
+            self.close()
         while connection.messages:
             frame = connection.next_message()
             name, address = frame.text(b"_AMQ_RoutingName"), frame.text(b"_AMQ_Address")
@@ -69,6 +85,6 @@ class StompNotifications:
 
     def close(self) -> None:
         """End the subscription."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if isinstance(self._state, _Subscribed):
+            self._state.connection.close()
+            self._state = _Silent()

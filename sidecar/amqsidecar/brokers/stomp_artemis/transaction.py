@@ -17,6 +17,7 @@ import msgspec
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.artemis.token import Token
+from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, error_text
 from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
@@ -72,7 +73,7 @@ class Transactions:
         self._clock = clock
         self._crash_point = crash_point
         self._numbers = count(1)
-        self._begun: _Begun | None = None
+        self._ahead = SendsAhead(self._start, self._undo)
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Begin a transaction and put its sends; they are invisible before the commit.
@@ -80,7 +81,9 @@ class Transactions:
         Raises:
             LinkLost: the connection is gone.
         """
-        self.abandon_sends()
+        self._ahead.begin(sends)
+
+    def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection = self._keeper.connection
         begun = _Begun(sends, (b"transaction", b"cycle-%d" % next(self._numbers)), [], {})
         now_ms = self._clock.now_ms()
@@ -101,7 +104,7 @@ class Transactions:
             if refused is None:
                 raise
             begun = begun._replace(refused=refused)
-        self._begun = begun
+        return begun
 
     def _frame(self, resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]:
         target = self._target_of(resend.destination)
@@ -116,9 +119,9 @@ class Transactions:
         Raises:
             LinkLost: the connection is gone.
         """
-        begun, self._begun = self._begun, None
-        if begun is None:
-            return
+        self._ahead.abandon()
+
+    def _undo(self, begun: _Begun) -> None:
         if self._await(begun) is not None:
             self._keeper.reopen()
             return
@@ -137,15 +140,10 @@ class Transactions:
             CommitRefused: nothing happened.
             LinkLost: unknown whether it happened; the token shows it.
         """
-        if self._begun is None or self._begun.sends is not sends:
-            self.begin_sends(sends)
-        begun = self._begun
-        if begun is None:
-            raise LinkLost("no transaction was begun")
+        begun = self._ahead.take(sends)
         if begun.undecodable:
-            self.abandon_sends()
+            self._undo(begun)
             raise SendsRefused(begun.undecodable)
-        self._begun = None
         connection = self._keeper.connection
         refusal = self._await(begun, token)
         if refusal is not None:

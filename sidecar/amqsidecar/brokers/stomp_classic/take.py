@@ -11,6 +11,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
+from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.intake import (
@@ -60,7 +61,7 @@ class StompClassicTake(StompClassicLook):
         self._encoder = StompResendEncoder(settings.keeps_non_persistent)
         self._sending: Sequence[Resend] = ()
         self._transaction_count = 0
-        self._begun: _Begun | None = None
+        self._ahead = SendsAhead(self._start, self._undo)
         rules = self._rules
         self._intake = StompClassicIntake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
@@ -89,7 +90,7 @@ class StompClassicTake(StompClassicLook):
 
     def close(self) -> None:
         """Give everything back and disconnect; see `StompClassicLook.close`."""
-        self._begun = None
+        self._ahead.forget()
         super().close()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -191,15 +192,19 @@ class StompClassicTake(StompClassicLook):
         Raises:
             LinkLost: the connection is gone.
         """
-        self._start(sends)
+        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> "_Begun":
-        self.abandon_sends()
         self._sending = sends
         transaction = self._begin()
-        begun = self._begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
+        begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
         self._connection.flush()
         return begun
+
+    def _undo(self, begun: "_Begun") -> None:
+        self._abort(begun.transaction)
+        for receipt in begun.receipts.values():
+            self._connection.answered(receipt)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun.
@@ -207,11 +212,7 @@ class StompClassicTake(StompClassicLook):
         Raises:
             LinkLost: the connection is gone, and with it what was begun.
         """
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            self._abort(begun.transaction)
-            for receipt in begun.receipts.values():
-                self._connection.answered(receipt)
+        self._ahead.abandon()
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -230,10 +231,7 @@ class StompClassicTake(StompClassicLook):
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = in_hand(accepts)
-        begun = self._begun
-        if begun is None or begun.sends is not sends:
-            begun = self._start(sends)
-        self._begun = None
+        begun = self._ahead.take(sends)
         in_transaction = (b"transaction", begun.transaction)
         for handle in handles:
             connection.send("ACK", [(b"id", handle.ack), in_transaction])

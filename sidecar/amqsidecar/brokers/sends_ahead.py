@@ -1,0 +1,79 @@
+"""Sends that are begun before the commit of their transaction, on every wire."""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from amqsidecar.broker import Resend
+
+
+class BegunTransaction(Protocol):
+    """A transaction whose sends are with the broker, and not yet committed."""
+
+    @property
+    def sends(self) -> Sequence[Resend]:
+        """All its sends, as the caller gave them."""
+        ...
+
+
+BegunT = TypeVar("BegunT", bound=BegunTransaction)
+
+
+class SendsAhead(Generic[BegunT]):
+    """Knows what was begun for the next commit: at most one transaction.
+
+    If the process dies, nothing of what is begun has happened.
+    """
+
+    def __init__(
+        self, start: Callable[[Sequence[Resend]], BegunT], undo: Callable[[BegunT], None]
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            start: begins a transaction and hands its sends to the broker.
+            undo: rolls it back.
+        """
+        self._start = start
+        self._undo = undo
+        self._begun: list[BegunT] = []
+
+    @property
+    def sends(self) -> Sequence[Resend]:
+        """What is begun; empty = nothing is."""
+        return self._begun[0].sends if self._begun else ()
+
+    def begin(self, sends: Sequence[Resend]) -> None:
+        """Begin these, in place of what was begun.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.abandon()
+        self._begun.append(self._start(sends))
+
+    def abandon(self) -> None:
+        """Undo what was begun; does nothing where nothing was.
+
+        Raises:
+            LinkLost: the connection is gone, and with it what was begun.
+        """
+        if self._begun:
+            self._undo(self._begun.pop())
+
+    def take(self, sends: Sequence[Resend]) -> BegunT:
+        """Return what was begun of the very same sends, or begin them now; the caller commits it.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if not self._begun or self._begun[0].sends is not sends:
+            self.begin(sends)
+        return self._begun.pop()
+
+    def forget(self) -> None:
+        """Forget what was begun, because it is undone already."""
+        self._begun.clear()
+
+
+def begin_nothing() -> None:
+    """Begin no sends while the broker commits: what is done by default."""
