@@ -1,6 +1,6 @@
 """A session over AMQP on ActiveMQ Classic that only browses."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
@@ -24,12 +24,12 @@ from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic.watch import OriginNames
+from amqsidecar.brokers.classic.session import ClassicSession
 from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.outcome import Counters
 
 # Why not that of Artemis: each writes other things on a message, and takes other things off.
 MAPPED: Final = "amqp/1.0 classic-jms"
@@ -53,7 +53,7 @@ class AmqpClassicSettings(NamedTuple):
     ask_counters: AskStatistics | None
 
 
-class AmqpClassicLook:
+class AmqpClassicLook(ClassicSession):
     """A session over one connection to one Classic broker; see `broker.LookSession`."""
 
     def __init__(
@@ -94,10 +94,6 @@ class AmqpClassicLook:
         ask = self._settings.ask_counters or AmqpStatistics(self._connection).ask
         return ClassicCounters(ask, self._shown)
 
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these queues."""
-        return self._counters.of(destinations)
-
     def _shown(self, destination: Destination, at_most: int) -> int:
         return self._browser.count(destination.name, at_most)
 
@@ -131,10 +127,6 @@ class AmqpClassicLook:
             return f"{destination} is no name of one destination to Classic"
         return None
 
-    def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: Classic does not show over AMQP which queues are dead-letter queues."""
-        return ()
-
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         return len(self.browse(queue, min(at_most, COUNT_MAX)))
@@ -156,8 +148,3 @@ class AmqpClassicLook:
             amqp_producers_only=self._settings.amqp_producers_only,
             allowed_losses=self._settings.allowed_losses,
         )
-
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
-        del destination
-        return None

@@ -248,13 +248,6 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
         self._cycle.commit(held, sends, token)
         intake.settle(held)
 
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Do nothing: no answer of `route_problem` needs the broker's."""
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return None: what else Classic does follows from its rules."""
-        return None
-
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         return self._count(queue.destination.name, min(at_most, COUNT_MAX))

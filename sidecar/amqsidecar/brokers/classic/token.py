@@ -57,6 +57,14 @@ class TokenChoice(ABC, Generic[HeldT]):
     def _remove(self, held: HeldT) -> None:
         """Accept a token outside of any transaction."""
 
+    @abstractmethod
+    def create(self, cycle: int) -> None:
+        """Send a token outside of any transaction; durable when this returns.
+
+        Raises:
+            RequestRefused: the broker does not take it.
+        """
+
     def take(self, timeout_s: float) -> tuple[int, HeldT] | None:
         """Return the token once the broker hands it over; None = not in time.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from amqsidecar.broker import REFUSED, LeftBehind
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
+from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import Destination
 
@@ -18,7 +19,6 @@ class WildcardIntake:
         self,
         queues: ClassicQueues,
         known: Destination | None,
-        refusal: type[Exception],
         *,
         read_from: ReadFrom,
         drop: Callable[[Destination], None],
@@ -28,13 +28,11 @@ class WildcardIntake:
         Args:
             queues: knows which exist.
             known: a queue that exists; see `ClassicQueues.expand`.
-            refusal: what this wire raises without permission to listen.
             read_from: reads.
             drop: stops reading a queue that is gone, whatever is in hand of it.
         """
         self._queues = queues
         self._known = known
-        self._refusal = refusal
         self._read_from = read_from
         self._drop = drop
         self._wanted: tuple[Destination, ...] = ()
@@ -83,7 +81,7 @@ class WildcardIntake:
             expanded = self._queues.expand(self._wanted, self._known)
         except QueueRefused:
             raise
-        except (self._refusal, BrokerRefused) as cause:
+        except (RequestRefused, BrokerRefused) as cause:
             wildcard = next(one for one in self._wanted if is_wildcard(one.name))
             words = f"can't find the queues of {wildcard}: {cause}; {MENDS_ADVISORIES}"
             raise QueueRefused(wildcard.name, words) from cause
@@ -107,7 +105,7 @@ class WildcardIntake:
             LinkLost: the connection is gone.
         """
         self._is_listed = True
-        return listed(lambda: self._queues.list_names(self._known), self._refusal)
+        return listed(lambda: self._queues.list_names(self._known))
 
     def has_changed(self) -> bool:
         """Return whether a look may find others than the last one; wildcards need none."""
@@ -115,12 +113,11 @@ class WildcardIntake:
         return changed
 
 
-def listed(list_names: Callable[[], tuple[str, ...]], refusal: type[Exception]) -> tuple[str, ...]:
+def listed(list_names: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
     """Return names of queues.
 
     Args:
         list_names: asks `ClassicQueues`.
-        refusal: what this wire raises without permission to listen.
 
     Raises:
         DiscoveryRefused: the broker does not report them.
@@ -128,6 +125,6 @@ def listed(list_names: Callable[[], tuple[str, ...]], refusal: type[Exception]) 
     """
     try:
         return list_names()
-    except (refusal, BrokerRefused) as cause:
+    except (RequestRefused, BrokerRefused) as cause:
         words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
         raise DiscoveryRefused(words) from cause

@@ -1,5 +1,7 @@
 """What a broker refused over Core."""
 
+from amqsidecar.brokers.connection.refusal import RequestRefused
+
 # Source: api.core.ActiveMQExceptionType.
 QUEUE_MISSING, QUEUE_EXISTS, SECURITY, INCOMPATIBLE_VERSIONS = 100, 101, 105, 108
 ROLLED_BACK, DUPLICATE_ID, ADDRESS_FULL = 111, 113, 210
@@ -7,7 +9,7 @@ CLUSTER_SECURITY = 212
 LOGIN_REFUSALS = (SECURITY, CLUSTER_SECURITY)
 
 
-class CoreRefused(Exception):
+class CoreRefused(RequestRefused):
     """The broker answered with an exception; never leaves `brokers/`.
 
     Attributes:

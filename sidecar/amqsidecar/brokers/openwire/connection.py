@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from amqsidecar.brokers.connection.byte_stream import ANSWER_TIMEOUT_S, ByteStream
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.clock import Clock
@@ -24,7 +25,7 @@ _HEAD_BYTES_MAX = 2**20
 _PORT_HINT = "is it the port of a connector for OpenWire?"
 
 
-class CommandRefused(Exception):
+class CommandRefused(RequestRefused):
     """The broker answered a command with an exception; never leaves `brokers/`."""
 
     def __init__(self, reason: codec.Throwable) -> None:

@@ -1,8 +1,8 @@
 """A session over OpenWire on ActiveMQ Classic that only browses."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from amqsidecar.broker import (
@@ -12,18 +12,17 @@ from amqsidecar.broker import (
     Features,
     ForeignToken,
     IntakeQueue,
-    LeftBehind,
 )
 from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
-from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
 from amqsidecar.brokers.openwire.deaths import Deaths
 from amqsidecar.brokers.openwire.foreign_tokens import foreign_tokens
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch, is_wildcard
+from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.room import takes
 from amqsidecar.brokers.openwire.statistics import OpenWireStatistics
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
@@ -38,7 +37,6 @@ from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.outcome import Counters
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
@@ -63,7 +61,7 @@ class OpenWireSettings(NamedTuple):
     ask_counters: AskStatistics | None
 
 
-class OpenWireLook:
+class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
 
     def __init__(
@@ -72,16 +70,18 @@ class OpenWireLook:
         settings: OpenWireSettings,
     ) -> None:
         """Look over a connection that is logged in."""
-        version = connection.wire_format.provider_version
+        version, clock = connection.wire_format.provider_version, settings.clock
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (codec.ENCODING,))
-        self._connection = connection
-        self._endpoint = settings.endpoint
-        self._clock = settings.clock
-        self._rooms = settings.rooms
+        self._consumers = OpenWireConsumers(connection, clock)
+        super().__init__(
+            connection,
+            OpenWireQueueWatch(connection, self._consumers, settings.final_suffix),
+            clock,
+            settings.rooms,
+            partial(takes, settings.endpoint, clock),
+        )
         self._ask_counters = settings.ask_counters
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
-        self._consumers = OpenWireConsumers(connection, self._clock)
-        self._queues = OpenWireQueueWatch(connection, self._consumers, settings.final_suffix)
 
     @property
     def features(self) -> Features:
@@ -92,51 +92,12 @@ class OpenWireLook:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
         hang_up(self._connection)
 
-    def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return nothing: a browse shows all that it can."""
-        self._connection.poll()
-        return ()
-
-    def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours.
-
-        Raises:
-            DiscoveryRefused: the broker does not report them.
-            LinkLost: the connection is gone.
-        """
-        return listed(lambda: self._queues.list_names(None), CommandRefused)
-
-    def final_names(self) -> tuple[str, ...]:
-        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
-        return listed(self._queues.list_finals, CommandRefused)
-
     def _route(self) -> None:
         self._consumers.route()
 
-    def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        connection = self._connection
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while True:
-            self._route()
-            if self._consumers.has_arrived or connection.is_woken:
-                connection.is_woken = False
-                return
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return
-            connection.wait(left_s)
-
-    def wake(self) -> None:
-        """End a running or the next `wait` at once; for any thread."""
-        self._connection.wake()
-
-    def _takes(self, destination: Destination) -> bool:
-        return takes(self._endpoint, self._clock, destination)
+    @property
+    def _has_arrived(self) -> bool:
+        return self._consumers.has_arrived
 
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one.
@@ -146,10 +107,6 @@ class OpenWireLook:
         Source: AbstractRegion.addDestination, DestinationDoesNotExistException.
         """
         return self._rooms.problem(destination, self._takes)
-
-    def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: OpenWire does not report which queues are dead-letter queues."""
-        return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
@@ -165,18 +122,9 @@ class OpenWireLook:
             BrokerRefused: the user may not read it.
             LinkLost: the connection is gone.
         """
-        try:
-            sources = self._queues.existing(queue.destination)
-        except CommandRefused as cause:
-            if is_wildcard(queue.destination.name):
-                raise BrokerRefused(
-                    f"can't find out which queues {queue.destination} stands for: {cause}; allow "
-                    "the user to read and admin (create) topic ActiveMQ.Advisory.>"
-                ) from cause
-            sources = [queue.destination]
         found = []
         held_bytes = 0
-        for source in sources:
+        for source in self._existing(queue.destination):
             try:
                 messages = self._consumers.browse(source, at_most)
             except CommandRefused as cause:
@@ -215,21 +163,8 @@ class OpenWireLook:
             lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these queues."""
-        return self._counters.of(destinations)
-
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name.
-
-        Raises:
-            BrokerRefused: the user may not look at them.
-            LinkLost: the connection is gone.
-        """
-        try:
-            return foreign_tokens(self._consumers, known)
-        except CommandRefused as cause:
-            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
+    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        return foreign_tokens(self._consumers, known)
 
     def _trials(self, token_queue: Destination | None) -> OpenWireTrials:
         return OpenWireTrials(
@@ -244,10 +179,6 @@ class OpenWireLook:
     def trials(self) -> OpenWireTrials:
         """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
-
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
-        return None
 
 
 def hang_up(connection: OpenWireConnection) -> None:

@@ -6,28 +6,25 @@ from typing import NamedTuple
 from amqsidecar.broker import (
     Delivery,
     Features,
-    IntakeQueue,
-    LeftBehind,
     Resend,
 )
+from amqsidecar.brokers.classic.take import ListingTake
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
-from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
-from amqsidecar.brokers.openwire.consumers import ack_fields, runs
+from amqsidecar.brokers.openwire.connection import OpenWireConnection
+from amqsidecar.brokers.openwire.consumers import MessageHandle, ack_fields, runs
 from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings
+from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.token import OpenWireTokenQueue
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.errors import (
-    BrokerRefused,
     CommitRefused,
-    LinkLost,
     SendsRefused,
     UndecodableMessage,
 )
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import Destination
 
-_TOKEN_TIMEOUT_S = 60.0
 # Why: room for what the broker adds around a message when it hands it on, 150 bytes as measured;
 # a client does not read beyond the broker's limit.
 _FRAME_BYTES_SPARE = 512
@@ -45,7 +42,10 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class OpenWireTake(OpenWireLook):
+class OpenWireTake(
+    OpenWireLook,
+    ListingTake[OpenWireConnection, OpenWireQueueWatch, MessageHandle, _Begun],
+):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
     def __init__(
@@ -70,15 +70,14 @@ class OpenWireTake(OpenWireLook):
         self._ahead = SendsAhead(self._start, self._undo)
         name = connection.connection
         self._connection_field = codec.connection_id(name)
-        self._intake = WildcardIntake(
+        self._wildcards = WildcardIntake(
             self._queues,
             token_queue,
-            CommandRefused,
             read_from=self._consumers.read_from,
             drop=self._consumers.drop,
         )
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
-        self._token = OpenWireTokenQueue(
+        self._token: OpenWireTokenQueue = OpenWireTokenQueue(
             token_queue,
             connection,
             self._consumers,
@@ -98,47 +97,13 @@ class OpenWireTake(OpenWireLook):
         self._ahead.forget()
         super().close()
 
-    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues and no others; what was returned from others stays valid.
-
-        A wildcard stands for all queues that it matches, now and later, but for those that the
-        sidecar itself writes to, and those that can't be read: `left_behind` reports these.
-
-        Raises:
-            QueueRefused: a named one can't be read, or a wildcard can't be expanded.
-        """
-        finals = frozenset(intake.destination for intake in queues if intake.is_final)
-        self._queues.taken_back = finals
-        self._intake.attach([intake.destination for intake in queues], prefetch)
-
-    def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return queues that a wildcard stands for and that can't be read."""
-        return self._intake.left_behind()
-
     def _route(self) -> None:
         super()._route()
-        self._intake.follow()
-
-    def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours; later changes are reported.
-
-        Raises:
-            DiscoveryRefused: the broker does not report them.
-            LinkLost: the connection is gone.
-        """
-        return self._intake.names()
-
-    def queues_changed(self) -> bool:
-        """Return whether a look may find others than the last one; wildcards need none."""
-        return self._intake.has_changed()
+        self._wildcards.follow()
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""
         return self._consumers.read
-
-    def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link listened, so that all in it is new."""
-        return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return new deliveries in order; never blocks.
@@ -149,41 +114,6 @@ class OpenWireTake(OpenWireLook):
         self._connection.poll()
         self._route()
         return self._consumers.receive(limit)
-
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the cycle number of the token once the broker hands it over; None = not in time.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        token = self._token.take(timeout_s)
-        return None if token is None else token[0]
-
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not.
-
-        It is certain: the client id keeps every other connection of the instance out, and whatever
-        an earlier one left open was rolled back before the broker accepted this one.
-        """
-        return self._token.exists()
-
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns.
-
-        If the process dies inside, the queue holds no token or this one.
-        """
-        try:
-            self._token.create(cycle)
-        except CommandRefused as cause:
-            raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection = self._connection
@@ -200,14 +130,6 @@ class OpenWireTake(OpenWireLook):
 
     def _undo(self, begun: _Begun) -> None:
         self._end(begun.transaction, codec.ROLLBACK)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun.
-
-        Raises:
-            LinkLost: the connection is gone, and with it what was begun.
-        """
-        self._ahead.abandon()
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit."""
@@ -226,14 +148,12 @@ class OpenWireTake(OpenWireLook):
             LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
-        held = self._token.take(_TOKEN_TIMEOUT_S)
-        if held is None:
-            raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
+        held = self._token_in_hand()
         handles = self._consumers.in_hand(accepts)
         _, transaction, refusals = self._ahead.take(sends)
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
-        self._token.put_exchange(transaction, held[1], token)
+        self._token.put_exchange(transaction, held, token)
         if refusals:
             self._end(transaction, codec.ROLLBACK)
             raise SendsRefused(refusals)
@@ -318,16 +238,6 @@ class OpenWireTake(OpenWireLook):
         self._end(transaction, codec.ROLLBACK)
         refusals = {index: str(answer) for index, answer in enumerate(answers) if answer}
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
-
-    def _find_full(self) -> None:
-        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Do nothing: no answer of `route_problem` needs the broker's."""
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return None: what else Classic does follows from its rules."""
-        return None
 
     def trials(self) -> OpenWireTrials:
         """Return the trials of the user's permissions over this connection."""

@@ -24,6 +24,7 @@ from amqsidecar.brokers.connection.broker_socket import (
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
+from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
@@ -52,7 +53,7 @@ _LOG_IN = ""
 """The receipt of CONNECT: its answer, CONNECTED or ERROR, names none."""
 
 
-class FrameRefused(Exception):
+class FrameRefused(RequestRefused):
     """The broker answered a frame with an ERROR; never leaves `brokers/`."""
 
     def __init__(self, frame: Frame) -> None:

@@ -32,7 +32,7 @@ from amqsidecar.brokers.stomp_classic.origin_claims import (
     selector_bytes,
 )
 from amqsidecar.clock import Clock
-from amqsidecar.errors import CommitRefused
+from amqsidecar.errors import CommitRefused, QueueRefused
 from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_classic_message import (
     Shown,
@@ -342,7 +342,7 @@ class StompClassicIntake:
             Those that can't be read, with the broker's words; the others are read.
 
         Raises:
-            RefusedQueue: one can't be read any more.
+            QueueRefused: one can't be read any more.
         """
         refused: dict[Destination, str] = {}
         wanted = dict.fromkeys(destinations)
@@ -370,13 +370,13 @@ class StompClassicIntake:
         """Renew the subscriptions of each reader that needs it.
 
         Raises:
-            RefusedQueue: the broker does not allow it any more.
+            QueueRefused: the broker does not allow it any more.
         """
         for destination, reader in list(self._readers.items()):
             try:
                 reader.mend()
             except FrameRefused as cause:
-                raise RefusedQueue(destination, cause) from cause
+                raise _refused(destination, cause) from cause
             if reader.is_leaving and not reader.in_hand:
                 del self._readers[destination]
 
@@ -394,7 +394,7 @@ class StompClassicIntake:
         """Return new deliveries, in order for each queue, up to about `TAKEN_BYTES_MAX`.
 
         Raises:
-            RefusedQueue: one can't be browsed any more.
+            QueueRefused: one can't be browsed any more.
         """
         deliveries: list[Delivery] = []
         left_bytes = TAKEN_BYTES_MAX
@@ -402,7 +402,7 @@ class StompClassicIntake:
             try:
                 found = reader.receive(limit - len(deliveries), left_bytes)
             except FrameRefused as cause:
-                raise RefusedQueue(destination, cause) from cause
+                raise _refused(destination, cause) from cause
             deliveries += found
             left_bytes -= sum(len(one.message) for one in found)
             if left_bytes <= 0:
@@ -412,9 +412,5 @@ class StompClassicIntake:
         return deliveries
 
 
-class RefusedQueue(Exception):
-    """There is no permission to read a queue; never leaves `brokers/`."""
-
-    def __init__(self, destination: Destination, cause: FrameRefused) -> None:
-        self.name = destination.name
-        super().__init__(f"can't read {destination}: {cause}")
+def _refused(destination: Destination, cause: FrameRefused) -> QueueRefused:
+    return QueueRefused(destination.name, f"can't read {destination}: {cause}")

@@ -1,8 +1,8 @@
 """A session over STOMP on ActiveMQ Classic that only browses."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from amqsidecar.broker import (
@@ -12,13 +12,11 @@ from amqsidecar.broker import (
     Features,
     ForeignToken,
     IntakeQueue,
-    LeftBehind,
     Loss,
 )
-from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
-from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -49,7 +47,6 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.outcome import Counters
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
@@ -80,24 +77,26 @@ class StompClassicSettings(NamedTuple):
     ask_counters: AskStatistics | None
 
 
-class StompClassicLook:
+class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
 
     def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
         """Look over a connection that is logged in."""
         version = connection.server.removeprefix(PRODUCT)
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))
-        self._connection = connection
+        clock = settings.clock
+        self._consumers = StompSubscriptions(connection, clock)
+        super().__init__(
+            connection,
+            StompQueueWatch(connection, self._consumers, clock, settings.final_suffix),
+            clock,
+            settings.rooms,
+            partial(takes, settings.endpoint, clock),
+        )
         self._is_closed = False
         self._endpoint = settings.endpoint
-        self._clock = settings.clock
-        self._rooms = settings.rooms
         self._ask_counters = settings.ask_counters
         self._unreadable = settings.unreadable
-        self._consumers = StompSubscriptions(connection, self._clock)
-        self._queues = StompQueueWatch(
-            connection, self._consumers, self._clock, settings.final_suffix
-        )
         self._rules = IntakeLimits(
             settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
         )
@@ -138,33 +137,14 @@ class StompClassicLook:
         if source is not None and breaks_connections(self._endpoint, self._clock, source, name):
             self._unreadable[name] = source.name
 
-    def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return nothing: what STOMP can't take is shown by a browse."""
-        self._connection.poll()
-        return ()
-
     @cached_property
     def _counters(self) -> ClassicCounters:
         statistics = StompStatistics(self._connection, self._consumers, self._clock)
         # Why no browse: an application's body with a NUL in it would end the connection.
         return ClassicCounters(self._ask_counters or statistics.ask, lambda _, at_most: at_most)
 
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these queues."""
-        return self._counters.of(destinations)
-
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name.
-
-        Raises:
-            BrokerRefused: the user may not look at them.
-            LinkLost: the connection is gone.
-        """
-        connection = self._connection
-        try:
-            return foreign_tokens(connection, self._consumers, self._clock, known)
-        except FrameRefused as cause:
-            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
+    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        return foreign_tokens(self._connection, self._consumers, self._clock, known)
 
     def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
         return StompClassicTrials(
@@ -175,50 +155,12 @@ class StompClassicLook:
         """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
-    def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours.
-
-        Raises:
-            DiscoveryRefused: the broker does not report them.
-            LinkLost: the connection is gone.
-        """
-        return listed(lambda: self._queues.list_names(None), FrameRefused)
-
-    def final_names(self) -> tuple[str, ...]:
-        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
-        return listed(self._queues.list_finals, FrameRefused)
-
     @property
     def _has_arrived(self) -> bool:
         return False
 
     def _route(self) -> None:
         self._consumers.route()
-
-    def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        connection = self._connection
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while True:
-            self._route()
-            if self._has_arrived or connection.is_woken:
-                connection.is_woken = False
-                return
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return
-            connection.wait(left_s)
-
-    def wake(self) -> None:
-        """End a running or the next `wait` at once; for any thread."""
-        self._connection.wake()
-
-    def _takes(self, destination: Destination) -> bool:
-        return takes(self._endpoint, self._clock, destination)
 
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
@@ -228,10 +170,6 @@ class StompClassicLook:
                 "only to lasting destinations; redirect the message to one"
             )
         return self._rooms.problem(destination, self._takes)
-
-    def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: Classic does not report which queues are dead-letter queues."""
-        return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default.
@@ -254,17 +192,8 @@ class StompClassicLook:
             BrokerRefused: the user may not read it.
             LinkLost: the connection is gone.
         """
-        try:
-            sources = self._queues.existing(queue.destination)
-        except FrameRefused as cause:
-            if is_wildcard(queue.destination.name):
-                raise BrokerRefused(
-                    f"can't find out which queues {queue.destination} stands for: {cause}; "
-                    f"{MENDS_ADVISORIES}"
-                ) from cause
-            sources = [queue.destination]
         found = []
-        for source in sources:
+        for source in self._existing(queue.destination):
             try:
                 readable = selectors.readable(self._rules.unreadable_in(source))
                 frames = self._consumers.browse(source, at_most, readable)
@@ -275,10 +204,6 @@ class StompClassicLook:
                 told = provenance(message, source, message.origin, now_ms)
                 found.append(Delivery(None, source, message.kept, told, ENCODING))
         return found
-
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
-        return None
 
 
 def _writes_modified_utf8(version: str) -> bool:

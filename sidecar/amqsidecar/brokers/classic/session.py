@@ -1,0 +1,176 @@
+"""The parts of sessions on Classic that its wires have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from amqsidecar.broker import ForeignToken, IntakeQueue, LeftBehind
+from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
+from amqsidecar.brokers.classic.room import Resets, Rooms
+from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.token import Connection
+from amqsidecar.brokers.classic.wildcards import listed
+from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+
+
+class ClassicSession(ABC):
+    """What every wire to Classic answers alike; see `broker.LookSession`."""
+
+    @property
+    @abstractmethod
+    def _counters(self) -> ClassicCounters:
+        """Ask the statistics plugin."""
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues."""
+        return self._counters.of(destinations)
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return nothing: Classic does not report which queues are dead-letter queues."""
+        return ()
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
+        return None
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:  # noqa: B027 - it is done
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
+        return None
+
+
+class ListingConnection(Connection, Resets, Protocol):
+    """A connection over which Classic reports its queues."""
+
+    is_woken: bool
+
+    @property
+    def name(self) -> str:
+        """Host and port, for messages."""
+        ...
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread."""
+        ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=ListingConnection)
+QueuesT = TypeVar("QueuesT", bound=ClassicQueues)
+
+
+class ListingSession(ClassicSession, Generic[ConnectionT, QueuesT]):
+    """The part of a `broker.LookSession` over a wire on which Classic reports its queues."""
+
+    def __init__(
+        self,
+        connection: ConnectionT,
+        queues: QueuesT,
+        clock: Clock,
+        rooms: Rooms,
+        takes: Callable[[Destination], bool],
+    ) -> None:
+        """Look over a connection that is logged in.
+
+        Args:
+            connection: of the session.
+            queues: knows which exist.
+            clock: where the time comes from.
+            rooms: which destinations held up a connection.
+            takes: tries whether a destination takes a message now.
+        """
+        self._connection = connection
+        self._queues = queues
+        self._clock = clock
+        self._rooms = rooms
+        self._takes = takes
+
+    @abstractmethod
+    def _route(self) -> None:
+        """Hand what has arrived to those that asked for it."""
+
+    @property
+    @abstractmethod
+    def _has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+
+    @abstractmethod
+    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        Raises:
+            RequestRefused: the user may not look at them.
+        """
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return nothing: a browse shows all that there is."""
+        self._connection.poll()
+        return ()
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours.
+
+        Raises:
+            DiscoveryRefused: the broker does not report them.
+            LinkLost: the connection is gone.
+        """
+        return listed(lambda: self._queues.list_names(None))
+
+    def final_names(self) -> tuple[str, ...]:
+        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
+        return listed(self._queues.list_finals)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        Raises:
+            BrokerRefused: the user may not look at them.
+            LinkLost: the connection is gone.
+        """
+        try:
+            return self._find_tokens(known)
+        except RequestRefused as cause:
+            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        connection = self._connection
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._route()
+            if self._has_arrived or connection.is_woken:
+                connection.is_woken = False
+                return
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return
+            connection.wait(left_s)
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread."""
+        self._connection.wake()
+
+    def _existing(self, destination: Destination) -> list[Destination]:
+        """Return the queues that a name or wildcard stands for.
+
+        Raises:
+            BrokerRefused: the broker does not report those of a wildcard.
+        """
+        try:
+            return self._queues.existing(destination)
+        except RequestRefused as cause:
+            if is_wildcard(destination.name):
+                raise BrokerRefused(
+                    f"can't find out which queues {destination} stands for: {cause}; "
+                    f"{MENDS_ADVISORIES}"
+                ) from cause
+            return [destination]

@@ -1,0 +1,5 @@
+"""A request that the broker refuses, over any wire that carries its words."""
+
+
+class RequestRefused(Exception):
+    """The broker refuses what was asked of it; never leaves `brokers/`."""
