@@ -14,7 +14,7 @@ import msgspec
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -77,7 +77,7 @@ class MemberUpdate(NamedTuple):
     destination: str | None = None
 
 
-class MemberVerdict(NamedTuple):
+class MemberOutcome(NamedTuple):
     """What became of a member."""
 
     redelivery_id: str
@@ -245,7 +245,7 @@ class Ledger(Protocol):
         """Return members with outcome RESENT that were sent before a time, the oldest first."""
         ...
 
-    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
+    def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from amqsidecar.ledger import Ledger, MemberUpdate, MemberVerdict, RowKey, RowOrder
+from amqsidecar.ledger import Ledger, MemberOutcome, MemberUpdate, RowKey, RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import NO_REASON
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Explained, Held, Received, Returned
@@ -22,7 +22,7 @@ from amqsidecar.model.failure import (
     GroupTally,
     failure_cause,
 )
-from amqsidecar.model.note import LATEST_KEPT, GroupNote
+from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import (
     Action,
     Member,
@@ -878,11 +878,11 @@ def test_members_that_are_due_for_a_verdict_the_oldest_first(store: Schedule) ->
     assert len(store.due_members(operation.id, 301, 9)) == 3
     assert len(store.due_members(operation.id, 301, 2)) == 2
 
-    store.give_verdicts(
+    store.settle_members(
         operation.id,
         [
-            MemberVerdict("test-000000000002", OutcomeKind.CONSUMED, "its queue \ud800 was empty"),
-            MemberVerdict("test-000000000003", OutcomeKind.UNKNOWN, "nobody looked"),
+            MemberOutcome("test-000000000002", OutcomeKind.CONSUMED, "its queue \ud800 was empty"),
+            MemberOutcome("test-000000000003", OutcomeKind.UNKNOWN, "nobody looked"),
         ],
     )
 
@@ -925,10 +925,10 @@ def test_open_operations_run_or_have_members_without_an_outcome(store: Schedule)
     assert numbers() == {operation.id, running.id}
     store.update_members([update(1, 150), update(2, 150)], "a")
     assert numbers() == {operation.id, running.id}
-    verdict = [MemberVerdict(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
-    store.give_verdicts(operation.id, verdict[:1])
+    verdict = [MemberOutcome(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
+    store.settle_members(operation.id, verdict[:1])
     assert numbers() == {operation.id, running.id}
-    store.give_verdicts(operation.id, verdict)
+    store.settle_members(operation.id, verdict)
     assert numbers() == {running.id}
     assert paused.id not in numbers()
 

@@ -192,12 +192,12 @@ def closing_table(results: Mapping[str, tuple[Count, int]]) -> Table:
             str(result.sent),
             str(deaths),
             *(str(len(ids)) for ids in (result.recovered, result.exhausted, result.discarded)),
-            *(_verdict(len(ids)) for ids in (result.lost, result.doubled)),
+            *(_coloured(len(ids)) for ids in (result.lost, result.doubled)),
         )
     return table
 
 
-def _verdict(number: int) -> Text:
+def _coloured(number: int) -> Text:
     return Text(str(number), _ALARM if number else "bold green3")
 
 

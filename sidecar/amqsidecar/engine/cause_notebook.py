@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from amqsidecar.model.cause_note import CauseNote, note_key
+from amqsidecar.model.cause_note import CauseNote, cause_note_key
 
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of notes that are kept, and again of deaths; the oldest go first."""
@@ -84,7 +84,7 @@ class CauseNotebook:
 
     def find(self, message_id: str | None, attempt: int, now_s: float) -> CauseNote | None:
         """Return the note about a death; None = none came by now, or none that fits."""
-        note = self._notes.get(note_key(message_id), now_s)
+        note = self._notes.get(cause_note_key(message_id), now_s)
         return note if note is not None and _fits(note, attempt) else None
 
     def meet(
@@ -94,7 +94,7 @@ class CauseNotebook:
 
         An undone cycle judges the same deliveries again: its note is found again then.
         """
-        key = note_key(message_id)
+        key = cause_note_key(message_id)
         if not key:
             return
         self._late.pop(key, None)

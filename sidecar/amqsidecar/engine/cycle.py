@@ -376,12 +376,12 @@ class CycleEngine:
         self._judge.prepare(deliveries)
         is_backlog = self._backlog.is_backlog
         for delivery in deliveries:
-            verdict = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))
-            if verdict.row is not None:
-                taken.append(verdict.row)
-            if verdict.replaces is not None:
-                cycle.replaced[row_id] = verdict.replaces
-            events.extend(verdict.events)
+            judgement = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))
+            if judgement.row is not None:
+                taken.append(judgement.row)
+            if judgement.replaces is not None:
+                cycle.replaced[row_id] = judgement.replaces
+            events.extend(judgement.events)
             row_id += 1
         return taken
 

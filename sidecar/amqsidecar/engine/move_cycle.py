@@ -1,6 +1,6 @@
 """The cycle without a store: the broker keeps what waits.
 
-One cycle is one broker transaction: each dead letter is accepted, and sent to where its verdict
+One cycle is one broker transaction: each dead letter is accepted, and sent to where its judgement
 says, with delayed delivery where it has to wait. It happens whole or not at all, so nothing is
 lost or doubled whenever the process dies, and there is nothing to settle afterwards
 (`deploy/reference/broker-held-schedule.md`).
@@ -33,13 +33,13 @@ GUILTY = "the connection ended each time when it was sent, and does not without 
 
 
 class _Item:
-    """A dead letter in hand, its verdict, and why it is to be parked; None = it is not."""
+    """A dead letter in hand, its judgement, and why it is to be parked; None = it is not."""
 
-    __slots__ = ("delivery", "fault", "key", "verdict")
+    __slots__ = ("delivery", "fault", "judgement", "key")
 
-    def __init__(self, delivery: Delivery, verdict: Judgement) -> None:
+    def __init__(self, delivery: Delivery, judgement: Judgement) -> None:
         self.delivery = delivery
-        self.verdict = verdict
+        self.judgement = judgement
         self.fault: str | None = None
         # Why: it has to be known again over another link, and when it comes back.
         name = delivery.provenance.message_id
@@ -119,8 +119,10 @@ class MoveEngine:
         now_ms = self._clock.now_ms()
         for delivery in self._link.receive(room) if room > 0 else ():
             self._number += 1
-            verdict = self._judge.judge(delivery, self._uid, self._number, now_ms, is_backlog=False)
-            self._in_hand.append(_Item(delivery, _addressed(verdict)))
+            judgement = self._judge.judge(
+                delivery, self._uid, self._number, now_ms, is_backlog=False
+            )
+            self._in_hand.append(_Item(delivery, _addressed(judgement)))
 
     def _choose(self) -> list[_Item]:
         """Return what the next transaction moves, of one encoding; what may end the link alone."""
@@ -134,7 +136,7 @@ class MoveEngine:
         return chosen
 
     def _ends_links(self, item: _Item) -> bool:
-        row = item.verdict.row
+        row = item.judgement.row
         blockage = None if row is None else self._blockages.get(row.destination)
         return blockage is not None and blockage.ends_links
 
@@ -144,13 +146,13 @@ class MoveEngine:
         plan = _Plan()
         self._ask_ahead(chosen)
         for item in chosen:
-            row = item.verdict.row
+            row = item.judgement.row
             if self._losses.is_guilty(item.key):
                 item.fault = GUILTY
             if row is None:
-                plan.events.extend(item.verdict.events)
+                plan.events.extend(item.judgement.events)
             elif row.state is RowState.PARKED:
-                plan.add(item, self._parking(item, row), item.verdict.events)
+                plan.add(item, self._parking(item, row), item.judgement.events)
             elif item.fault is not None:
                 self._park(plan, item, row, item.fault, now_ms)
             else:
@@ -159,7 +161,7 @@ class MoveEngine:
 
     def _ask_ahead(self, chosen: Sequence[_Item]) -> None:
         names = dict.fromkeys(
-            item.verdict.row.destination for item in chosen if item.verdict.row is not None
+            item.judgement.row.destination for item in chosen if item.judgement.row is not None
         )
         self._link.ask_routes_ahead([parse_destination(name) for name in names])
 
@@ -193,7 +195,7 @@ class MoveEngine:
             delay_ms=row.delay_ms,
             deliver_at_ms=self._broker_ms(row.due_at_ms) if is_delayed else 0,
         )
-        plan.add(item, resend, item.verdict.events)
+        plan.add(item, resend, item.judgement.events)
         if row.is_final or not is_delayed:
             plan.events.append(sent_event(row, now_ms))
 
@@ -230,7 +232,7 @@ class MoveEngine:
             destination=row.destination,
             reason=reason,
         )
-        received = item.verdict.events[0]
+        received = item.judgement.events[0]
         plan.add(item, self._parking(item, row), (received, event))
 
     def _parking(self, item: _Item, row: TakenRow) -> Resend:
@@ -343,7 +345,7 @@ class MoveEngine:
         It goes back when the link is closed.
         """
         self._in_hand.remove(item)
-        received = item.verdict.events[0]
+        received = item.judgement.events[0]
         events.append(
             Parked(
                 at_ms=now_ms,
@@ -363,7 +365,7 @@ class MoveEngine:
         if len(chosen) > 1:
             return
         item = chosen[0]
-        row = item.verdict.row
+        row = item.judgement.row
         if row is None or row.state is RowState.PARKED or item.fault is not None:
             raise LinkLost(f"the broker commits nothing at all: {refused}")
         item.fault = str(refused)
@@ -386,9 +388,9 @@ class MoveEngine:
         return blockage.until_ms
 
 
-def _addressed(verdict: Judgement) -> Judgement:
-    """Return a verdict whose row has where it is sent to as its destination."""
-    row = verdict.row
+def _addressed(judgement: Judgement) -> Judgement:
+    """Return a judgement whose row has where it is sent to as its destination."""
+    row = judgement.row
     if row is None or not row.is_final:
-        return verdict
-    return Judgement(msgspec.structs.replace(row, destination=row.decided_queue), verdict.events)
+        return judgement
+    return Judgement(msgspec.structs.replace(row, destination=row.decided_queue), judgement.events)

@@ -103,8 +103,8 @@ class ObservedDeaths:
                 continue
             self._row_id += 1
             is_backlog = self._gate.is_backlog(delivery.source)
-            verdict = judge.judge(delivery, _UID, self._row_id, now_ms, is_backlog=is_backlog)
-            new.append(describe(delivery, verdict))
+            judgement = judge.judge(delivery, _UID, self._row_id, now_ms, is_backlog=is_backlog)
+            new.append(describe(delivery, judgement))
         self._gate.commit()
         self.tally.add(new)
         return new
@@ -138,13 +138,13 @@ def _identity(delivery: Delivery) -> bytes:
     return identity.digest()
 
 
-def describe(delivery: Delivery, verdict: Judgement) -> Observed:
-    """Return a verdict as an observer reports it."""
-    received = verdict.events[0]
+def describe(delivery: Delivery, judgement: Judgement) -> Observed:
+    """Return a judgement as an observer reports it."""
+    received = judgement.events[0]
     assert isinstance(received, Received | Returned)  # noqa: S101 - the judge begins with it
     action, destination, rule = PARK, received.source, ""
     delay_ms, count = 0, delivery.provenance.redelivery_count
-    for event in verdict.events[1:]:
+    for event in judgement.events[1:]:
         match event:
             case Scheduled():
                 action, rule = REDELIVER, event.rule

@@ -1,4 +1,4 @@
-"""The verdict on a message that a plan redelivers: as the plan says."""
+"""The judgement on a message that a plan redelivers: as the plan says."""
 
 from collections.abc import Mapping, Sequence
 
@@ -55,7 +55,7 @@ class PlanJudge:
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
-        """Return the verdict on a delivery; see `Judge.judge`."""
+        """Return the judgement on a delivery; see `Judge.judge`."""
         del uid, is_backlog
         provenance = delivery.provenance
         redelivery_id = provenance.redelivery_id or ""

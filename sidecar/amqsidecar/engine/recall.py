@@ -97,7 +97,7 @@ class RecallJudge:
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
-        """Return the verdict on a delivery that was prepared for; see `Judge.judge`."""
+        """Return the judgement on a delivery that was prepared for; see `Judge.judge`."""
         if not self._finals.covers(delivery.source):
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
         self._finals.arrivals += 1
@@ -175,7 +175,7 @@ class RecallJudge:
     def _stranger(
         self, delivery: Delivery, row_id: int, redelivery_id: str, now_ms: int
     ) -> Judgement:
-        """Return the verdict on a message in a final queue without a row."""
+        """Return the judgement on a message in a final queue without a row."""
         provenance, queue = delivery.provenance, str(delivery.source)
         origin = provenance.origin
         is_lost = origin is None or len(origin.name) > LONGEST_NAME

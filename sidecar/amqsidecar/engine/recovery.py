@@ -38,8 +38,8 @@ def is_examiner(instance: str) -> bool:
     return instance.startswith(_EXAMINERS)
 
 
-class TokenVerdict(Enum):
-    """The verdict of a token on the store's last cycle."""
+class LastCycle(Enum):
+    """How the store's last cycle ended, as the token shows."""
 
     CLEAN = auto()  # no cycle is unfinished, and the token agrees
     COMMITTED = auto()  # the unfinished cycle happened
@@ -47,20 +47,20 @@ class TokenVerdict(Enum):
     IN_DOUBT = auto()  # the token is gone or foreign: the outcome is unknown
 
 
-def judge_token(state: StoreState, token: int | None) -> TokenVerdict:
-    """Return the verdict of a token.
+def judge_token(state: StoreState, token: int | None) -> LastCycle:
+    """Return how the last cycle ended.
 
     Args:
         state: what the store said when it was opened.
         token: the number on the token; None = the token is known to be missing.
     """
     if state.unfinished is None:
-        return TokenVerdict.CLEAN if token == state.cycle else TokenVerdict.IN_DOUBT
+        return LastCycle.CLEAN if token == state.cycle else LastCycle.IN_DOUBT
     if token == state.unfinished.cycle:
-        return TokenVerdict.COMMITTED
+        return LastCycle.COMMITTED
     if token == state.cycle:
-        return TokenVerdict.ROLLED_BACK
-    return TokenVerdict.IN_DOUBT
+        return LastCycle.ROLLED_BACK
+    return LastCycle.IN_DOUBT
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,14 +125,14 @@ class Recovery:
         # Why the second: if the process died right after it made its first token.
         if not (state.token_created or self._adopts_tokens) and token not in (None, self._leap(0)):
             raise _another_stores(state.instance)
-        verdict = judge_token(state, token) if state.token_created else None
-        is_set_back = verdict is TokenVerdict.IN_DOUBT and token is not None
+        last = judge_token(state, token) if state.token_created else None
+        is_set_back = last is LastCycle.IN_DOUBT and token is not None
         held_count = self._hold_all(state, now_ms) if is_set_back else 0
         with self._store.transaction() as tx:
-            if verdict is None:
+            if last is None:
                 cycle = self._leap(token or 0)
             else:
-                cycle = self._settle(tx, state, token, verdict, now_ms, events, held_count)
+                cycle = self._settle(tx, state, token, last, now_ms, events, held_count)
         if events:
             self._observe(events, None)
         if token is None:
@@ -204,7 +204,7 @@ class Recovery:
         tx: StoreTransaction,
         state: StoreState,
         token: int | None,
-        verdict: TokenVerdict,
+        last: LastCycle,
         now_ms: int,
         events: list[AnyEvent],
         held_count: int,
@@ -212,7 +212,7 @@ class Recovery:
         """Finish, undo or doubt the store's last cycle; return the number to go on from."""
         unfinished = state.unfinished
         cycle = max(state.cycle, token or 0)
-        if verdict is TokenVerdict.IN_DOUBT:
+        if last is LastCycle.IN_DOUBT:
             if unfinished is not None:
                 if token is None:
                     tx.settle_in_doubt(unfinished.cycle)
@@ -239,7 +239,7 @@ class Recovery:
                 tx.skip_ids()
             tx.set_cycle(cycle)
         elif unfinished is not None:
-            committed = verdict is TokenVerdict.COMMITTED
+            committed = last is LastCycle.COMMITTED
             if committed:
                 tx.finish_cycle(unfinished.cycle)
             else:

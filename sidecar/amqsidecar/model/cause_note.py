@@ -104,7 +104,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
         return 400 + sum(4 * len(one) if not one.isascii() else len(one) for one in texts)
 
 
-def parse_note(body: str) -> CauseNote:
+def parse_cause_note(body: str) -> CauseNote:
     """Return the note that a body holds, its texts cut to their bounds.
 
     Raises:
@@ -122,14 +122,14 @@ def parse_note(body: str) -> CauseNote:
     cut = {name: getattr(note, name)[:WORD_MAX] for name in _WORDS}
     return msgspec.structs.replace(
         note,
-        message_id=note_key(note.message_id),
+        message_id=cause_note_key(note.message_id),
         text=bounded_cause(note.text, _TEXT_BYTES_MAX),
         root_text=bounded_cause(note.root_text, _TEXT_BYTES_MAX),
         **cut,
     )
 
 
-def note_key(message_id: str | None) -> str:
+def cause_note_key(message_id: str | None) -> str:
     """Return what is equal for a message's id in a note and on its dead letter; "" = it has none.
 
     Some clients put `ID:` in front of an id that is without it on the wire.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from amqsidecar.ledger import MemberUpdate, MemberVerdict
+from amqsidecar.ledger import MemberOutcome, MemberUpdate
 from amqsidecar.model.event import (
     AnyEvent,
     DeadLettered,
@@ -17,7 +17,7 @@ from amqsidecar.schedule import Schedule
 
 EVENTS_AT_ONCE: Final = 2_000
 READS_AT_ONCE: Final = 50
-VERDICTS_AT_ONCE: Final = 1_000
+SETTLED_AT_ONCE: Final = 1_000
 
 UNSENT_MS: Final = 24 * 3_600_000
 """Time after the end of an operation in which a message that it changed may still be sent."""
@@ -59,19 +59,19 @@ def updates(events: Iterable[AnyEvent]) -> Iterator[MemberUpdate]:
 
 
 def judge(schedule: Schedule, operation: Operation, now_ms: int) -> int:
-    """Give verdicts on members whose window has passed; returns how many.
+    """Write the outcomes of members whose window has passed; return how many.
 
-    Promise: durable together; if the process dies inside, nothing of it was given.
+    Promise: durable together; if the process dies inside, nothing of it was written.
     """
     before_ms = now_ms - operation.pace.window_ms
-    due = schedule.due_members(operation.id, before_ms, VERDICTS_AT_ONCE)
-    verdicts = list(_unsent(schedule, operation, now_ms))
+    due = schedule.due_members(operation.id, before_ms, SETTLED_AT_ONCE)
+    outcomes = list(_unsent(schedule, operation, now_ms))
     if due:
         seen = _observations(schedule, due, now_ms)
         # Why before the next look at them: a death that the observations count must be known.
         if not follow(schedule):
             return 0
-        for member in schedule.due_members(operation.id, before_ms, VERDICTS_AT_ONCE):
+        for member in schedule.due_members(operation.id, before_ms, SETTLED_AT_ONCE):
             resent_at_ms = member.resent_at_ms
             if resent_at_ms is None or member.destination not in seen:
                 continue
@@ -79,10 +79,10 @@ def judge(schedule: Schedule, operation: Operation, now_ms: int) -> int:
                 resent_at_ms, None, seen[member.destination], now_ms, operation.pace.window_ms
             )
             if found.kind is not OutcomeKind.RESENT:
-                verdicts.append(MemberVerdict(member.redelivery_id, found.kind, found.evidence))
-    if verdicts:
-        schedule.give_verdicts(operation.id, verdicts)
-    return len(verdicts)
+                outcomes.append(MemberOutcome(member.redelivery_id, found.kind, found.evidence))
+    if outcomes:
+        schedule.settle_members(operation.id, outcomes)
+    return len(outcomes)
 
 
 def _observations(
@@ -101,14 +101,14 @@ def _observations(
     }
 
 
-def _unsent(schedule: Schedule, operation: Operation, now_ms: int) -> Iterator[MemberVerdict]:
+def _unsent(schedule: Schedule, operation: Operation, now_ms: int) -> Iterator[MemberOutcome]:
     """Give up waiting for members of an operation that ended long ago."""
     ended_at_ms = operation.ended_at_ms
     if ended_at_ms is None or now_ms < ended_at_ms + UNSENT_MS:
         return
     after = ""
-    while members := schedule.members(operation.id, None, VERDICTS_AT_ONCE, after):
+    while members := schedule.members(operation.id, None, SETTLED_AT_ONCE, after):
         for member in members:
             if member.outcome is None:
-                yield MemberVerdict(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)
+                yield MemberOutcome(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)
         after = members[-1].redelivery_id

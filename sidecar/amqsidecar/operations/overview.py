@@ -81,7 +81,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateTally]
 
 
-class RecoveryVerdict(StrEnum):
+class RecoveryState(StrEnum):
     """Whether messages that are re-sent to a destination die again.
 
     Whether the others were consumed is another question: they may lie in the queue.
@@ -108,7 +108,7 @@ class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     destination: str
     came_back: Share
-    verdict: RecoveryVerdict
+    state: RecoveryState = msgspec.field(name="verdict")
     depth: int | None = None
     depth_at_ms: int | None = None
 
@@ -284,18 +284,18 @@ def _with_depth(schedule: Schedule, one: DestinationRecovery, now_ms: int) -> De
     if not seen:
         return one
     last = seen[-1]
-    share_back, verdict = one.came_back, one.verdict
+    share_back, state = one.came_back, one.state
     if not share_back.part and last.depth is not None and last.depth >= share_back.whole:
-        verdict = RecoveryVerdict.LIES
-    return msgspec.structs.replace(one, verdict=verdict, depth=last.depth, depth_at_ms=last.at_ms)
+        state = RecoveryState.LIES
+    return msgspec.structs.replace(one, state=state, depth=last.depth, depth_at_ms=last.at_ms)
 
 
 def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
-    verdict = RecoveryVerdict.PARTLY
+    state = RecoveryState.PARTLY
     if came_back.low >= _FAILS_FROM:
-        verdict = RecoveryVerdict.FAILS
+        state = RecoveryState.FAILS
     elif came_back.high <= _HOLDS_UP_TO:
-        verdict = RecoveryVerdict.HOLDS
+        state = RecoveryState.HOLDS
     elif not came_back.part or came_back.high - came_back.low > _WIDEST:
-        verdict = RecoveryVerdict.UNCLEAR
-    return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)
+        state = RecoveryState.UNCLEAR
+    return DestinationRecovery(destination=destination, came_back=came_back, state=state)

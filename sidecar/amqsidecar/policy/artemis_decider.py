@@ -23,13 +23,13 @@ class ArtemisDecider:
     """Decides as the broker's queue does when a message is returned to it."""
 
     def __init__(self, settings: CompiledAddressSettings) -> None:
-        self._verdict: Callable[[str], _Verdict] = lru_cache(_MEMO_SIZE)(
-            lambda address: _verdict_of(settings.effective(address))
+        self._decisions: Callable[[str], _Decisions] = lru_cache(_MEMO_SIZE)(
+            lambda address: _decisions_of(settings.effective(address))
         )
 
     def effective(self, address: str) -> EffectiveSettings:
         """Return the settings of an address or of a fully qualified queue name."""
-        return self._verdict(address).settings
+        return self._decisions(address).settings
 
     def decide(self, dead_letter: DeadLetter, chance: Callable[[], float] | None) -> Decision:
         """Return the decision on a dead letter; Artemis has one for every message.
@@ -39,17 +39,17 @@ class ArtemisDecider:
         Source: org.apache.activemq.artemis.core.server.impl.QueueImpl, checkRedelivery,
         sendToDeadLetterAddress, expire.
         """
-        verdict = self._verdict(dead_letter.destination.name)
+        decisions = self._decisions(dead_letter.destination.name)
         if dead_letter.expired:
-            return verdict.expired
-        settings = verdict.settings
+            return decisions.expired
+        settings = decisions.settings
         delivery_count = dead_letter.redelivery_count + 1
         if 0 < settings.max_delivery_attempts <= delivery_count:
-            return verdict.exhausted
+            return decisions.exhausted
         delay_ms = 0
         if settings.redelivery_delay_ms > 0:
             delay_ms = redelivery_delay_ms(settings, delivery_count, chance)
-        return Redeliver(delay_ms, delivery_count, verdict.redeliver_rule)
+        return Redeliver(delay_ms, delivery_count, decisions.redeliver_rule)
 
 
 def compile_artemis(rules: ArtemisRules) -> ArtemisDecider:
@@ -85,14 +85,14 @@ def redelivery_delay_ms(
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Decisions:
     settings: EffectiveSettings
     redeliver_rule: str
     exhausted: Decision
     expired: Decision
 
 
-def _verdict_of(settings: EffectiveSettings) -> _Verdict:
+def _decisions_of(settings: EffectiveSettings) -> _Decisions:
     delay_fields = ["redelivery_delay_ms"]
     if settings.redelivery_delay_ms > 0:
         delay_fields += [
@@ -104,7 +104,7 @@ def _verdict_of(settings: EffectiveSettings) -> _Verdict:
             )
             if name in settings.decided_by
         ]
-    return _Verdict(
+    return _Decisions(
         settings,
         settings.rule("max_delivery_attempts", *delay_fields),
         _to_address(settings, "dead_letter_address", "max_delivery_attempts"),

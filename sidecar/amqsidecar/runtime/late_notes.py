@@ -31,7 +31,7 @@ LOGGED_EVERY_S: Final = 60.0
 log = structlog.get_logger("amqsidecar.service")
 
 
-class UnreadableNotes:
+class UnreadableCauseNotes:
     """Counts notes that can't be read, and logs them now and then."""
 
     def __init__(self, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class UnreadableNotes:
             self._count, self._not_before_s = 0, now_s + LOGGED_EVERY_S
 
 
-class LateNotes:
+class LateCauseNotes:
     """Joins late notes over one link; belongs to one thread."""
 
     def __init__(

@@ -20,7 +20,7 @@ from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.runtime.late_notes import LateNotes
+from amqsidecar.runtime.late_notes import LateCauseNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.service import ServiceHealth
@@ -247,14 +247,14 @@ class _StoredWork:
             keeps_exhausted=mode.settings.keeps_exhausted,
         )
 
-        self._late_notes: tuple[LateNotes, ...] = ()
+        self._late_notes: tuple[LateCauseNotes, ...] = ()
         if mode.notes is not None:
             exhausting = Exhausting(
                 final_suffix=mode.settings.final_suffix,
                 keeps_exhausted=mode.settings.keeps_exhausted,
             )
             self._late_notes = (
-                LateNotes(
+                LateCauseNotes(
                     mode.notes,
                     mode.schedule,
                     engine,

@@ -10,7 +10,7 @@ import msgspec
 
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 
@@ -142,7 +142,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def read_note(row: Sequence[Any]) -> GroupNote:
+def read_group_note(row: Sequence[Any]) -> GroupNote:
     """Return a note as the queries read it."""
     destination, cause_group, at_ms, author, text, owner, snoozed_until_ms = row
     return GroupNote(

@@ -5,9 +5,9 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import VerdictPolicy
 from amqsidecar.engine.cause_notebook import CauseNotebook
 from amqsidecar.engine.judging.noted import CauseNotes
-from amqsidecar.messages.cause_notes import read_note
+from amqsidecar.messages.cause_notes import read_cause_note
 from amqsidecar.model.destination import queue
-from amqsidecar.runtime.late_notes import UnreadableNotes
+from amqsidecar.runtime.late_notes import UnreadableCauseNotes
 
 
 def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
@@ -18,8 +18,8 @@ def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
     return CauseNotes(
         queue=queue(name),
         book=CauseNotebook(),
-        read=read_note,
+        read=read_cause_note,
         obeys=config.policy.verdicts is VerdictPolicy.OBEY,
         clock=clock,
-        report_unreadable=UnreadableNotes(clock).report,
+        report_unreadable=UnreadableCauseNotes(clock).report,
     )

@@ -6,7 +6,7 @@ import msgspec
 from proton import Message
 
 from amqsidecar.model.event import Resent
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Observation
 from amqsidecar.model.schedule import RowState, TakenRow
 from amqsidecar.operations.status import SidecarStatus, sidecar_status

@@ -9,7 +9,7 @@ from proton import Message
 
 from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
 from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowState, TakenRow
 from support.web.chromium import opened_page, running_chromium
 from support.web.console import running_console

@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.engine.cause_notebook import KEPT_BYTES_MAX, KEPT_S, CauseNotebook, Death
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.model.cause_note import NOTE_BYTES_MAX, CauseNote, Never, parse_note
+from amqsidecar.model.cause_note import NOTE_BYTES_MAX, CauseNote, Never, parse_cause_note
 
 
 def death(attempt: int = 0, row_id: int = 1) -> Death:
@@ -104,7 +104,7 @@ def test_a_note_is_read_with_its_parts_bounded() -> None:
         "verdict": {"action": "never"},
         "of a later version": 1,
     }
-    read = parse_note(json.dumps(body))
+    read = parse_cause_note(json.dumps(body))
     assert read.message_id == "a-1"
     assert (len(read.exception), read.verdict) == (256, Never())
     assert read.cause.endswith("\nCaused by: c.D: root")
@@ -129,4 +129,4 @@ def test_a_note_is_read_with_its_parts_bounded() -> None:
 )
 def test_what_is_no_note_is_refused(body: str) -> None:
     with pytest.raises(UndecodableMessage):
-        parse_note(body)
+        parse_cause_note(body)

@@ -15,7 +15,7 @@ from proton import Message
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.messages.shown import shown
 from amqsidecar.model.event import Resent, Returned
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus, sidecar_status

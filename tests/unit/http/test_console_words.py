@@ -25,7 +25,7 @@ from amqsidecar.operations.overview import (
     DestinationRecovery,
     Died,
     Overview,
-    RecoveryVerdict,
+    RecoveryState,
     Waiting,
 )
 from amqsidecar.operations.status import sidecar_status
@@ -180,14 +180,14 @@ def group(**counts: int) -> Group:
     )
 
 
-def recovery(part: int, whole: int, verdict: RecoveryVerdict) -> DestinationRecovery:
+def recovery(part: int, whole: int, state: RecoveryState) -> DestinationRecovery:
     shared = share(part, whole)
-    return DestinationRecovery(destination="queue://orders", came_back=shared, verdict=verdict)
+    return DestinationRecovery(destination="queue://orders", came_back=shared, state=state)
 
 
 def test_a_group_begins_with_what_is_known_of_it() -> None:
     found = group(recent=9730, recent_messages=5000, waiting=12, exhausted=300)
-    assert known_of(found, recovery(24, 119, RecoveryVerdict.PARTLY)) == [
+    assert known_of(found, recovery(24, 119, RecoveryState.PARTLY)) == [
         "5,000 messages died in the last hour, 9,730 times.",
         "Now: 300 exhausted, 12 waiting for the next try.",
         "Of 119 re-sent to its destination in 24 hours, 24 came back.",
@@ -200,10 +200,10 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
     [
         ({"exhausted": 3, "waiting": 1}, None, "The exhausted ones wait for a person"),
         ({"parked": 3}, None, "The parked ones can't be sent"),
-        ({"waiting": 3}, recovery(29, 30, RecoveryVerdict.FAILS), "Most re-sends come back: hold"),
+        ({"waiting": 3}, recovery(29, 30, RecoveryState.FAILS), "Most re-sends come back: hold"),
         (
             {"waiting": 3},
-            recovery(0, 30, RecoveryVerdict.LIES),
+            recovery(0, 30, RecoveryState.LIES),
             "The re-sent messages are still in their queue",
         ),
         ({"waiting": 3, "recent": 3}, None, "The waiting ones go by themselves; hold them if"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.ledger import MemberVerdict
+from amqsidecar.ledger import MemberOutcome
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
 from amqsidecar.model.failure import EXPIRED
@@ -636,10 +636,10 @@ def test_an_operation_that_is_done_says_what_is_not_sent_yet(stage: Stage) -> No
     assert not lacks_sends(operation)
     stage.come_back(due[:1])
     follow(stage.store)
-    stage.store.give_verdicts(
+    stage.store.settle_members(
         begun.id,
         [
-            MemberVerdict(one, OutcomeKind.CONSUMED, "")
+            MemberOutcome(one, OutcomeKind.CONSUMED, "")
             for one in (row.redelivery_id for row in due[1:])
         ],
     )

@@ -47,7 +47,7 @@ from amqsidecar.operations.failures.notes import write_note
 from amqsidecar.operations.failures.solved import Ending
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.overview import (
-    RecoveryVerdict,
+    RecoveryState,
     read_overview,
     read_recoveries,
     read_waiting,
@@ -173,12 +173,12 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
     assert list(found) == [fails, few, fine, nine, stays]
     assert (found[fine].depth, found[fine].depth_at_ms) == (29, NOW_MS - 60_000)
     assert found[few].depth is None
-    assert [one.verdict for one in found.values()] == [
-        RecoveryVerdict.FAILS,
-        RecoveryVerdict.UNCLEAR,
-        RecoveryVerdict.HOLDS,
-        RecoveryVerdict.UNCLEAR,
-        RecoveryVerdict.LIES,
+    assert [one.state for one in found.values()] == [
+        RecoveryState.FAILS,
+        RecoveryState.UNCLEAR,
+        RecoveryState.HOLDS,
+        RecoveryState.UNCLEAR,
+        RecoveryState.LIES,
     ]
     assert (found[fails].came_back.part, found[fails].came_back.whole) == (28, 30)
 

@@ -1,1 +1,1 @@
-"""The verdict on a dead letter: whether it is re-sent, and where it goes. Pure."""
+"""The judgement on a dead letter: whether it is re-sent, and where it goes. Pure."""

@@ -1,6 +1,6 @@
-"""The verdict on a dead letter: the rules' decision and additions of the sidecar.
+"""The judgement on a dead letter: the rules' decision and additions of the sidecar.
 
-Pure: the same delivery, time and chance give the same verdict.
+Pure: the same delivery, time and chance give the same judgement.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ LONGEST_REASON = 2_048
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of verdicts, from the operator and from the link.
+    """Settings of judgements, from the operator and from the link.
 
     Attributes:
         final_suffix: added to the name of a dead-letter queue that the intake reads.
@@ -123,7 +123,7 @@ Advise = Callable[[Delivery, Redeliver], Decision]
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
-    """The verdict on a dead letter.
+    """The judgement on a dead letter.
 
     Attributes:
         row: what the schedule keeps; None = it is discarded.
@@ -154,7 +154,7 @@ class Judging(Protocol):
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
-        """Return the verdict on a delivery."""
+        """Return the judgement on a delivery."""
         ...
 
 
@@ -186,7 +186,7 @@ class Judge:
         Args:
             decider: the rules.
             is_intake: see the attribute.
-            settings: of verdicts.
+            settings: of judgements.
             chance: where collision avoidance draws from.
             true_origin: finds the origin where a message shows another.
             properties_of: finds the properties that events tell.
@@ -217,7 +217,7 @@ class Judge:
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
-        """Return the verdict on a delivery.
+        """Return the judgement on a delivery.
 
         Args:
             delivery: the dead letter.
@@ -423,7 +423,7 @@ def _dead_letter(
 
 
 class _Draft:
-    """The parts of a verdict that don't depend on the decision."""
+    """The parts of a judgement that don't depend on the decision."""
 
     __slots__ = ("delivery", "group", "now_ms", "received", "redelivery_id", "row_id", "settings")
 

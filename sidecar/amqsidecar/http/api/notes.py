@@ -10,21 +10,21 @@ from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
 from amqsidecar.http.store_queries import StoreQueries
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import act
 from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, write_note
 from amqsidecar.schedule import Schedule
 
 
-class NotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupNotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The group."""
 
     destination: Annotated[str, Meta(description="Where it died.")]
     cause_group: Annotated[str, Meta(description="Its cause, as groups name it.")]
 
 
-class NewNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A note on a group, with its owner and how long it is snoozed.
 
     Attributes:
@@ -56,7 +56,7 @@ class Noting:
                 summary="What people wrote down about a group, the latest first.",
                 run=self._notes,
                 answer=list[GroupNote],
-                query=NotesQuery,
+                query=GroupNotesQuery,
             ),
             ApiEndpoint(
                 method="POST",
@@ -64,7 +64,7 @@ class Noting:
                 summary="Write a note on a group, set its owner, or snooze it.",
                 run=self._write_note,
                 answer=GroupNote,
-                body=NewNote,
+                body=NewGroupNote,
                 status=201,
             ),
         ]
@@ -74,7 +74,7 @@ class Noting:
         return await self._queries.ask(lambda store, _state, _now_ms: store.notes(*place))
 
     async def _write_note(self, call: Call) -> GroupNote:
-        wanted: NewNote = call.body
+        wanted: NewGroupNote = call.body
         place = canonical(wanted.destination), wanted.cause_group
 
         def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:

@@ -2,7 +2,7 @@
 
 from amqsidecar.model.operation import Action
 from amqsidecar.operations.failures.groups import Group
-from amqsidecar.operations.overview import DestinationRecovery, RecoveryVerdict
+from amqsidecar.operations.overview import DestinationRecovery, RecoveryState
 from amqsidecar.operations.words import many
 
 
@@ -31,7 +31,7 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     """Return advice, the most urgent first; none = the group has no messages left."""
-    verdict = None if recovery is None else recovery.verdict
+    state = None if recovery is None else recovery.state
     steps = []
     if group.exhausted:
         steps.append("The exhausted ones wait for a person: mend the cause, then retry them.")
@@ -40,9 +40,9 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
             "The parked ones can't be sent as things are: open one to see why, then retry or "
             "redirect them."
         )
-    if verdict is RecoveryVerdict.LIES:
+    if state is RecoveryState.LIES:
         steps.append("The re-sent messages are still in their queue: check the consumers.")
-    if group.waiting and verdict is RecoveryVerdict.FAILS:
+    if group.waiting and state is RecoveryState.FAILS:
         steps.append("Most re-sends come back: hold the group until the cause is mended.")
     elif group.waiting and group.recent:
         steps.append(

@@ -32,7 +32,7 @@ from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
@@ -170,7 +170,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def show(
-        request: Request, written: NoteForm | None = None, problem: str = ""
+        request: Request, written: GroupNoteForm | None = None, problem: str = ""
     ) -> Response:
         place, role = _place(console, request), caller_of(request).role
         members_of = RowFilter(destination=place[0], cause_group=place[1])
@@ -217,7 +217,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             useless=[] if found.group is None else useless_actions(found.group),
             solution=found.solution,
             notes=found.notes,
-            written=written or NoteForm(owner=owner),
+            written=written or GroupNoteForm(owner=owner),
             snoozes=SNOOZES,
             problem=problem,
             longest_note=LONGEST_NOTE,
@@ -239,7 +239,9 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         place, author = _place(console, request), caller_of(request).actor("console")
         form = {name: str(value) for name, value in (await request.form()).items()}
         text = form.get("note", "").replace("\r\n", "\n")
-        written = NoteForm(note=text, owner=form.get("owner", ""), snooze=form.get("snooze", ""))
+        written = GroupNoteForm(
+            note=text, owner=form.get("owner", ""), snooze=form.get("snooze", "")
+        )
         if written.snooze not in _SNOOZE_MS:
             raise QueryError("snooze: there is no such time")
 
@@ -269,7 +271,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     yield console.route("/groups/one", note, "POST")
 
 
-class NoteForm(msgspec.Struct, frozen=True, kw_only=True):
+class GroupNoteForm(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the form of a note; see `write_note`.
 
     Attributes:

@@ -14,7 +14,7 @@ from amqsidecar.model.failure import (
     FailureCount,
     FailureGroup,
 )
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowState
 from amqsidecar.schedule import Schedule
 

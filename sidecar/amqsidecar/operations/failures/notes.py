@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from amqsidecar.model.note import GroupNote
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.groups import Place, read_group
 from amqsidecar.schedule import Schedule

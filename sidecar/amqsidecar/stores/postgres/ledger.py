@@ -19,7 +19,7 @@ from amqsidecar.model.failure import (
     FailureGroup,
     GroupTally,
 )
-from amqsidecar.model.note import LATEST_KEPT, GroupNote
+from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
 from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
@@ -29,7 +29,7 @@ from amqsidecar.stores.packing import (
     exhausted_tallies,
     gate_tallies,
     pack_struct,
-    read_note,
+    read_group_note,
     read_service_mark,
     storable,
     unpack_events,
@@ -263,11 +263,11 @@ class PostgresLooking:
     def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
         """Return the notes on a group, the latest first."""
         place = {"destination": grouped_name(destination), "cause_group": group_name(cause_group)}
-        return [read_note(row) for row in self._database.query("read_notes", **place)]
+        return [read_group_note(row) for row in self._database.query("read_notes", **place)]
 
     def latest_notes(self, limit: int) -> list[GroupNote]:
         """Return the latest note of each group, the latest first, at most `limit`."""
-        return [read_note(row) for row in self._database.query("latest_notes", limit=limit)]
+        return [read_group_note(row) for row in self._database.query("latest_notes", limit=limit)]
 
     def add_service_mark(self, mark: ServiceMark) -> None:
         """Keep what a service did; of each instance the latest `MARKS_KEPT`. Durable."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from amqsidecar.ledger import MemberUpdate, MemberVerdict, Original, Select
+from amqsidecar.ledger import MemberOutcome, MemberUpdate, Original, Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import MERGED_BACK_MS
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
@@ -252,15 +252,15 @@ class PostgresOperations:
         values = {"number": number, "before_ms": resent_before_ms, "limit": limit}
         return [_member(row) for row in self._database.query("due_members", **values)]
 
-    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
+    def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
         with self._written_as_nobody():
             self._database.queue(
-                "write_verdicts",
+                "write_outcomes",
                 number=number,
-                redelivery_ids=[event_key(verdict.redelivery_id) for verdict in verdicts],
-                outcomes=[verdict.outcome.value for verdict in verdicts],
-                evidence=[pg_text(verdict.evidence) for verdict in verdicts],
+                redelivery_ids=[event_key(one.redelivery_id) for one in outcomes],
+                outcomes=[one.outcome.value for one in outcomes],
+                evidence=[pg_text(one.evidence) for one in outcomes],
             )
 
     # Editing.

@@ -1173,7 +1173,7 @@ FROM unnest(
 ) AS s (operation, redelivery_id, resent_at_ms, outcome, evidence)
 WHERE m.operation = s.operation AND m.redelivery_id = s.redelivery_id;
 
--- name: write_verdicts
+-- name: write_outcomes
 -- What became of members, unless it is known by now.
 UPDATE operation_member AS m SET outcome = v.outcome, evidence = v.evidence
 FROM unnest(%(redelivery_ids)s::text[], %(outcomes)s::text[], %(evidence)s::text[])

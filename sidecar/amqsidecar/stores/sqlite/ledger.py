@@ -7,8 +7,8 @@ from itertools import chain
 import msgspec
 
 from amqsidecar.ledger import (
+    MemberOutcome,
     MemberUpdate,
-    MemberVerdict,
     Original,
     RowKey,
     RowOrder,
@@ -24,7 +24,7 @@ from amqsidecar.model.failure import (
     FailureGroup,
     GroupTally,
 )
-from amqsidecar.model.note import LATEST_KEPT, GroupNote
+from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -36,7 +36,7 @@ from amqsidecar.stores.packing import (
     exhausted_tallies,
     pack_message,
     pack_struct,
-    read_note,
+    read_group_note,
     read_service_mark,
     storable,
     unpack_message,
@@ -63,7 +63,7 @@ from amqsidecar.stores.sqlite.operations import (
     read_operations,
     update_members,
     write_operation,
-    write_verdicts,
+    write_outcomes,
 )
 from amqsidecar.stores.sqlite.outbox import hidden_block
 from amqsidecar.stores.sqlite.pages import count_due, page_rows, read_gate_tallies
@@ -338,10 +338,10 @@ class SqliteLedger:
         with self._database.mapped("be read"):
             return due_members(self._database, number, resent_before_ms, limit)
 
-    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
+    def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
         with self._database.transaction(), self._database.mapped("be written"):
-            write_verdicts(self._database, number, verdicts)
+            write_outcomes(self._database, number, outcomes)
 
     # Editing.
 
@@ -444,12 +444,12 @@ class SqliteLedger:
         """Return the notes on a group, the latest first."""
         place = storable(destination), storable(cause_group)
         with self._database.mapped("be read"):
-            return [read_note(row) for row in self._database.query("read_notes", place)]
+            return [read_group_note(row) for row in self._database.query("read_notes", place)]
 
     def latest_notes(self, limit: int) -> list[GroupNote]:
         """Return the latest note of each group, the latest first, at most `limit`."""
         with self._database.mapped("be read"):
-            return [read_note(row) for row in self._database.query("latest_notes", (limit,))]
+            return [read_group_note(row) for row in self._database.query("latest_notes", (limit,))]
 
     # Services.
 

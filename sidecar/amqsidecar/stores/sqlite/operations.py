@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from amqsidecar.ledger import MemberUpdate, MemberVerdict, Select
+from amqsidecar.ledger import MemberOutcome, MemberUpdate, Select
 from amqsidecar.model.operation import Member, Operation, OutcomeKind, is_working
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
@@ -235,20 +235,20 @@ def _open_members(database: SqliteDatabase, redelivery_id: str) -> Iterator[tupl
         )
 
 
-def write_verdicts(
-    database: SqliteDatabase, number: int, verdicts: Sequence[MemberVerdict]
+def write_outcomes(
+    database: SqliteDatabase, number: int, outcomes: Sequence[MemberOutcome]
 ) -> None:
     """Write outcomes of members."""
     database.query_each(
         "set_outcome",
         [
             (
-                _OUTCOME_NUMBERS[verdict.outcome],
-                storable(verdict.evidence),
+                _OUTCOME_NUMBERS[one.outcome],
+                storable(one.evidence),
                 number,
-                storable(verdict.redelivery_id),
+                storable(one.redelivery_id),
             )
-            for verdict in verdicts
+            for one in outcomes
         ],
     )
 
