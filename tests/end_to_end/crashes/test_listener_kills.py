@@ -134,9 +134,7 @@ def _produce(broker: ArtemisBroker) -> dict[str, bytes]:
 def _management(broker: ArtemisBroker) -> Iterator[ArtemisManagement]:
     endpoint = broker.endpoint("PORT")
     with closing(AmqpConnection(endpoint, SystemClock(), "test")) as connection:
-        management = ArtemisManagement(connection, PATIENCE_S)
-        management.prepare(PATIENCE_S)
-        yield management
+        yield ArtemisManagement(connection, PATIENCE_S, PATIENCE_S)
 
 
 def _wait_until_empty(broker: ArtemisBroker) -> None:
