@@ -128,7 +128,9 @@ def _settings(
     )
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
     from amqsidecar.policy_source.digest import rules_digest  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.cause_notes import cause_note_settings  # noqa: PLC0415 - as above
 
+    notes = cause_note_settings(config)
     return DoctorSettings(
         scheme=url.scheme,
         place=f"{url.host}:{url.port}",
@@ -136,6 +138,7 @@ def _settings(
         expected_kind=config.broker.expected_kind,
         has_amqp=has_amqp(),
         intake_queues=named_queues(config.intake.queues),
+        notes=() if notes is None else (notes,),
         rules=rules,
         needs_names=url.scheme.startswith("amqp"),
         names=DeadLetterNames(

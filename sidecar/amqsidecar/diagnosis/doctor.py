@@ -28,6 +28,7 @@ from amqsidecar.diagnosis.artemis_layout import (
 )
 from amqsidecar.diagnosis.broker_disk import disk_findings
 from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
+from amqsidecar.diagnosis.cause_notes import cause_note_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
@@ -119,6 +120,7 @@ class Doctor:
             with self._looking() as link:
                 is_open = True
                 self._look(link)
+                self._judge_notes(link)
             if self._may_send and not self._settings.is_broker_held:
                 self._try_token()
         except LinkLost as lost:
@@ -249,6 +251,15 @@ class Doctor:
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
             self._judge_clock(trials)
+
+    def _judge_notes(self, link: ExaminedSession) -> None:
+        """Begin to read the queue of notes, and take nothing."""
+        for notes in self._settings.notes:
+            told: Mapping[str, Any] = {}
+            if link.features.settings is not None and self._settings_of:
+                [told] = link.features.settings.address_settings([notes.queue.address])
+            refusal = link.trials().read(notes.queue) or ""
+            self._found += cause_note_findings(notes, refusal, told, self._settings.allowed_origins)
 
     def _judge_disk(self, trials: Trials) -> None:
         tells = trials.features.disk

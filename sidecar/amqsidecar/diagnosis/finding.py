@@ -32,6 +32,7 @@ class Check(StrEnum):
     DEAD_LETTERS = "dead letters"
     LOOPS = "loops"
     ORIGINS = "origins"
+    CAUSE_NOTES = "cause notes"
     FINAL_QUEUES = "final queues"
     BACKLOG = "backlog"
     EXHAUSTED = "exhausted"

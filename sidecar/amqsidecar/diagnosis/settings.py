@@ -3,6 +3,7 @@
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, Loss
+from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.resend_effect import ResendEffect
@@ -20,6 +21,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         expected_kind: None = whichever it is.
         has_amqp: whether the library of AMQP is installed.
         intake_queues: named by the operator; () = discover.
+        notes: how consumers' notes are read; () = none is.
         rules: given ones; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name has to tell them
             (Classic over AMQP).
@@ -44,6 +46,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     expected_kind: BrokerKind | None = None
     has_amqp: bool = True
     intake_queues: tuple[IntakeQueue, ...] = ()
+    notes: tuple[CauseNoteSettings, ...] = ()
     rules: ClassicRules | ArtemisRules | None = None
     needs_names: bool = False
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))

@@ -3,6 +3,7 @@
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import VerdictPolicy
+from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.engine.cause_notebook import CauseNotebook
 from amqsidecar.engine.judging.noted import CauseNotes
 from amqsidecar.messages.cause_notes import read_cause_note
@@ -10,16 +11,24 @@ from amqsidecar.model.destination import queue
 from amqsidecar.runtime.late_notes import UnreadableCauseNotes
 
 
-def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
-    """Return what takes notes; None = the configuration names no queue of notes."""
+def cause_note_settings(config: Config) -> CauseNoteSettings | None:
+    """Return how notes are read; None = the configuration names no queue of notes."""
     name = config.intake.cause_notes.removeprefix("queue://")
     if not name:
         return None
+    return CauseNoteSettings(queue=queue(name), obeys=config.policy.verdicts is VerdictPolicy.OBEY)
+
+
+def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
+    """Return what takes notes; None = the configuration names no queue of notes."""
+    settings = cause_note_settings(config)
+    if settings is None:
+        return None
     return CauseNotes(
-        queue=queue(name),
+        queue=settings.queue,
         book=CauseNotebook(),
         read=read_cause_note,
-        obeys=config.policy.verdicts is VerdictPolicy.OBEY,
+        obeys=settings.obeys,
         clock=clock,
         report_unreadable=UnreadableCauseNotes(clock).report,
     )

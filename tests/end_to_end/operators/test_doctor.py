@@ -595,3 +595,17 @@ def test_a_full_disk_of_the_broker_is_named(tmp_path: Path, wire: str) -> None:
         [found] = run_doctor(url, tmp_path, "intake.queues=[DLQ]", policy=policy).problems
     assert "it blocks all producers until" in found["what"]
     assert (found["subject"], found["mend"][:16]) == ("disk", "<max-disk-usage>")
+
+
+def test_the_queue_of_notes_is_tried(broker: Broker, tmp_path: Path, unique: str) -> None:
+    """It can be read; on Artemis its address has stock settings, which keep failed notes."""
+    notes = f"amqsidecar.causes.{unique}"
+    peer_of(broker).produce(notes, "Text")
+    verdict = run_doctor(
+        best_url(broker), tmp_path, f"intake.cause_notes={notes}", "policy.verdicts=obey"
+    )
+    assert [one["subject"] for one in verdict.of("cause notes", "ok")] == [f"queue://{notes}"]
+    kept = [one["what"] for one in verdict.of("cause notes", "note")]
+    assert len(kept) == (broker.kind == "artemis")
+    assert len(verdict.of("cause notes", "warning")) == 1
+    assert len(peer_of(broker).browse(notes)) == 1
