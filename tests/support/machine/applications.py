@@ -148,10 +148,17 @@ def python(name: str, *arguments: str) -> list[str]:
 
 def node(name: str, *arguments: str) -> list[str]:
     """Return the command of one of the applications in `NODE_SOURCES`."""
+    text = (NODE_SOURCES / f"{name}.js").read_text(encoding="utf-8")
+    return [*node_script(name, text), *arguments]
+
+
+def node_script(name: str, text: str) -> list[str]:
+    """Return the command of a script that uses the packages of `NODE_SOURCES`."""
     digest = _digest(NODE_SOURCES / "package.json")
     folder = maven.cached(f"node-applications-{digest}", _install)
-    shutil.copy(NODE_SOURCES / f"{name}.js", folder)
-    return ["node", str(folder / f"{name}.js"), *arguments]
+    script = folder / f"{name}.js"
+    script.write_text(text, encoding="utf-8")
+    return ["node", str(script)]
 
 
 def _digest(*paths: Path) -> str:
