@@ -13,7 +13,7 @@ pytestmark = pytest.mark.prometheus
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "monitoring" / "rules.yaml"
 COMPOSE = ROOT / "deploy" / "compose" / "prometheus.yml"
-CASES = ("alerts.yaml", "week.yaml")
+CASES = ("alerts.yaml", "day.yaml", "week.yaml")
 
 
 def promtool(*arguments: str) -> str:

@@ -156,13 +156,19 @@ def test_what_runbooks_name_is_there() -> None:
     }
 
 
+def cases_of_alerts() -> list[Any]:
+    """Return the promtool cases that belong to one alert each."""
+    folder = ROOT / "tests" / "monitoring"
+    return [one for name in ("alerts", "day") for one in yaml(folder / f"{name}.yaml")["tests"]]
+
+
 def fired(name: str) -> list[dict[str, str]]:
     """Return the labels of each time that the alert fires in the promtool cases; {} = it is not to.
 
     They are given in the notation of a series.
     """
     found = []
-    for case in yaml(ROOT / "tests" / "monitoring" / "alerts.yaml")["tests"]:
+    for case in cases_of_alerts():
         for look in case["promql_expr_test"]:
             if f'alertname="{name}"' in look["expr"]:
                 samples = [sample["labels"] for sample in look["exp_samples"]]
@@ -183,8 +189,9 @@ def test_an_alert_has_a_case_in_which_it_fires_and_a_healthy_one(name: str) -> N
 
 
 def test_an_alert_has_a_case_with_a_restart() -> None:
-    tests = yaml(ROOT / "tests" / "monitoring" / "alerts.yaml")["tests"]
-    names = re.findall(r"a restart, and it goes on \((\w+)\)", str([one["name"] for one in tests]))
+    names = re.findall(
+        r"a restart, and it goes on \((\w+)\)", str([one["name"] for one in cases_of_alerts()])
+    )
     assert set(names) == set(ALERTS)
 
 
