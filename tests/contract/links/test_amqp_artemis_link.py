@@ -1,7 +1,6 @@
 """The AMQP link moves dead letters of a real Artemis as real JMS clients see them."""
 
 import ssl
-import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
@@ -23,12 +22,12 @@ from amqsidecar.errors import (
     SendsRefused,
 )
 from amqsidecar.model.destination import Destination, queue, topic
-from support import maven
 from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.machine.certificates import Pki
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -423,26 +422,8 @@ def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: s
 
 def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> None:
     """The whole way over TLS; a certificate of someone else is refused for good."""
-    key_store, certificate = tmp_path / "broker.p12", tmp_path / "broker.pem"
-    keytool = [str(Path(maven.tool("java")).with_name("keytool")), "-keystore", str(key_store)]
-    secret = ["-storepass", "changeit", "-alias", "broker"]
-    subprocess.run(
-        [
-            *(*keytool, *secret, "-genkeypair", "-keyalg", "EC", "-dname", "CN=localhost"),
-            *("-ext", "SAN=ip:127.0.0.1", "-storetype", "PKCS12"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    subprocess.run(
-        [*keytool, *secret, "-exportcert", "-rfc", "-file", certificate],
-        check=True,
-        capture_output=True,
-    )
-    uri = (
-        "tcp://127.0.0.1:@PORT@?protocols=AMQP;sslEnabled=true;"
-        f"keyStorePath={key_store};keyStorePassword=changeit"
-    )
+    pki = Pki(tmp_path)
+    uri = f"tcp://127.0.0.1:@PORT@?protocols=AMQP;{pki.broker_stores().acceptor_options}"
     with ArtemisBroker(acceptors={"amqps": uri}) as broker:
 
         def make(context: ssl.SSLContext) -> AmqpArtemisLink:
@@ -456,7 +437,7 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
         with pytest.raises(BrokerRefused, match="certificate"):
             stranger.take(unique)
 
-        link = make(ssl.create_default_context(cafile=certificate)).take(f"{unique}.token")
+        link = make(ssl.create_default_context(cafile=pki.ca_file)).take(f"{unique}.token")
         link.create_token(0)
         assert link.take_token(10) == 0
         bare = encode_bare("x" * 2_000_000)

@@ -2,11 +2,9 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import ssl
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +25,7 @@ from support.brokers.loopback import at_loopback
 from support.brokers.real import QUICK_START, ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.links.openwire import OpenWireHarness
+from support.machine.certificates import Pki
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
 from support.wires import openwire as wire
@@ -516,44 +515,13 @@ def test_a_port_of_another_protocol_is_refused_or_lost(
         make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).take("amqsidecar.token.none")
 
 
-def certificates(folder: Path) -> Path:
-    """Make a self-signed certificate for the broker and one for us."""
-    for name in ("broker", "sidecar"):
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
-        subprocess.run([*command, *names, *files], cwd=folder, check=True, capture_output=True)
-    store = ["-export", "-inkey", "broker.key", "-in", "broker.pem", "-out", "broker.p12"]
-    subprocess.run(
-        ["openssl", "pkcs12", *store, "-passout", "pass:secret"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    trust = ["-import", "-noprompt", "-alias", "us", "-file", "sidecar.pem"]
-    subprocess.run(
-        ["keytool", *trust, "-keystore", "trust.p12", "-storepass", "secret"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    return folder
-
-
 def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> None:
     """Both sides prove who they are; a stranger, or a wrong password, gets no entry."""
-    if shutil.which("keytool") is None or shutil.which("openssl") is None:
-        pytest.skip("needs openssl and keytool")
-    folder = certificates(tmp_path)
+    pki = Pki(tmp_path)
+    us = pki.client("sidecar")
     options = f"transport.needClientAuth=true&amp;{STOCK_CONNECTOR_OPTIONS}"
     uri = f"ssl://127.0.0.1:@OPENWIRE_PORT@?{options}"
-    flags = (
-        *QUICK_START,
-        f"-Djavax.net.ssl.keyStore={folder}/broker.p12",
-        "-Djavax.net.ssl.keyStorePassword=secret",
-        f"-Djavax.net.ssl.trustStore={folder}/trust.p12",
-        "-Djavax.net.ssl.trustStorePassword=secret",
-    )
+    flags = (*QUICK_START, *pki.broker_stores().jvm_flags)
 
     def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
         return OpenWireLink(
@@ -565,14 +533,14 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
     with ClassicBroker(
         CLASSIC_6, connectors={"openwire": uri}, jvm_flags=flags, authentication=True
     ) as secured:
-        stranger = ssl.create_default_context(cafile=folder / "broker.pem")
+        stranger = ssl.create_default_context(cafile=pki.ca_file)
         with pytest.raises((LinkLost, BrokerRefused)):
             make(stranger).take("amqsidecar.token.tls")
         with pytest.raises(BrokerRefused, match="not trusted"):
             make(ssl.create_default_context()).take("amqsidecar.token.tls")
 
-        known = ssl.create_default_context(cafile=folder / "broker.pem")
-        known.load_cert_chain(folder / "sidecar.pem", folder / "sidecar.key")
+        known = ssl.create_default_context(cafile=pki.ca_file)
+        known.load_cert_chain(us.certificate, us.key)
         with pytest.raises(BrokerRefused, match="password"):
             make(known, "wrong").take("amqsidecar.token.tls")
         link = begin(make(known), unique)
