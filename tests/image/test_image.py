@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from amqsidecar import __version__
 from support.brokers.tls import MUTUAL, SCRAM, TLS, TlsArtemis, Way
-from support.deployment.image import ROOT, run, sidecar_image, storage, why_not
+from support.deployment.image import ROOT, run, sidecar_image, why_not
 from support.deployment.registry import running_registry
 from support.jms.peer import JmsPeer
 from support.machine.certificates import PemFiles, Pki
@@ -223,16 +223,18 @@ def test_the_extras_that_a_deployment_needs_are_there(image: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_push_names_the_image_by_its_digest_in_a_values_file(image: str, tmp_path: Path) -> None:
-    """As `make image REGISTRY=...` does after its build."""
-    engine = " ".join(["buildah", *storage()])
-    run([*engine.split(), "tag", image, f"amqsidecar:{__version__}"])
+def test_a_push_names_the_image_by_its_digest_in_a_values_file(tmp_path: Path) -> None:
+    """As `make image REGISTRY=...` does after its build, with an empty image of the same name."""
+    store = ("--root", str(tmp_path / "storage"), "--runroot", str(tmp_path / "run"))
+    engine = ("buildah", *store)
+    container = run([*engine, "from", "scratch"]).strip()
+    run([*engine, "commit", "--quiet", container, f"amqsidecar:{__version__}"])
     with running_registry() as registry:
         place = f"{registry.address}/team"
         done = subprocess.run(
             [str(ROOT / "deploy" / "image" / "push"), place],
             cwd=tmp_path,
-            env={**os.environ, "ENGINE": engine, "PUSH_OPTIONS": "--tls-verify=false"},
+            env={**os.environ, "ENGINE": " ".join(engine), "PUSH_OPTIONS": "--tls-verify=false"},
             capture_output=True,
             text=True,
             check=False,
