@@ -47,7 +47,7 @@ def test_all_dead_letters_are_moved_with_a_journal_and_without(
     own_broker: Broker, tmp_path: Path
 ) -> None:
     if own_broker.kind == "artemis":
-        assert bench_journal(own_broker, tmp_path, count=1_500, rounds=1).cpu_ratio > 0
+        assert bench_journal(own_broker, tmp_path, count=500, rounds=1).cpu_ratio > 0
 
 
 @pytest.mark.broker

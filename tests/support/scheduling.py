@@ -9,10 +9,12 @@ LONGEST: Final[Sequence[str]] = (
     "tests/pipeline/",
     "tests/end_to_end/rights/test_doctor_permissions.py",
     "tests/end_to_end/operators/test_exhausted.py",
+    "tests/chaos/test_chaos_small.py",
     "tests/end_to_end/fidelity/test_forwarding.py",
     "tests/end_to_end/operators/test_demo.py",
     "tests/end_to_end/operators/test_doctor.py",
     "tests/contract/test_link_contract.py",
+    "tests/pipeline/journal/test_ingest_kills.py",
     "tests/image/test_image.py",
     "tests/end_to_end/crashes/test_shared_schedule.py",
     "tests/end_to_end/fidelity/test_origins_artemis.py",
@@ -36,11 +38,14 @@ ONE_SESSION: Final = "tests/pipeline/"
 """Its files share one Spark session, which takes ten seconds of processor time to start and to
 become fast, and so one worker."""
 
+WITHOUT_IT: Final = ("tests/pipeline/journal/test_ingest_kills.py",)
+"""Files there that start Spark in processes of their own."""
+
 
 def worker_scope_of(nodeid: str) -> str:
     """Return what is one for all tests that run in the same worker: a file, or that folder."""
     path = nodeid.partition("::")[0]
-    return ONE_SESSION if path.startswith(ONE_SESSION) else path
+    return ONE_SESSION if path.startswith(ONE_SESSION) and path not in WITHOUT_IT else path
 
 
 def rank_of(nodeid: str) -> int:

@@ -32,7 +32,7 @@ from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
-ALL, OURS = at_length(5_000, otherwise=1_000), 300
+ALL, OURS = at_length(5_000, otherwise=600), 300
 KILLED = 400
 CLASSIC_POLICY = """\
 plugins:

@@ -11,11 +11,12 @@ from end_to_end.operators.test_exhausted import KEEP, Site, make_broker
 from support.brokers.real import Broker
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
+from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-COUNT = 400
+COUNT = at_length(400, otherwise=200)
 OPTIONS = ("cycle.max_messages=20", "store.lease_s=2")
 
 

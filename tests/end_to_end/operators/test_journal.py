@@ -51,7 +51,7 @@ ARTEMIS_SETTINGS = """
   <max-delivery-attempts>-1</max-delivery-attempts>
 </address-setting>
 """
-BATCH = 30
+BATCH = at_length(30, otherwise=12)
 # How often the messages of a batch fail, batch after batch; -1: always.
 FAILURES = (1, 2, -1)
 RANDOM = "random"
