@@ -11,7 +11,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
 TIER := $(if $(PROOF),,-m "not proof")
 export PROOF
 # Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
-WORKERS := 4
+WORKERS := 6
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
 # Why not beside the sources: mypy compares contents, so that a fresh clone begins with what another one found.
@@ -62,10 +62,10 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
 
 .PHONY: test
-test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=4
-	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench
-	@# Why apart: they make much load of their own. Beside each other: one waits while the other kills.
-	$(PYTEST) $(TIER) tests/soak & soak=$$!; $(PYTEST) $(TIER) --numprocesses 2 --dist loadfile tests/chaos; code=$$?; wait $$soak && exit $$code
+test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos
+	@# Why apart: memory is measured, while brokers take whole processors.
+	$(PYTEST) $(TIER) --numprocesses 2 --dist loadfile tests/soak
 
 .PHONY: versions
 versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one
