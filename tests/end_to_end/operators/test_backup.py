@@ -32,7 +32,7 @@ class Site:
     def __init__(self, broker: Broker, folder: Path, unique: str, sets: Sequence[str] = ()) -> None:
         is_classic = isinstance(broker, ClassicBroker)
         if isinstance(broker, ArtemisBroker):
-            # Why: what other tests have left is sent, too, and the script of the guide looks at each.
+            # Why: what other tests have left is sent, too, and the guide looks at each.
             purge(broker, "DLQ")
         self.peer = JmsPeer.of(broker, "openwire" if is_classic else "qpid")
         self.how = ("rollback", 0) if is_classic else ("reject", 9)
