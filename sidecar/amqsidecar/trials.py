@@ -106,8 +106,11 @@ class TellsDisk(Protocol):
 class TellsAcceptors(Protocol):
     """Trials that see how clients reach the broker (Artemis)."""
 
-    def stomp_acceptors(self) -> tuple[str, ...]:
-        """Return the names of the acceptors that take STOMP clients; () = none, or not known."""
+    def acceptors_of(self, protocol: str) -> tuple[str, ...]:
+        """Return the names of the acceptors that take clients of a protocol, such as `STOMP`.
+
+        () = none, or not known.
+        """
         ...
 
 

@@ -300,6 +300,36 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+def reject_finding(
+    acceptors: Sequence[str], settings_of: Mapping[str, Settings]
+) -> Iterator[Finding]:
+    """Yield what the broker does with a message that an AMQP client rejects.
+
+    Args:
+        acceptors: those that take AMQP clients; none = no finding.
+        settings_of: address to merged settings; `#` stands for all that no setting names.
+    """
+    if not acceptors:
+        return
+    destroying = [
+        name
+        for name, found in settings_of.items()
+        if (name == "#" or is_application(name)) and not found.get("deadLetterAddress")
+    ]
+    then = (
+        f", and destroys the message on {_listed(destroying)}, without a dead-letter-address"
+        if destroying
+        else ""
+    )
+    yield Finding(
+        check=Check.DEAD_LETTERS,
+        severity=Severity.NOTE,
+        subject=_listed(acceptors),
+        what=f"this acceptor takes AMQP clients: the broker forgets the error of `rejected`{then}; "
+        "consumers that connect through `amqsidecar listen` keep both (`listener.md`)",
+    )
+
+
 def _attempts(settings: Settings) -> int:
     return int(settings.get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
 

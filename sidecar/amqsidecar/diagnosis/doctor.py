@@ -23,6 +23,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     effect_findings,
     is_application,
     nack_finding,
+    reject_finding,
     token_findings,
     unasked_findings,
 )
@@ -210,8 +211,7 @@ class Doctor:
         origins = look.known_origins(link, trials, intake, sources)
         self._judge_layout(intake, origins)
         self._judge_effects(trials, intake)
-        if (acceptors := trials.features.acceptors) is not None:
-            self._found += nack_finding(acceptors.stomp_acceptors())
+        self._judge_acceptors(trials)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
@@ -280,6 +280,11 @@ class Doctor:
         else:
             self._rights = RightsTrial(self._settings.final_suffix)
             self._found_of_sources = []
+
+    def _judge_acceptors(self, trials: Trials) -> None:
+        if (acceptors := trials.features.acceptors) is not None:
+            self._found += nack_finding(acceptors.acceptors_of("STOMP"))
+            self._found += reject_finding(acceptors.acceptors_of("AMQP"), self._settings_of)
 
     def _note_management(self, link: ExaminedSession, trials: Trials) -> None:
         if (asked := link.features.settings) is None:

@@ -257,6 +257,7 @@ def test_acceptors_are_named_where_a_nack_destroys_messages(tmp_path: Path) -> N
     with CoreAcceptorArtemis() as broker:
         notes = run_doctor(broker.pair_url, tmp_path).of("dead letters", "note")
     assert [one["subject"] for one in notes if "NACK" in one["what"]] == ["artemis"]
+    assert [one["subject"] for one in notes if "rejected" in one["what"]] == ["artemis"]
 
 
 def test_what_a_run_would_leave_is_counted_on_classic(

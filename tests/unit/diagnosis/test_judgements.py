@@ -12,6 +12,7 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue, Loss, 
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     effect_findings,
+    reject_finding,
     token_findings,
     unasked_findings,
 )
@@ -142,6 +143,15 @@ def test_messages_without_a_dead_letter_address_are_destroyed() -> None:
     assert layout(settings) == [("a", "warning"), ("DLQ", "ok")]
     assert layout(settings, "a") == [("a", "problem"), ("DLQ", "ok")]
     assert ("#", "problem") in layout({"#": {}})
+
+
+def test_the_reject_of_amqp_is_named_with_the_addresses_that_lose_it() -> None:
+    assert not list(reject_finding([], {"#": {}}))
+    (kept,) = reject_finding(["artemis"], {"#": STOCK, "amqsidecar.token": {}})
+    (lost,) = reject_finding(["artemis"], {"#": STOCK, "orders": {"maxDeliveryAttempts": -1}})
+    assert "destroys" not in kept.what
+    assert "destroys the message on orders," in lost.what
+    assert "amqsidecar listen" in lost.what
 
 
 OWN = (

@@ -96,18 +96,18 @@ class ArtemisAnswers:
         words = _DISK_FULL.search(f"{self._management.missing} {used.value}")
         return None if words is None else BrokerDisk(float(words[1]) / 100, None)
 
-    def stomp_acceptors(self) -> tuple[str, ...]:
-        """Return the names of the acceptors that take STOMP clients; () = none, or not known.
+    def acceptors_of(self, protocol: str) -> tuple[str, ...]:
+        """Return the names of the acceptors that take clients of a protocol, such as `STOMP`.
 
-        An acceptor without `protocols` takes every protocol that the broker has
-        (`NettyAcceptor`, `TransportConstants.PROTOCOLS_PROP_NAME`).
+        () = none, or not known. An acceptor without `protocols` takes every protocol that the
+        broker has (`NettyAcceptor`, `TransportConstants.PROTOCOLS_PROP_NAME`).
         """
         answer = self._management.ask(ManagementQuestion("broker", "getAcceptorsAsJSON"))
         acceptors = json.loads(answer.value) if answer.is_ok else []
         return tuple(
             acceptor["name"]
             for acceptor in acceptors
-            if "STOMP" in str(acceptor["params"].get("protocols", "STOMP")).upper().split(",")
+            if protocol in str(acceptor["params"].get("protocols", protocol)).upper().split(",")
         )
 
     def addresses(self) -> tuple[str, ...]:
