@@ -4,10 +4,8 @@ A segment is fixed in the store, written, and noted in the store. Whatever ends 
 two of these steps, the next one that drains this store goes on with the same segment.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from threading import Event as Flag
-from threading import Thread
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import structlog
@@ -17,14 +15,13 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import ConfigError, JournalError, SegmentTaken, StoreError
 from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.runtime.schedule_thread import ScheduleThread
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 """After failures."""
 FORGET_EVERY_S: Final = 3600.0
-STOP_S: Final = 5.0
-"""Maximum time a stop waits for a write; an object store may hang."""
 
 log = structlog.get_logger("amqsidecar.journal")
 
@@ -128,7 +125,8 @@ class Journaling:
             shares_volume: it lies on the store's volume, so it waits while that is short of space.
             crash_point: tests may end the process at `JOURNAL_NAMES`.
         """
-        self._open_schedule = open_schedule
+        self._thread = ScheduleThread("journal", open_schedule)
+        self._stop = self._thread.stop
         self._writer = writer
         self._clock = clock
         self._gauges = gauges
@@ -137,20 +135,11 @@ class Journaling:
         self._keep_ms = keep_ms
         self._shares_volume = shares_volume
         self._crash_point = crash_point
-        self._stop = Flag()
-        self._store: Schedule | None = None
         self._forget_at_s = clock.monotonic_s()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Write while the block runs; a write that takes too long at its end is as if killed."""
-        thread = Thread(target=self._run, name="journal", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join(STOP_S)
+        return self._thread.running(self._run)
 
     def look(self) -> None:
         """Remove old files, and write all segments that are due.
@@ -161,19 +150,12 @@ class Journaling:
         """
         # Why first: on a full volume it is what makes room.
         self._forget()
-        try:
-            if self._store is None:
-                self._store = self._open_schedule()
-            self._drain(self._store)
-        except BaseException:
-            self.close()
-            raise
+        with self._thread.schedule() as store:
+            self._drain(store)
 
     def close(self) -> None:
         """Close the store, which stays open from look to look; safe to call twice."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        self._thread.close()
 
     def _drain(self, store: Schedule) -> None:
         while self._is_due(self._lag(store)) and not self._stop.is_set():

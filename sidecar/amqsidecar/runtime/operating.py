@@ -4,10 +4,8 @@ A command runs its own operation while it lives; the console leaves that to the 
 process dies, the next one continues from the state in the store.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Event as Flag
-from threading import Thread
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import structlog
@@ -17,14 +15,13 @@ from amqsidecar.errors import ConfigError, SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Action, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import Means, carry_out, leave, pause
+from amqsidecar.runtime.schedule_thread import ScheduleThread
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
 """After failures."""
-STOP_S: Final = 5.0
-"""Maximum time a stop waits for a step."""
 
 _COUNTED = 50
 
@@ -70,27 +67,19 @@ class Operating:
             wake: called when rows may have become due.
             gauges: shows how it goes.
         """
-        self._open_schedule = open_schedule
+        self._thread = ScheduleThread("operations", open_schedule)
+        self._stop = self._thread.stop
         self._clock = clock
         self._means = means
         self._runner = runner
         self._wake = wake
         self._gauges = gauges
-        self._stop = Flag()
-        self._store: Schedule | None = None
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Work while the block runs; operations that are under way go on after the next start."""
-        thread = Thread(target=self._run, name="operations", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join(STOP_S)
+        return self._thread.running(self._run)
 
     def look(self) -> float:
         """Do one turn of each operation; returns after how many seconds there is more to do.
@@ -98,19 +87,12 @@ class Operating:
         Raises:
             StoreError: the store can't be asked.
         """
-        try:
-            if self._store is None:
-                self._store = self._open_schedule()
-            return self._look(self._store)
-        except BaseException:
-            self.close()
-            raise
+        with self._thread.schedule() as store:
+            return self._look(store)
 
     def close(self) -> None:
         """Close the store, which stays open from look to look; safe to call twice."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        self._thread.close()
 
     def _look(self, store: Schedule) -> float:
         now_s = self._clock.monotonic_s()
@@ -191,9 +173,11 @@ class Operating:
 
     def _leave(self) -> None:
         """Release the operations of this runner at once."""
+        if not self._thread.is_open:
+            return
         try:
-            for operation in [] if self._store is None else self._store.open_operations():
-                if self._store is not None:
-                    leave(self._store, operation.id, self._runner)
+            with self._thread.schedule() as store:
+                for operation in store.open_operations():
+                    leave(store, operation.id, self._runner)
         except StoreError as error:
             log.warning("operations_failed", reason=str(error))

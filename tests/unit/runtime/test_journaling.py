@@ -97,12 +97,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def test_a_store_that_could_not_be_opened_is_opened_later(stage: Stage) -> None:
     stage.happened(SEGMENT_EVENTS)
-    hidden = stage.path.parent / "hidden"
-    hidden_store = UnsyncedStore(hidden / "x.db", clock=stage.clock)
-    stage.journaling._open_schedule = lambda: opened(hidden_store)
+    path, stage.path = stage.path, stage.path.parent / "hidden" / "x.db"
     with pytest.raises(StoreUnavailable):
         stage.journaling.look()
-    stage.journaling._open_schedule = stage.open_schedule
+    stage.path = path
     stage.journaling.look()
     assert len(stage.files.segments) == 1
 
@@ -213,7 +211,7 @@ def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("amqsidecar.runtime.journaling.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("amqsidecar.runtime.journaling.STOP_S", 0.1)
+    monkeypatch.setattr("amqsidecar.runtime.schedule_thread.STOP_S", 0.1)
     hangs, ends = Flag(), Flag()
 
     def hang(*_: object) -> int:

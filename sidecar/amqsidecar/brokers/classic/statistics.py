@@ -16,11 +16,15 @@ that a person removes while it is handed out, or after another one was handed ou
 acknowledgement, looks the same.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 from amqsidecar.brokers.classic.queues import is_wildcard
+from amqsidecar.brokers.classic.token import Connection, Routes
+from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.outcome import Counters
 
@@ -51,6 +55,67 @@ AskStatistics = Callable[[Sequence[Destination]], Sequence[StatisticsReply] | No
 def about(destination: Destination) -> Destination:
     """Return where a question about a queue is sent."""
     return queue(f"ActiveMQ.Statistics.Destination.{destination.name}")
+
+
+class StatisticsQuestions(ABC):
+    """Questions and answers over one connection, with a temporary queue for the answers.
+
+    For the wires that hand what has arrived to whoever asked for it.
+    """
+
+    def __init__(self, connection: Connection, routes: Routes, clock: Clock) -> None:
+        """Ask nothing yet."""
+        self._waits = connection
+        self._routes = routes
+        self._clock = clock
+        self._is_begun = False
+        self._answers: list[StatisticsReply] = []
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make the queue of the answers; each answer is put into `_answers`.
+
+        Raises:
+            RequestRefused: the user may not.
+        """
+
+    @abstractmethod
+    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
+        """Send questions to these destinations, each with the wish for an end or without."""
+
+    def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
+        """Send questions to these destinations; None = there is no answer.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        try:
+            if not self._is_begun:
+                self._begin()
+                if not self._answered([BROKER_QUESTION]):
+                    return None
+        except RequestRefused:
+            return None
+        self._is_begun = True
+        return [told for told in self._answered(questions, has_end=True) if told]
+
+    def _answered(
+        self, questions: Sequence[Destination], *, has_end: bool = False
+    ) -> list[StatisticsReply]:
+        """Return the answers until each question had its last one, or the time is over."""
+        self._answers.clear()
+        self._put(questions, has_end=has_end)
+        ends_s = self._clock.monotonic_s() + ANSWER_S
+        while self._count_ends(has_end=has_end) < len(questions):
+            left_s = ends_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            self._waits.wait(left_s)
+            self._routes.route()
+        return list(self._answers)
+
+    def _count_ends(self, *, has_end: bool) -> int:
+        return sum(not told for told in self._answers) if has_end else len(self._answers)
 
 
 class _Seen(NamedTuple):
