@@ -1,8 +1,8 @@
 """What a relay asks of one client's connection: bytes in, bytes and effects out; no IO."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class OnFailure(StrEnum):
@@ -105,3 +105,47 @@ class ClientSession(Protocol):
     def close(self) -> None:
         """Give the room of all kept bodies back."""
         ...
+
+
+class Cutter(Protocol):
+    """Cuts one direction of a connection into frames."""
+
+    def rest(self) -> bytes:
+        """Return what is held back until more comes, and hold nothing back."""
+        ...
+
+
+CutterT = TypeVar("CutterT", bound=Cutter)
+
+
+class CutSession(Generic[CutterT]):
+    """What sessions of all wires have: both directions, cut, and the effects of what came.
+
+    Attributes:
+        login: the client's user; "" = not known.
+    """
+
+    def __init__(self, from_client: CutterT, from_broker: CutterT) -> None:
+        """Begin with a connection that was just made."""
+        self.login = ""
+        self._from_client, self._from_broker = from_client, from_broker
+        self._client_is_plain = self._broker_is_plain = False
+        self._is_over = False
+        self._effects: list[Effect] = []
+        # Of the listener's own to the client: goes out behind the frame that is going out.
+        self._said: list[bytes] = []
+
+    def client_ended(self) -> list[Effect]:
+        """Give out what was held back of the client; for when it sends no more."""
+        rest = self._from_client.rest()
+        return self._done([ToBroker(rest)] if rest else [])
+
+    def broker_ended(self) -> list[Effect]:
+        """Give out what was held back of the broker; for when it sends no more."""
+        rest = self._from_broker.rest()
+        return self._done([ToClient(rest)] if rest else [])
+
+    def _done(self, effects: Sequence[Effect] = ()) -> list[Effect]:
+        done = [*self._effects, *effects]
+        self._effects.clear()
+        return done

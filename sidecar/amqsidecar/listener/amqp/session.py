@@ -38,6 +38,7 @@ from amqsidecar.listener.amqp.rescue import ClientIdentity, Copy
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
     BodyToBroker,
+    CutSession,
     Effect,
     Ended,
     NackOutcome,
@@ -88,25 +89,17 @@ class _Rescue:
         self.copies = copies
 
 
-class AmqpSession:
-    """One connection.
-
-    Attributes:
-        login: the user of SASL PLAIN; "" = not known.
-    """
+class AmqpSession(CutSession[FrameCutter]):
+    """One connection; `login` is the user of SASL PLAIN."""
 
     def __init__(
         self, budget: BodyBudget, on_failure: OnFailure, prefixes: tuple[str, ...] = ()
     ) -> None:
-        self.login = ""
+        super().__init__(FrameCutter(), FrameCutter())
         self._budget = budget
         self._on_failure = on_failure
         self._prefixes = prefixes
-        self._from_client, self._from_broker = FrameCutter(), FrameCutter()
-        self._client_is_plain = self._broker_is_plain = False
         self._waiting: deque[FrameFragment] = deque()
-        self._effects: list[Effect] = []
-        self._is_over = False
         self._container = ""
         self._is_artemis = False
         self._client_channels = self._broker_channels = 0xFFFF
@@ -131,7 +124,6 @@ class AmqpSession:
         self._current: list[_Rescue] = []
         self._to_send: deque[Copy] = deque()
         self._unconfirmed: set[int] = set()
-        self._said: list[bytes] = []
 
     # What the relay asks
 
@@ -184,27 +176,12 @@ class AmqpSession:
             self._effects.insert(0, ToClient(b"".join(out)))
         return self._done()
 
-    def client_ended(self) -> list[Effect]:
-        """Give out what was held back of the client; for when it sends no more."""
-        rest = self._from_client.rest()
-        return self._done([ToBroker(rest)] if rest else [])
-
-    def broker_ended(self) -> list[Effect]:
-        """Give out what was held back of the broker; for when it sends no more."""
-        rest = self._from_broker.rest()
-        return self._done([ToClient(rest)] if rest else [])
-
     def close(self) -> None:
         """Give the room of all kept bodies back."""
         for channel in {*self._by_client.values(), *self._by_broker.values()}:
             channel.clear()
         for rescue in (*self._rescues, *self._current):
             ClientChannel.drop(rescue.messages)
-
-    def _done(self, effects: list[Effect] | None = None) -> list[Effect]:
-        done = [*self._effects, *(effects or [])]
-        self._effects.clear()
-        return done
 
     def _end(self, why: str) -> None:
         self._is_over = True

@@ -28,6 +28,7 @@ from amqsidecar.formats.stomp_stream import (
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
     BodyToBroker,
+    CutSession,
     Effect,
     Ended,
     NackOutcome,
@@ -78,7 +79,7 @@ class _Commit(NamedTuple):
     client_receipt: bytes
 
 
-class StompSession:
+class StompSession(CutSession[StreamCutter]):
     """The two directions of one connection.
 
     Attributes:
@@ -100,17 +101,13 @@ class StompSession:
             on_failure: what happens to a NACK whose message can't be saved.
             prefixes: that the acceptor cuts off the names of destinations.
         """
+        super().__init__(StreamCutter(), StreamCutter())
         self._prefixes = prefixes
-        self.login = ""
         self._client_id = ""
         self._key = key
         self._on_failure = on_failure
         self._names = 0
-        self._from_client = StreamCutter()
-        self._from_broker = StreamCutter()
-        self._client_is_plain = self._broker_is_plain = False
         self._is_known = False
-        self._is_over = False
         self._waiting: deque[Piece] = deque()
         self._is_dropping = False
         self._deliveries = Deliveries(budget)
@@ -119,9 +116,7 @@ class StompSession:
         self._receipts: dict[bytes, _Rescue] = {}
         self._transactions: dict[bytes, list[bytes]] = {}
         self._commit: _Commit | None = None
-        self._said: list[bytes] = []
         self._is_hiding = False
-        self._effects: list[Effect] = []
 
     # What the relay asks
 
@@ -175,26 +170,11 @@ class StompSession:
             self._effects.insert(0, ToClient(b"".join(out)))
         return self._done()
 
-    def client_ended(self) -> list[Effect]:
-        """Give out what was held back of the client; for when it sends no more."""
-        rest = self._from_client.rest()
-        return self._done([ToBroker(rest)] if rest else [])
-
-    def broker_ended(self) -> list[Effect]:
-        """Give out what was held back of the broker; for when it sends no more."""
-        rest = self._from_broker.rest()
-        return self._done([ToClient(rest)] if rest else [])
-
     def close(self) -> None:
         """Give the room of all kept bodies back."""
         self._deliveries.clear()
         for rescue in self._rescues:
             self._deliveries.drop(rescue.messages)
-
-    def _done(self, effects: list[Effect] | None = None) -> list[Effect]:
-        done = [*self._effects, *(effects or [])]
-        self._effects.clear()
-        return done
 
     # The client's side
 
