@@ -20,6 +20,8 @@ from support.brokers.real import ArtemisBroker
 STEPS = (600,)
 
 
+# Why in proof: `make bench-scale` alone runs it.
+@pytest.mark.proof
 @pytest.mark.broker
 def test_every_figure_is_found(tmp_path: Path) -> None:
     sizes = Sizes(cycles=2, moves=50, per_second=100, seconds=0.5, rest_s=0.3)

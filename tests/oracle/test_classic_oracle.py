@@ -50,9 +50,9 @@ from support.tier import at_length
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-CONFIGURATIONS = at_length(240, otherwise=60)
+CONFIGURATIONS = at_length(240, otherwise=30)
 CASES = 300
-PROCESSES = 8
+PROCESSES = at_length(8, otherwise=2)
 """Configurations that also go through the command as a process of its own."""
 
 REGRESSIONS = (101462, 101743)
