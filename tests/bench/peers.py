@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import decisions, lateness, moving, whole_cycle
+from bench import decisions, lateness, moving, proxying, whole_cycle
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
@@ -52,13 +52,13 @@ class Row(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=(*MEASURED, "decisions"))
+    parser.add_argument("--only", nargs="*", choices=(*MEASURED, *WITHOUT_BROKER))
     parser.add_argument("--brokers", nargs="*", choices=tuple(BROKERS), default=tuple(BROKERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args()
     shared_process(LONG_RUN)
-    chosen = options.only or (*MEASURED, "decisions")
+    chosen = options.only or (*MEASURED, *WITHOUT_BROKER)
     print(_machine(), flush=True)
     rows: list[Row] = []
     remarks: list[str] = []
@@ -70,6 +70,8 @@ def main() -> None:
                     rows += _told(one, broker_name, MEASURED[one](run))
         if "decisions" in chosen:
             rows += _told("decisions", "both", _decisions(Path(name), int(100_000 * options.scale)))
+        if "listener" in chosen:
+            rows += _told("listener", "loopback", _listener(Path(name), options))
     print(_table(rows))
     for remark in sorted(set(remarks)):
         print(f"- {remark} ({remarks.count(remark)} times)")
@@ -221,6 +223,45 @@ def _decisions(folder: Path, cases: int) -> Iterator[Row]:
         yield Row(f"explain --batch, {cases} cases", where, f"{many.batch_s:.1f} s",
                   f"{one.batch_s:.1f} s", f"{one.batch_s / many.batch_s:.2f}", "~ 1")  # fmt: skip
 
+
+def _listener(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
+    found = proxying.bench_proxying(
+        folder,
+        requests=max(100, int(5_000 * options.scale)),
+        messages=max(500, int(50_000 * options.scale)),
+        large=max(5, int(400 * options.scale)),
+        rounds=options.rounds,
+    )
+    ours = found.pop("listener")
+    direct = found["direct"]
+    for name, other in found.items():
+        for what, mine, theirs, unit, aim in (
+            ("p50 of a request and its answer", ours.p50_ms, other.p50_ms, "ms", 1),
+            ("p99 of a request and its answer", ours.p99_ms, other.p99_ms, "ms", 5),
+        ):
+            yield Row(
+                what,
+                f"listener; {name}",
+                f"{mine:.2f} {unit}",
+                f"{theirs:.2f} {unit}",
+                f"{mine / theirs:.2f}",
+                f"< {aim} ms more" if other is direct else "",
+            )
+        for what, mine, theirs, unit, aim in (
+            ("messages of 1 KiB with ACK", ours.per_second, other.per_second, "/s", 20_000),
+            ("messages of 1 MiB", ours.mb_per_second, other.mb_per_second, " MB/s", 50),
+        ):
+            yield Row(
+                what,
+                f"listener; {name}",
+                f"{mine:,.0f}{unit}",
+                f"{theirs:,.0f}{unit}",
+                f"{mine / theirs:.2f}",
+                f">= {aim:,}{unit}" if other is direct else "",
+            )
+
+
+WITHOUT_BROKER = ("decisions", "listener")
 
 MEASURED: dict[str, Callable[[_Run], Iterator[Row]]] = {
     "moving": _moving,

@@ -11,6 +11,7 @@ from bench.dead_letters import dead_letters
 from bench.decisions import KINDS, bench_decisions
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
+from bench.proxying import bench_proxying
 from bench.stages import bench_stages
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
@@ -82,6 +83,12 @@ def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_cases_are_decided(kind: str, tmp_path: Path) -> None:
     assert bench_decisions(tmp_path, kind, rules=20, cases=500).batch_s > 0
+
+
+def test_the_listener_is_measured_beside_a_direct_connection(tmp_path: Path) -> None:
+    found = bench_proxying(tmp_path, requests=20, messages=100, large=2, rounds=1)
+    assert {"direct", "listener"} <= found.keys()
+    assert all(value > 0 for one in found.values() for value in one)
 
 
 def test_the_cost_of_a_verdict_is_told_beside_the_cost_without_rules() -> None:
