@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from amqsidecar.brokers.amqp.scram import HASHES, ScramClient
 from amqsidecar.brokers.connection.broker_socket import handshake_failure, is_tls_record, speaks_tls
@@ -78,6 +78,28 @@ def _fitting(*, has_user: bool, has_token: bool) -> tuple[str, ...]:
     return MECHANISMS_WITH_USER if has_user else MECHANISMS_WITHOUT_USER
 
 
+class _NoHash(NamedTuple):
+    """No mechanism was chosen, or one in which the broker proves nothing."""
+
+
+class _FirstSent(NamedTuple):
+    """The broker was sent our name."""
+
+    client: ScramClient
+
+
+class _ProofSent(NamedTuple):
+    """The broker was sent our proof, and owes us its own."""
+
+    client: ScramClient
+
+
+class _Proven(NamedTuple):
+    """The broker has proven that it knows the password."""
+
+    client: ScramClient
+
+
 class SaslExchange:
     """One log-in: send `greeting`, then what `feed` returns, until it `is_done`.
 
@@ -103,9 +125,7 @@ class SaslExchange:
             has_user=bool(endpoint.user), has_token=self._has_token
         )
         self._has_header = False
-        self._scram: ScramClient | None = None
-        self._is_challenged = False
-        self._is_proven = False
+        self._hash: _NoHash | _FirstSent | _ProofSent | _Proven = _NoHash()
 
     @property
     def is_long(self) -> bool:
@@ -169,14 +189,14 @@ class SaslExchange:
         first = fields[0] if fields else sections.NULL
         if code == _MECHANISMS and not self.mechanism:
             return self._init(_symbols(first))
-        if code == _CHALLENGE and self._scram is not None:
-            challenge = _binary(first)
-            if self._is_challenged:
-                self._scram.verify(challenge)
-                self._is_proven = True
-                return _frame(_RESPONSE, [_encoded(b"")])
-            self._is_challenged = True
-            return _frame(_RESPONSE, [_encoded(self._scram.final(challenge))])
+        if code == _CHALLENGE and not isinstance(self._hash, _NoHash):
+            client, challenge = self._hash.client, _binary(first)
+            if isinstance(self._hash, _FirstSent):
+                self._hash = _ProofSent(client)
+                return _frame(_RESPONSE, [_encoded(client.final(challenge))])
+            client.verify(challenge)
+            self._hash = _Proven(client)
+            return _frame(_RESPONSE, [_encoded(b"")])
         if code == _CHALLENGE and self.mechanism in _REFUSAL_ANSWERS:
             # Why: a broker refuses a token by a challenge, and the outcome follows our answer.
             return _frame(_RESPONSE, [_encoded(_REFUSAL_ANSWERS[self.mechanism])])
@@ -198,8 +218,9 @@ class SaslExchange:
 
     def _initial_response(self) -> bytes:
         if self.mechanism in HASHES:
-            self._scram = ScramClient(self.mechanism, self._user, self._password)
-            return self._scram.first()
+            client = ScramClient(self.mechanism, self._user, self._password)
+            self._hash = _FirstSent(client)
+            return client.first()
         if self.mechanism == "OAUTHBEARER":
             # RFC 7628 section 3.1; names are quoted as in RFC 5801 section 4.
             name = self._user.replace("=", "=3D").replace(",", "=2C")
@@ -214,8 +235,8 @@ class SaslExchange:
     def _end(self, code: sections.Scalar, additional: bytes) -> None:
         if code == _OK:
             # Why: a broker may prove itself in a challenge or here, but it has to.
-            if self._scram is not None and not self._is_proven:
-                self._scram.verify(_binary(additional))
+            if isinstance(self._hash, _FirstSent | _ProofSent):
+                self._hash.client.verify(_binary(additional))
             self.is_done = True
             return
         nobody = "the certificate" if self.mechanism == "EXTERNAL" else "us without a user"

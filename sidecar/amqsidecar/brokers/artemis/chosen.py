@@ -23,6 +23,29 @@ class ChoosingIntake(Protocol):
         ...
 
 
+class EveryMessage:
+    """No choice: every message is wanted."""
+
+    def takes(self, _delivery: Delivery) -> bool:
+        """Return True."""
+        return True
+
+
+class ChosenOnce:
+    """The messages of these redelivery ids are wanted, of each id the first that comes."""
+
+    def __init__(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        self._awaited = {one for ids in queues.values() for one in ids}
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Return whether a message is wanted; no other of its id is from now on."""
+        redelivery_id = delivery.provenance.redelivery_id
+        if redelivery_id not in self._awaited:
+            return False
+        self._awaited.discard(redelivery_id)
+        return True
+
+
 class ChosenMessages:
     """Takes chosen messages out of queues; see `broker.TakesChosen`."""
 
@@ -42,12 +65,12 @@ class ChosenMessages:
         self._management = management
         self._intake = intake
         self._attach = attach
-        self._awaited: set[str] | None = None
+        self._wanted: EveryMessage | ChosenOnce = EveryMessage()
 
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`."""
         chosen = [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
-        self._awaited = {one for ids in queues.values() for one in ids}
+        self._wanted = ChosenOnce(queues)
         self._intake.detach()
         self._attach(chosen, sum(map(len, queues.values())))
 
@@ -57,16 +80,12 @@ class ChosenMessages:
         Why there are others: a message may have a duplicate, and one that was taken may return to
         its queue.
         """
-        if self._awaited is None:
+        if isinstance(self._wanted, EveryMessage):
             return deliveries
-        wanted, others = [], []
+        wanted: list[Delivery] = []
+        others: list[Delivery] = []
         for delivery in deliveries:
-            redelivery_id = delivery.provenance.redelivery_id
-            if redelivery_id in self._awaited:
-                self._awaited.discard(redelivery_id)
-                wanted.append(delivery)
-            else:
-                others.append(delivery)
+            (wanted if self._wanted.takes(delivery) else others).append(delivery)
         self._intake.leave(others)
         return wanted
 

@@ -29,6 +29,16 @@ class Greeting(Protocol):
         ...
 
 
+class _NotGreeted:
+    """There is no greeting on its way."""
+
+    def is_answered(self, _timeout_s: float, /) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
 class SecondWireMemory:
     """What is known of one broker, for all its links.
 
@@ -69,7 +79,7 @@ class SecondWire:
         self._clock = clock
         self._memory = memory
         self._patience_s = patience_s
-        self._greeting: Greeting | None = None
+        self._greeting: Greeting = _NotGreeted()
         self._is_alone = False
 
     @property
@@ -92,7 +102,7 @@ class SecondWire:
             LinkLost, BrokerRefused: it can't be asked.
         """
         self._begin()
-        if self._is_answered(self._patience_s):
+        if self._greeting.is_answered(self._patience_s):
             self.opened()
             return True
         self._miss(
@@ -131,7 +141,7 @@ class SecondWire:
             memory.again_at_s = self._clock.monotonic_s() + _AGAIN_S
             with suppress(BrokerError):
                 self._begin()
-        if not memory.reason or self._is_answered(0):
+        if not memory.reason or self._greeting.is_answered(0):
             self.opened()
             raise LinkLost(f"{self._place} accepts AMQP now: both wires are opened")
         return memory.reason
@@ -140,10 +150,6 @@ class SecondWire:
         self._end()
         self._greeting = self._greet()
 
-    def _is_answered(self, timeout_s: float) -> bool:
-        return self._greeting is not None and self._greeting.is_answered(timeout_s)
-
     def _end(self) -> None:
-        if self._greeting is not None:
-            self._greeting.close()
-            self._greeting = None
+        greeting, self._greeting = self._greeting, _NotGreeted()
+        greeting.close()

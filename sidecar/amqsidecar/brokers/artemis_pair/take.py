@@ -8,6 +8,7 @@ failure, and received again. Whoever gets it meanwhile owns the instance, and th
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from amqsidecar.broker import Delivery, Features, Resend
+from amqsidecar.brokers.artemis.chosen import ChosenOnce, EveryMessage
 from amqsidecar.brokers.artemis_pair.intake import PairIntake
 from amqsidecar.brokers.artemis_pair.wire import TakeWire
 from amqsidecar.clock import Clock
@@ -29,7 +30,7 @@ class PairTake(PairIntake[TakeWire]):
         self._holder = first
         self._token: int | None = None
         self._crash_point = crash_point
-        self._awaited: set[str] | None = None
+        self._wanted: EveryMessage | ChosenOnce = EveryMessage()
         # Why: of two waiting consumers the broker may hand the token to either.
         second.release_token()
 
@@ -107,7 +108,7 @@ class PairTake(PairIntake[TakeWire]):
 
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`."""
-        self._awaited = {one for ids in queues.values() for one in ids}
+        self._wanted = ChosenOnce(queues)
         # Why no turns: where a group keeps messages from a wire, the caller misses them and chooses
         # them again, which closes all consumers and so frees the group.
         self._queues = ()
@@ -123,13 +124,5 @@ class PairTake(PairIntake[TakeWire]):
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived over one of the wires; of a chosen id only the first."""
-        deliveries = super().receive(limit)
-        if self._awaited is None:
-            return deliveries
-        wanted = []
-        for delivery in deliveries:
-            # Why: a copied id may arrive over both wires. The second one goes back at the end.
-            if delivery.provenance.redelivery_id in self._awaited:
-                self._awaited.discard(str(delivery.provenance.redelivery_id))
-                wanted.append(delivery)
-        return wanted
+        # Why: a copied id may arrive over both wires. The second one goes back at the end.
+        return [one for one in super().receive(limit) if self._wanted.takes(one)]

@@ -149,28 +149,24 @@ class _SpooledWriter:
     """A `PayloadWriter` into a file; from the first byte that the file doesn't take, memory."""
 
     def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-        self._spooled: _SpooledPayload | None = None
-        self._memory: BytesIO | None = None
+        self._content: _SpooledPayload | BytesIO
+        try:
+            file = spool.file()
+            self._content = _SpooledPayload(file, file.size_bytes, 0)
+        except OSError:
+            self._content = BytesIO()
 
     def write(self, data: bytes | memoryview, /) -> int:
-        if self._memory is None:
+        if isinstance(self._content, _SpooledPayload):
             try:
-                return self._append(data)
+                self._content.append(data)
             except OSError:
-                self._memory = BytesIO()
-                self._memory.write(b"" if self._spooled is None else bytes(self._spooled))
-                self._spooled = None
-        return self._memory.write(data)
-
-    def _append(self, data: bytes | memoryview) -> int:
-        if self._spooled is None:
-            file = self._spool.file()
-            self._spooled = _SpooledPayload(file, file.size_bytes, 0)
-        self._spooled.append(data)
-        return len(data)
+                spooled, self._content = self._content, BytesIO()
+                self._content.write(bytes(spooled))
+            else:
+                return len(data)
+        return self._content.write(data)
 
     def getvalue(self) -> Payload:
-        if self._memory is not None:
-            return self._memory.getvalue()
-        return b"" if self._spooled is None else self._spooled
+        content = self._content
+        return content if isinstance(content, _SpooledPayload) else content.getvalue()
