@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.core.connection import CoreConnection
-from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.brokers.core.consumers import CoreDelivery
+from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import (
     MessageHandle,

@@ -12,8 +12,9 @@ from uuid import uuid1
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
-from amqsidecar.brokers.core.session import CoreDelivery, CoreSession, is_forced
+from amqsidecar.brokers.core.session import CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.look import hang_up
 from amqsidecar.clock import SystemClock
 from amqsidecar.demo.applications import ID, SENT_BY_DEMO, ConsumedMessage, ConsumerRecord, paced

@@ -16,13 +16,14 @@ from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import (
     ADDRESS_FULL,
     DUPLICATE_ID,
     QUEUE_MISSING,
     CoreRefused,
 )
-from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost

@@ -11,7 +11,7 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, LeftBehind, Resend
 from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX
-from amqsidecar.brokers.core.session import LARGE_BYTES_MAX
+from amqsidecar.brokers.core.consumers import LARGE_BYTES_MAX
 from amqsidecar.model.destination import queue
 from support.brokers.purge import purge
 from support.brokers.real import Broker

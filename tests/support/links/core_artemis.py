@@ -7,7 +7,8 @@ from uuid import uuid1
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
 from amqsidecar.brokers.core.connection import CoreConnection
-from amqsidecar.brokers.core.session import CoreDelivery, is_forced
+from amqsidecar.brokers.core.consumers import CoreDelivery
+from amqsidecar.brokers.core.session import is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.clock import SystemClock

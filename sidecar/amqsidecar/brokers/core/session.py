@@ -1,15 +1,14 @@
 """One session of Core: consumers with credits, sends, acknowledgements, one transaction.
 
 A message uses credits of its consumer; the caller returns them, and then more may come.
-Large messages are spooled: in memory while they are small, then in a file without a name.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from struct import Struct
-from tempfile import SpooledTemporaryFile
 from typing import IO, NamedTuple, Protocol
 
+from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.rooms import CoreRooms
 from amqsidecar.clock import Clock
@@ -17,18 +16,12 @@ from amqsidecar.formats.core import framing, packets
 from amqsidecar.formats.core.message import CoreMessage
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
-_SPOOLED_IN_MEMORY_BYTES = 1 << 20
 # Precedent: the Java client's minLargeMessageSize.
 _PIECE_BYTES = 100 * 1024
 _NO_CORRELATION_ASKED = 0
-LARGE_BYTES_MAX = 256 * 2**20
-"""Of a larger message nothing is kept but its head."""
-
 NO_CONSUMER = 0
 """A number that no consumer has: nothing is handed to it."""
 
-# Why not 0: the broker hands out what `force_delivery` asks for without credit.
-_UNCREDITED_BYTES_MAX = 1 << 20
 _LONG = Struct(">q")
 # Source: ClientConsumerImpl.FORCED_DELIVERY_MESSAGE.
 _FORCED = simple_string("_hornetq.forced.delivery.seq")
@@ -58,28 +51,6 @@ class CoreWire(Protocol):
         """Ignore a session."""
 
 
-class CoreDelivery(NamedTuple):
-    """A message that was handed out to a consumer.
-
-    Attributes:
-        consumer: its number.
-        message: without a body if it is large.
-        delivery_count: 1 = delivered for the first time.
-        credit_bytes: that it holds; `CoreSession.give_back` returns them.
-        encoded: the message as the packet has it; b"" where it is large.
-        large_body: at its beginning; the caller closes it. None = it is not large, or too large.
-        too_large_bytes: of a body above `LARGE_BYTES_MAX`, which was not kept; 0 = it is not.
-    """
-
-    consumer: int
-    message: CoreMessage
-    delivery_count: int
-    credit_bytes: int
-    encoded: bytes
-    large_body: IO[bytes] | None = None
-    too_large_bytes: int = 0
-
-
 class CoreAcknowledgement(NamedTuple):
     """One acknowledgement.
 
@@ -99,64 +70,6 @@ def is_forced(message: CoreMessage) -> bool:
     return _FORCED in message.properties
 
 
-class _Arriving(NamedTuple):
-    """A large message arrives in pieces.
-
-    Attributes:
-        head: what came first.
-        body: what has arrived of it.
-        held_bytes: the credits that it holds.
-    """
-
-    head: packets.ReceiveLarge
-    body: IO[bytes]
-    held_bytes: int
-
-
-class _Skipping(NamedTuple):
-    """A large message arrives in pieces of which none is kept: it is too large."""
-
-
-class _Whole(NamedTuple):
-    """All that was handed out has arrived whole."""
-
-
-class _Consumer:
-    """The counters of a consumer, and the large message that it is being handed.
-
-    Attributes:
-        granted_bytes: what the broker may still hand out; negative = its last message took more.
-        uncredited_bytes: handed out since the credits were used up.
-        owed_bytes: given back by the caller, and not yet by us to the broker.
-        large: how far a large message has arrived.
-    """
-
-    def __init__(self, window_bytes: int) -> None:
-        self.window_bytes = window_bytes
-        self.granted_bytes = 0
-        self.uncredited_bytes = 0
-        self.owed_bytes = 0
-        self.large: _Whole | _Arriving | _Skipping = _Whole()
-
-    def use(self, size_bytes: int) -> None:
-        """Note that something was handed out.
-
-        Raises:
-            CoreProtocolError: there was no credit for it.
-        """
-        self.uncredited_bytes = 0 if self.granted_bytes > 0 else self.uncredited_bytes + size_bytes
-        if self.uncredited_bytes > _UNCREDITED_BYTES_MAX:
-            raise CoreProtocolError("more was handed out than there was credit for")
-        self.granted_bytes -= size_bytes
-
-    def drop_large(self) -> None:
-        """Keep nothing of a large message that is arriving; its credits are owed."""
-        if isinstance(self.large, _Arriving):
-            self.large.body.close()
-            self.owed_bytes += self.large.held_bytes
-        self.large = _Whole()
-
-
 class CoreSession:
     """A session, for the thread of its connection.
 
@@ -172,7 +85,7 @@ class CoreSession:
         self.ended_consumers: list[int] = []
         self._wire = wire
         self._channel = channel
-        self._consumers: dict[int, _Consumer] = {}
+        self._consumers: dict[int, SessionConsumer] = {}
         self._number = 0
         self._called: list[packets.CorePacket] = []
         self._call_count = 0
@@ -199,7 +112,7 @@ class CoreSession:
             LinkLost: no answer.
         """
         number = self._next_number()
-        self._consumers[number] = _Consumer(window_bytes)
+        self._consumers[number] = SessionConsumer(window_bytes)
         request = packets.CreateConsumer(
             number, queue, selector, browse_only, requires_response=True, priority=priority
         )
@@ -261,7 +174,7 @@ class CoreSession:
     def is_receiving(self, number: int) -> bool:
         """Return whether a consumer has the beginning of a large message, and not its end."""
         consumer = self._consumers.get(number)
-        return consumer is not None and not isinstance(consumer.large, _Whole)
+        return consumer is not None and consumer.is_receiving
 
     def force_delivery(self, number: int) -> None:
         """Ask for a message that comes at once, behind what was handed out; see `is_forced`.
@@ -539,10 +452,8 @@ class CoreSession:
             return
         packet = packets.decode(code, fields)
         match packet:
-            case packets.ReceiveLarge():
-                self._begin_large(packet, framing.frame_bytes(fields))
-            case packets.ReceiveContinuation():
-                self._continue_large(packet, framing.frame_bytes(fields))
+            case packets.ReceiveLarge() | packets.ReceiveContinuation():
+                self._take_large(packet, framing.frame_bytes(fields))
             case packets.CoreException(kind, words, number) if number > 0:
                 self._answered(number, CoreRefused(kind, words))
             case packets.ProducerCredits():
@@ -583,60 +494,20 @@ class CoreSession:
             self._awaited.discard(number)
             self._answers[number] = refused
 
-    def _begin_large(self, packet: packets.ReceiveLarge, frame_bytes: int) -> None:
-        consumer = self._consumers.get(packet.consumer_id)
-        if consumer is None:
-            return
-        consumer.use(frame_bytes)
-        consumer.drop_large()
-        if packet.body_bytes > LARGE_BYTES_MAX:
-            consumer.large = _Skipping()
-            self.deliveries.append(
-                CoreDelivery(
-                    packet.consumer_id,
-                    packet.message,
-                    packet.delivery_count,
-                    frame_bytes,
-                    b"",
-                    too_large_bytes=packet.body_bytes,
-                )
-            )
-            return
-        body = SpooledTemporaryFile(max_size=_SPOOLED_IN_MEMORY_BYTES)  # noqa: SIM115
-        consumer.large = _Arriving(packet, body, frame_bytes)
-
-    def _continue_large(self, packet: packets.ReceiveContinuation, frame_bytes: int) -> None:
+    def _take_large(
+        self, packet: packets.ReceiveLarge | packets.ReceiveContinuation, frame_bytes: int
+    ) -> None:
         number = packet.consumer_id
         consumer = self._consumers.get(number)
         if consumer is None:
             return
-        consumer.use(frame_bytes)
-        if not isinstance(consumer.large, _Arriving):
-            # It is too large, or was dropped while it arrived.
-            self._return(number, consumer, frame_bytes)
-            if not packet.continues:
-                consumer.large = _Whole()
+        if isinstance(packet, packets.ReceiveLarge):
+            self.deliveries += consumer.begin_large(packet, frame_bytes)
             return
-        head, body, held_bytes = consumer.large
-        body.write(packet.piece)
-        # Why half: two large messages may be ahead; more would fill the disk.
-        kept_bytes = min(frame_bytes, max(0, consumer.window_bytes // 2 - held_bytes))
-        held_bytes += kept_bytes
-        consumer.large = _Arriving(head, body, held_bytes)
-        self._return(number, consumer, frame_bytes - kept_bytes)
-        if packet.continues and body.tell() <= head.body_bytes:
-            return
-        if packet.continues or body.tell() != head.body_bytes:
-            raise CoreProtocolError(
-                f"a large message has {body.tell()} bytes where {head.body_bytes} were announced"
-            )
-        body.seek(0)
-        consumer.large = _Whole()
-        self.deliveries.append(
-            CoreDelivery(number, head.message, head.delivery_count, held_bytes, b"", body)
-        )
+        self.deliveries += consumer.continue_large(packet, frame_bytes)
+        self._return(number, consumer, 0)
 
-    def _return(self, number: int, consumer: _Consumer, size_bytes: int) -> None:
+    def _return(self, number: int, consumer: SessionConsumer, size_bytes: int) -> None:
         consumer.owed_bytes += size_bytes
         # Why not each time: one packet for many messages.
         if consumer.owed_bytes >= consumer.window_bytes // 4 and consumer.owed_bytes:

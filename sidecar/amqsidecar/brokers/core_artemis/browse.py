@@ -2,8 +2,9 @@
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
-from amqsidecar.brokers.core.session import CoreDelivery, CoreSession, is_forced
+from amqsidecar.brokers.core.session import CoreSession, is_forced
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.artemis_properties import OriginReader

@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import (
-    CoreAcknowledgement,
-    CoreDelivery,
-    CoreSession,
-    is_forced,
-)
+from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.browse import encoded_of
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused

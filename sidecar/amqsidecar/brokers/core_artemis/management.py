@@ -13,8 +13,9 @@ from amqsidecar.brokers.artemis.management import (
     no_permission,
 )
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import NO_CONSUMER, CoreDelivery, CoreSession
+from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (

@@ -16,13 +16,9 @@ from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.artemis import token as artemis_token
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
-from amqsidecar.brokers.core.session import (
-    CoreAcknowledgement,
-    CoreDelivery,
-    CoreSession,
-    is_forced,
-)
+from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.core import packets
