@@ -30,7 +30,6 @@ MANY = struct.pack(">i", 2**31 - 1)
 @fuzz
 @given(st.sampled_from(CODES), damaged(any_packet.map(packets.encode)) | st.binary(max_size=60))
 @example(-22, b"\x01" + MANY)
-@example(-11, bytes(4) + MANY)
 @example(-19, b"\0\0\0\x01" + bytes(8) + MANY)
 @example(31, b"")
 @example(20, bytes(4) + b"\x01" + struct.pack(">i", -1))

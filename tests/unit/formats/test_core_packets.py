@@ -98,8 +98,9 @@ def test_a_continuation_tells_the_size_of_the_body_only_at_its_end() -> None:
 
 def test_true_is_any_byte_but_zero() -> None:
     """Java writes -1 in packets."""
-    assert decode(-5, b"\xff") == packets.FailoverChecked(is_ready=True)
-    assert decode(-5, b"\0") == packets.FailoverChecked(is_ready=False)
+    code = code_of(packets.Rollback(last_is_delivered=True))
+    assert decode(code, b"\xff") == packets.Rollback(last_is_delivered=True)
+    assert decode(code, b"\0") == packets.Rollback(last_is_delivered=False)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from amqsidecar.formats.core.message import (
 from amqsidecar.formats.core.primitives import (
     BOOLEAN,
     BYTE,
-    BYTES_OF_ONE,
     INT,
     LONG,
     NULLABLE_BOOLEAN,
@@ -188,14 +187,6 @@ class DisconnectWithReason(NamedTuple):
     target_connector: NullableConnector
 
 
-@_packet(113, "SubscribeClusterTopologyUpdatesMessageV2")
-class SubscribeTopology(NamedTuple):
-    """Ask for a `Topology` of each node, now and at each change."""
-
-    is_cluster_connection: Boolean
-    client_version: Int
-
-
 class TopologyNode(NamedTuple):
     """A pair of brokers.
 
@@ -254,20 +245,6 @@ class Topology(NamedTuple):
 
 
 # Channel 1: sessions are created.
-
-
-@_packet(-4, "CheckFailoverMessage")
-class CheckForFailover(NamedTuple):
-    """Ask a backup whether it serves in place of a node; None = of any."""
-
-    node_id: NullableString
-
-
-@_packet(-5, "CheckFailoverReplyMessage")
-class FailoverChecked(NamedTuple):
-    """The answer to `CheckForFailover`."""
-
-    is_ready: Boolean
 
 
 @_packet(-18, "CreateSessionMessage_V2")
@@ -332,22 +309,6 @@ class NullResponse(NamedTuple):
     """Done."""
 
     correlation_id: Long = NO_CORRELATION
-
-
-@_packet(22, "PacketsConfirmedMessage")
-class PacketsConfirmed(NamedTuple):
-    """The broker has received packets; comes only if `CreateSession` asked for it."""
-
-    command_id: Int
-
-
-@_packet(105, "SessionAddMetaDataMessageV2")
-class AddMetadata(NamedTuple):
-    """Name the session for the broker's management; `NullResponse` if asked for."""
-
-    key: String
-    value: String
-    requires_response: Boolean
 
 
 @_packet(67, "PacketImpl(SESS_START)")
@@ -544,16 +505,6 @@ class AddressAnswerV5(NamedTuple):
     supports_anycast: Boolean = False
 
 
-@_packet(-11, "CreateAddressMessage")
-class CreateAddress(NamedTuple):
-    """Create an address; `NullResponse` if asked for."""
-
-    address: SimpleString
-    routing_types: Annotated[tuple[int, ...], BYTES_OF_ONE]
-    requires_response: Boolean
-    auto_created: Boolean
-
-
 @_packet(-12, "CreateQueueMessage_V2")
 class CreateQueue(NamedTuple):
     """Create a queue; `NullResponse` if asked for. None = by the address settings.
@@ -624,21 +575,6 @@ class ProducerCreditsFail(NamedTuple):
     address: SimpleString
 
 
-@_packet(-20, "CreateProducerMessage")
-class CreateProducer(NamedTuple):
-    """Name a producer, for the broker's metrics only; without an answer."""
-
-    producer_id: Int
-    address: NullableSimpleString
-
-
-@_packet(-21, "RemoveProducerMessage")
-class RemoveProducer(NamedTuple):
-    """Forget a producer; without an answer."""
-
-    producer_id: Int
-
-
 def _not_read_alone(reader: CoreReader) -> CoreMessage:
     raise CoreProtocolError(f"a message in {reader.left} bytes has no length of its own")
 
@@ -658,7 +594,7 @@ class SendMessage(NamedTuple):
     """Send a message; `NullResponse` or `CoreException` with the correlation id, if asked for.
 
     Attributes:
-        producer_id: of a `CreateProducer`; -1 = none.
+        producer_id: a number for the metrics of the broker; -1 = none.
     """
 
     message: Annotated[CoreMessage, _WHOLE_MESSAGE]

@@ -187,7 +187,6 @@ NULLABLE_BOOLEAN = _nullable(BOOLEAN)
 NULLABLE_STRING = _nullable(STRING)
 NULLABLE_SIMPLE_STRING = _nullable(SIMPLE_STRING)
 SIMPLE_STRINGS = _list("int, SimpleString each", SIMPLE_STRING)
-BYTES_OF_ONE = _list("int, byte each", BYTE)
 
 
 ConnectorParameter = bool | int | str
