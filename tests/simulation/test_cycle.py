@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -498,3 +499,22 @@ def test_a_cycle_takes_no_more_bytes_than_there_is_room_for(world: World) -> Non
         world.die(body)
     world.run(4)
     assert [one.taken for one in world.stats[:4]] == [2, 1, 1, 1]
+
+
+def test_what_cycles_make_is_freed_without_the_collector(world: World) -> None:
+    # Why it matters: the service lets Python look for reference cycles seldom (`process.py`).
+    def move(count: int) -> None:
+        for number in range(count):
+            world.die(str(number))
+        world.run(40)
+
+    move(10)
+    gc.collect()
+    gc.disable()
+    try:
+        move(300)
+        unreachable = gc.collect()
+    finally:
+        gc.enable()
+    assert len(world.bodies("orders")) == 310
+    assert unreachable == 0
