@@ -22,6 +22,7 @@ from support.machine.applications import (
     quarkus,
     spring,
 )
+from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -202,6 +203,27 @@ def test_a_nack_over_stomp_destroys_on_artemis(
     peer_of(artemis).consume(unique, 1)
     command = stomp_client(client, str(artemis.ports["PORT"]), unique)
     assert is_lost(artemis, unique, command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("client", "answer"), [*((one, "nack") for one in STOMP_CLIENTS), ("rhea", "reject")]
+)
+def test_what_is_given_up_through_the_listener_comes_back(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, client: str, answer: str
+) -> None:
+    peer_of(artemis).produce(unique, "Text")
+    peer_of(artemis).consume(unique, 1)
+    policy = write_policy(tmp_path, ARTEMIS_POLICY)
+    run = python if client == "stomp_py" else node
+    with (
+        ListenerProcess(tmp_path, artemis.ports["PORT"]) as listener,
+        SidecarProcess(tmp_path, artemis.pair_url, policy=policy) as sidecar,
+        Application(run(client, str(listener.port), unique, answer), tmp_path) as application,
+    ):
+        sidecar.start()
+        peer_of(artemis).produce(unique, "Text")
+        application.wait_for("succeeded")
+        assert application.said("failed") == 1
 
 
 @pytest.mark.parametrize("client", STOMP_CLIENTS)
