@@ -110,7 +110,7 @@ class Circuit:
             self._probes = 0
         if self._probes < self._options.probe:
             return None
-        reason = f"breaker: {self._probes} are sent to see whether they come back"
+        reason = f"breaker: a probe of {self._probes} is sent"
         until_ms = self._probed_ms + self._options.verdict_ms
         return Wait(until_ms, f"{reason} ({self._options.source})")
 

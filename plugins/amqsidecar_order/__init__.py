@@ -106,13 +106,13 @@ class OrderGate:
             until_ms, why = _turn(message.place, order.verdict_ms, now_ms)
         elif out is not None:
             until_ms = out.through_ms(message.redelivery_id, now_ms)
-            why = "one of its group was re-sent and may still come back"
+            why = "another message of its group was re-sent and may still come back"
         elif len(self._out) >= GROUPS_MAX and not self._makes_room(now_ms):
             until_ms = now_ms + order.verdict_ms
             why = f"{GROUPS_MAX} other groups have one that was re-sent and may still come back"
         else:
             until_ms = began_ms + order.verdict_ms
-            why = "one of its group may have been re-sent before the start"
+            why = "another message of its group may have been re-sent before the start"
         return None if until_ms <= now_ms else Wait(until_ms, f"order: {why} ({order.source})")
 
     def passed(self, message: DueMessage, now_ms: int) -> None:
@@ -174,7 +174,7 @@ def _turn(place: GroupPlace, verdict_ms: int, now_ms: int) -> tuple[int, str]:
     why = f"message {place.first_id} of its group goes first"
     until_ms = now_ms + ASK_AGAIN_MS + (place.before - 1) * verdict_ms
     if place.first_state is not RowState.WAITING:
-        return until_ms, f"{why}, and is {place.first_state}: a person has to decide"
+        return until_ms, f"{why}, and is {place.first_state}: a person must decide"
     return min(until_ms, max(now_ms, place.first_due_at_ms) + place.before * verdict_ms), why
 
 

@@ -160,7 +160,7 @@ def version_problem(metadata: Mapping[bytes, bytes] | None) -> str | None:
     """Return why a Parquet file with these metadata is not read; None = it is of this version."""
     version = (metadata or {}).get(SCHEMA_VERSION_KEY.encode())
     if version is None:
-        return f"is foreign: its metadata have no {SCHEMA_VERSION_KEY}; move it away"
+        return f"is not of this program: its metadata lack {SCHEMA_VERSION_KEY}; move it away"
     if version != str(SCHEMA_VERSION).encode():
         return (
             f"has columns of version {version.decode(errors='replace')}, and this amqsidecar knows "

@@ -182,11 +182,11 @@ class Ledger(Protocol):
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            change: what becomes of a row; None = it is left as it is.
+            change: returns the new state of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
             limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
-                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+                counts set; its result is stored. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
         """
         ...
@@ -234,7 +234,7 @@ class Ledger(Protocol):
         ...
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """Note what was seen of members, and up to where events were read; durable together.
+        """Store observations of members, and the position in the events; durable together.
 
         Ids without an open member are left out, and updates before the member's change. Adds to
         `resent` and `came_back` of the operations.
@@ -269,7 +269,7 @@ class Ledger(Protocol):
     # What was seen of destinations.
 
     def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Keep what was seen; of each destination at most one a minute, the latest."""
+        """Store observations; of each destination at most one a minute, the latest."""
         ...
 
     # Notes.
@@ -289,7 +289,7 @@ class Ledger(Protocol):
     # Services.
 
     def add_service_mark(self, mark: ServiceMark) -> None:
-        """Keep what a service did; of each instance the latest `MARKS_KEPT`. Durable."""
+        """Store service marks; of each instance the latest `MARKS_KEPT`. Durable."""
         ...
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
@@ -305,7 +305,7 @@ class Ledger(Protocol):
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """Remove what is older than a time, and merge older counts; returns how much.
+        """Remove older records, and merge older counts; returns how many.
 
         Counts before `hours_before_ms` are merged to hours, later ones before `steps_before_ms` to
         five minutes; those that lie far before it wait for their hour.

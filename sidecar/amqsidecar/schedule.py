@@ -49,7 +49,7 @@ class ScheduleView(Rows, Protocol):
         ...
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = there is none of this number."""
+        """Return an operation; None = no operation has this number."""
         ...
 
     def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:

@@ -65,9 +65,9 @@ class StoreTransaction(Protocol):
     """Writes that become durable together."""
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed.
+        """The broker committed this cycle: taken messages wait, sent ones are removed.
 
-        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        A message sent to a final dead-letter queue stays as EXHAUSTED, without its body.
         """
         ...
 
@@ -269,7 +269,7 @@ class Store(Rows, Protocol):
         ...
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by what becomes of them, by number, none in flight."""
+        """Return exhausted rows by their next step, by number, none in flight."""
         ...
 
     def returned(self, limit: int) -> list[RowView]:
@@ -291,7 +291,8 @@ class Store(Rows, Protocol):
 
         Args:
             row_filter: which rows.
-            change: what becomes of a row; None = it is left. It may be asked again of a row.
+            change: returns the new state of a row; None = it is left. It may be asked again of a
+                row.
             progress: called after each step.
         """
         ...
@@ -328,9 +329,9 @@ class Store(Rows, Protocol):
         ...
 
     def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+        """Replace an operation by the result of `change` on its current state; durable, atomic.
 
         Raises:
-            KeyError: there is none of this number.
+            KeyError: no operation has this number.
         """
         ...

@@ -42,7 +42,7 @@ def test_the_rights_that_are_missing_are_reported(
 ) -> None:
     url = postgres.url(database, user)
     [what] = findings(url)
-    assert "may not make the schedule's schema share" in what
+    assert "may not create the schedule's schema share" in what
     postgres.execute(sql.SQL("create schema share"), database)
     assert findings(url) == ["permission denied for schema share"]
     make = "grant all on schema share to {}; create table share.schema_version ()"

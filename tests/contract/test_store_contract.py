@@ -392,7 +392,7 @@ def test_a_writer_waits_for_another_and_gives_up_with_a_sentence(
     other.open()
     with store.transaction() as tx:
         tx.set_token_created()
-        with pytest.raises(StoreUnavailable, match="another process writes for too long"):
+        with pytest.raises(StoreUnavailable, match="another process is writing for too long"):
             begin(other, [taken_row(1)])
         assert other.tallies() == []
     assert begin(other, [taken_row(1)]) == 1

@@ -300,10 +300,12 @@ def refusal(url: str, **options: Any) -> str:
 def test_a_refusal_says_what_to_do(postgres: PostgresServer) -> None:
     words = refusal(f"postgresql://ann@127.0.0.1:{free_port()}/schedule")
     assert words.startswith("the store postgresql://ann@127.0.0.1:")
-    assert "see that the server runs" in words
+    assert "check that the server runs" in words
     assert "the database does not exist; create it" in refusal(postgres.url("nowhere"))
     assert "the host name is unknown" in refusal("postgresql://ann@no.such.host.invalid/x")
-    assert "is empty; the service fills it" in refusal(postgres.url("template1"), read_only=True)
+    assert "is empty; the service creates the tables" in refusal(
+        postgres.url("template1"), read_only=True
+    )
 
 
 def test_a_server_that_comes_back_is_not_taken_for_a_missing_database() -> None:

@@ -189,7 +189,7 @@ def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(
     run_cycle(old, 1)
     with old.transaction() as tx:
         tx.claim_due(10_000, 9)
-        with pytest.raises(StoreUnavailable, match="another process writes for too long"):
+        with pytest.raises(StoreUnavailable, match="another process is writing for too long"):
             service(make, migrations=newer)
     run_cycle(old, 2)
     service(make, migrations=newer)

@@ -19,7 +19,7 @@ class RoleChoice(StrEnum):
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="As logs and events call them: A-Z a-z 0-9 . _ @ -")
+    str, typer.Argument(metavar="NAME", help="Name in logs and events: A-Z a-z 0-9 . _ @ -")
 ]
 RoleOption = Annotated[RoleChoice, typer.Option("--role", help="Their role.")]
 
@@ -53,7 +53,7 @@ def make_token(
     if output is OutputFormat.JSON:
         print_json({"name": name, "role": role, "token": token, "line": line})
         return
-    say(f"the token, which is shown only now: {token}")
+    say(f"the token, shown only this once: {token}")
     print_line(line)
 
 
@@ -88,9 +88,9 @@ def _password() -> str:
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
-            raise typer.BadParameter("these were two different passwords")
+            raise typer.BadParameter("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if len(password) < _SHORTEST_PASSWORD:
-        raise typer.BadParameter(f"a password has at least {_SHORTEST_PASSWORD} characters")
+        raise typer.BadParameter(f"a password needs at least {_SHORTEST_PASSWORD} characters")
     return password

@@ -12,7 +12,7 @@ from amqsidecar.operations.words import size
 
 def backup(
     target: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The copy; it must not be there yet.")
+        Path, typer.Argument(metavar="FILE", help="File of the copy; it must not exist yet.")
     ],
     config_file: ConfigFile = None,
     sets: Sets = None,
@@ -20,8 +20,8 @@ def backup(
 ) -> None:
     """Copy the schedule into a file, also while the service runs.
 
-    The copy is of one moment. What is taken or sent after it is not in it: read
-    deploy/guides/backup.md before you restore one.
+    The copy is of one moment. Messages taken or sent later are not in it: read
+    deploy/guides/backup.md before you restore it.
 
     \b
     JSON: {"file", "size_bytes"}
@@ -29,8 +29,9 @@ def backup(
     config = read_config(config_file, sets)
     if not config.store.url.startswith("sqlite:"):
         raise typer.BadParameter(
-            f"only a schedule in SQLite is a file; this one is in {config.store.url.split(':')[0]}"
-            ": back that up by its own means, such as pg_dump"
+            "only a schedule in SQLite is a file; this one is in "
+            f"{config.store.url.split(':')[0]}: back it up with the database's tools, such as "
+            "pg_dump"
         )
     from amqsidecar.stores.sqlite.backup import (  # noqa: PLC0415 - keeps `--help` fast
         copy_schedule,

@@ -26,8 +26,8 @@ BrokerHome = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Start the Artemis or Classic that is unpacked here; default: fetch one by Maven, "
-        "once.",
+        help="Start the Artemis or Classic unpacked in this folder; default: download one by "
+        "Maven, once.",
         show_default=False,
     ),
 ]
@@ -36,24 +36,27 @@ RunningUrl = Annotated[
     typer.Option(
         "--broker",
         metavar="URL",
-        help="Use a broker that runs already, such as artemis://user@localhost:61616 or "
+        help="Use a running broker, such as artemis://user@localhost:61616 or "
         "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "
-        "others. What the demo makes, it removes.",
+        "others. The demo removes everything that it created.",
         show_default=False,
     ),
 ]
 StompPort = Annotated[
     int,
-    typer.Option(min=1, max=65535, help="With --broker openwire://: where it listens for STOMP."),
+    typer.Option(min=1, max=65535, help="With --broker openwire://: its address for STOMP."),
 ]
 BrokerPasswordFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="With --broker: holds the user's password.", show_default=False
+        metavar="FILE", help="With --broker: file with the user's password.", show_default=False
     ),
 ]
 Keep = Annotated[
-    bool, typer.Option("--keep", help="Stay until Ctrl-C, with failures to retry on the console.")
+    bool,
+    typer.Option(
+        "--keep", help="Keep running until Ctrl-C, with failures to retry in the console."
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer messages, half the time.")]
 
@@ -116,6 +119,6 @@ def _url(text: str) -> BrokerUrl:
         what = f"give a URL that begins with one of: {', '.join(f'{one}://' for one in _KINDS)}"
         raise typer.BadParameter(what, param_hint="--broker")
     if url.password is not None:
-        what = "a password on a command line can be seen by others: use --password-file"
+        what = "other users can see a password on a command line: use --password-file"
         raise typer.BadParameter(what, param_hint="--broker")
     return url

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 EXIT_PROBLEMS = 78
 
-# Bound: of a queue with more such messages, the last one is reported as what broke the link off.
+# Bound: of a queue with more such messages, the last one is reported as the cause of the lost link.
 _EXAMINATIONS_MAX = 200
 
 
 def doctor(
     config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
 ) -> None:
-    """Check broker and configuration; print what mends each fault.
+    """Check broker and configuration; print a fix for each fault.
 
     Takes and changes no message. Exit codes: 0 nothing would be lost, doubled or altered; 78
     something would, or the service could not work: the broker's or our configuration must change;
@@ -48,7 +48,7 @@ def doctor(
     problems = check_start(config)
     if not config.broker.url:
         what = (
-            "is not set: say where the broker listens, such as artemis://user@host:61616; "
+            "is not set: give the broker's address, such as artemis://user@host:61616; "
             "`amqsidecar init` writes it"
         )
         problems = [*problems, Problem("broker.url", what)]
@@ -106,7 +106,7 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
         except LinkLost as lost:
             if number == len(config.broker.url):
                 raise
-            what = f"does not answer, the next of broker.url is asked: {lost}"
+            what = f"does not answer; trying the next URL of broker.url: {lost}"
             away.append(
                 Finding(
                     check=Check.BROKER, severity=Severity.NOTE, subject=settings.place, what=what

@@ -1,4 +1,4 @@
-"""`amqsidecar explain`: what the rules say about a dead letter, without a broker."""
+"""`amqsidecar explain`: the rules' decision on a dead letter, without a broker."""
 
 import random
 import sys
@@ -83,8 +83,8 @@ def answer_batch(
     """Answer JSON lines in order.
 
     Returns:
-        Line number, 1-based, and what is wrong with the first bad line; None = all were answered.
-        What stands before the bad line has been answered.
+        Line number, 1-based, and the error in the first bad line; None = all were answered.
+        The lines before it have been answered.
     """
     encode = msgspec.json.Encoder().encode_into
     buffer = bytearray()
@@ -115,15 +115,13 @@ def explain(
     persistent: Annotated[
         bool, typer.Option("--persistent/--non-persistent", help="Classic: the delivery mode.")
     ] = True,
-    expired: Annotated[
-        bool, typer.Option(help="It died because its time to live ran out.")
-    ] = False,
+    expired: Annotated[bool, typer.Option(help="The message expired.")] = False,
     address: Annotated[str | None, typer.Option(help="Artemis: the address.")] = None,
     delivery_count: Annotated[
         int, typer.Option(min=1, help="Artemis: deliveries so far, the failed one included.")
     ] = 1,
     cause: Annotated[
-        str | None, typer.Option(help="Rules beyond the broker's: why it died.")
+        str | None, typer.Option(help="For rules beyond the broker's: the cause of death.")
     ] = None,
     properties: Annotated[
         list[str] | None,
@@ -136,7 +134,7 @@ def explain(
     jms_type: Annotated[str | None, typer.Option(help="As above: its JMSType.")] = None,
     age: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="As above: since its first death, such as 3h."),
+        typer.Option(metavar="TIME", help="As above: time since its first death, such as 3h."),
     ] = None,
     batch: Annotated[
         bool, typer.Option("--batch", help="Read JSON lines from standard input, one case each.")
@@ -152,7 +150,7 @@ def explain(
     sets: Sets = None,
     output: OutputChoice = None,
 ) -> None:
-    """Print what the rules decide about a dead letter.
+    """Print the rules' decision on a dead letter.
 
     Needs no broker. Classic: --destination queue://A --redelivery-count 2. Artemis: --address A
     --delivery-count 3. Many cases: --batch.
@@ -205,7 +203,7 @@ def explain(
 
 
 class _Beyond(TypedDict):
-    """What only rules beyond the broker's ask about."""
+    """Inputs that only rules beyond the broker's use."""
 
     age_ms: int
     cause: str | None

@@ -1,4 +1,4 @@
-"""`amqsidecar groups`: what dies and why, and whether it gets worse."""
+"""`amqsidecar groups`: failures by cause, with their trend."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,8 +44,8 @@ def list_groups(
         typer.Option(
             "--suggest",
             help=(
-                "Print instead which fields of the kept messages divide them best, for "
-                "`intake.group_by`. Opens the bodies of a sample."
+                "Instead suggest fields for `intake.group_by`: those that divide the kept "
+                "messages best. Opens the bodies of a sample."
             ),
         ),
     ] = False,
@@ -53,7 +53,7 @@ def list_groups(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print what dies and why, by destination and cause.
+    """Print failures by destination and cause.
 
     Groups of which most messages died lately come first.
 
@@ -80,7 +80,7 @@ def list_groups(
     if output is OutputFormat.JSON:
         print_json(groups)
     elif not groups and name is not None:
-        raise NothingFound(f"the history has no death at {name}")
+        raise NothingFound(f"the history has no deaths at {name}")
     elif not groups:
         say("the history has no deaths")
     else:
@@ -107,7 +107,7 @@ def _suggest(config: "Config", destination: str | None, output: OutputFormat) ->
         return
     for one in found:
         if not one.fields:
-            say(f"{one.destination}: no field divides the {one.messages} messages looked at")
+            say(f"{one.destination}: no field divides the {one.messages} examined messages")
             continue
         print_line(f"{one_line(one.destination)}: fields of {one.messages} messages")
         for field in one.fields:

@@ -107,7 +107,7 @@ StoreUrl = Annotated[
 ]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A file that holds the password.", show_default=False),
+    typer.Option(metavar="FILE", help="File with the password.", show_default=False),
 ]
 PasswordStdin = Annotated[
     bool,
@@ -195,7 +195,7 @@ def _url(url: str | None, *, asks: bool) -> str:
 def _asked_kind(*, asks: bool) -> BrokerProduct:
     """Return the product behind a STOMP URL, which does not show it."""
     if not asks:
-        raise typer.BadParameter("say classic or artemis for a stomp:// URL", param_hint="--kind")
+        raise typer.BadParameter("a stomp:// URL needs classic or artemis", param_hint="--kind")
     while True:
         answer = typer.prompt("Classic or Artemis?").strip().lower()
         with suppress(ValueError):
@@ -207,7 +207,7 @@ def _password(
 ) -> Secret | None:
     """Return a password that is to be written into a file; None = there is none to write."""
     if (file is not None or from_stdin) and broker.user is None:
-        what = "there is a password but no user: write openwire://user@host"
+        what = "a password needs a user: write openwire://user@host"
         raise typer.BadParameter(what, param_hint="--url")
     if file is not None:
         if from_stdin:
@@ -274,13 +274,13 @@ def _checked_store(text: str) -> str:
 def _refuse_existing(path: Path) -> None:
     if path.exists():
         raise typer.BadParameter(
-            f"{path} exists already, and nothing is overwritten: remove it, or write another one "
-            "with --config FILE in another folder"
+            f"{path} already exists and is not overwritten: remove it, or give another file with "
+            "--config FILE in another folder"
         )
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Create a file; what exists already is left alone."""
+    """Create a file; never overwrite one."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
             file.write(text)

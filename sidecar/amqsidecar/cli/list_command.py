@@ -1,4 +1,4 @@
-"""`amqsidecar list`: what waits, message by message."""
+"""`amqsidecar list`: the waiting messages."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -93,7 +93,7 @@ def list_rows(listed: ListChoice) -> None:
     cells = [_cells(row, now_ms) for row in page.rows]
     print_rows(headers, cells, below=2, is_wide=listed.wide)
     if page.next_after is not None:
-        say(f"there is more: --after {page.next_after}")
+        say(f"more results: --after {page.next_after}")
 
 
 def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:

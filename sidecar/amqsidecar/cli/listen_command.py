@@ -1,4 +1,4 @@
-"""`amqsidecar listen`: the proxy that saves what consumers give up."""
+"""`amqsidecar listen`: the proxy that saves messages that consumers give up."""
 
 import typer
 
@@ -6,9 +6,9 @@ from amqsidecar.cli.options import ConfigFile, Sets, read_config
 
 
 def listen(config_file: ConfigFile = None, sets: Sets = None) -> None:
-    """Proxy an acceptor and save what consumers give up.
+    """Proxy an acceptor and save messages that consumers give up.
 
-    It runs until SIGTERM, and then ends each connection once what was given up is saved.
+    It runs until SIGTERM, then ends each connection once its messages are saved.
     """
     config = read_config(config_file, sets)
     from amqsidecar.wiring.listening import run_listener  # noqa: PLC0415 - keeps `--help` fast

@@ -19,7 +19,7 @@ def opened_view(config: "Config") -> Iterator["ScheduleView"]:
 
     Raises:
         StoreUnavailable, SchemaMismatch: as `opened_schedule`.
-        LinkLost, BrokerRefused: the broker keeps what waits, and can't be asked.
+        LinkLost, BrokerRefused: the broker keeps waiting messages and can't be queried.
     """
     opened = opened_broker if config.store.url == BROKER_HELD else opened_schedule
     with opened(config) as view:
@@ -31,12 +31,12 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
     """Open the schedule of a configuration; looking creates none.
 
     Raises:
-        StoreUnavailable: it can't be opened, or the broker keeps what waits.
+        StoreUnavailable: it can't be opened, or the broker keeps waiting messages.
         SchemaMismatch: it was written by an unknown version.
     """
     if config.store.url == BROKER_HELD:
         raise StoreUnavailable(
-            "the broker keeps waiting messages (store.url broker:), and has no operations"
+            "the broker keeps waiting messages (store.url broker:), so there are no operations"
         )
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.config.schema import Config  # noqa: PLC0415 - as above
@@ -55,7 +55,7 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
 
 @contextmanager
 def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
-    """Ask the broker that keeps what waits.
+    """Query the broker that keeps waiting messages.
 
     Raises:
         LinkLost, BrokerRefused: it can't be asked.

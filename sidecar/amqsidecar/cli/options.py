@@ -27,7 +27,7 @@ class OutputFormat(StrEnum):
 
     TEXT = "text"
     TABLE = "table"
-    """Another word for text: what has rows is a table."""
+    """Alias of text: commands with rows print a table."""
     JSON = "json"
 
 
@@ -67,7 +67,7 @@ Sets = Annotated[
 Output = Annotated[OutputFormat, typer.Option("--output", help="How data is printed.")]
 
 Wide = Annotated[
-    bool, typer.Option("--wide", help="All columns in one line, however narrow the terminal is.")
+    bool, typer.Option("--wide", help="Print all columns in one line, even on a narrow terminal.")
 ]
 
 FilterDestination = Annotated[
@@ -106,8 +106,8 @@ FilterGroup = Annotated[
     typer.Option(
         "--cause-group",
         metavar="TEXT",
-        help="Only messages of this cause group; a part of its text that only one group has, or "
-        "its number, is enough.",
+        help="Only messages of this cause group: its number, or a part of its text that only one "
+        "group has.",
         show_default=False,
     ),
 ]
@@ -135,7 +135,9 @@ FilterProperty = Annotated[
     typer.Option(
         "--property",
         metavar="NAME=TEXT",
-        help="Only messages with this application property; looks into each. May be repeated.",
+        help=(
+            "Only messages with this application property; examines each message. May be repeated."
+        ),
         show_default=False,
     ),
 ]
@@ -296,10 +298,10 @@ def read_properties(named: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True) -> None:
-    """Refuse a filter that a broker which keeps what waits can't answer; leaves with code 2.
+    """Refuse a filter that a broker-held schedule can't answer; exits with code 2.
 
     Args:
-        store_url: where what waits is kept.
+        store_url: URL of the schedule.
         rows: the filter.
         is_simple: whether nothing else is asked for that needs a store of our own.
     """
@@ -316,9 +318,9 @@ def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True
     )
     if store_url == BROKER_HELD and not (is_simple and rows == known):
         raise typer.BadParameter(
-            "the broker keeps waiting messages (store.url broker:); only ids, --destination, "
-            "--state and --older-than select messages there, and actions take effect at once: "
-            "without --dry-run, --detach, --pace and other options for careful sending"
+            "the broker keeps waiting messages (store.url broker:); there only ids, "
+            "--destination, --state and --older-than select messages, and actions take effect at "
+            "once: --dry-run, --detach, --pace and other options for careful sending don't apply"
         )
 
 

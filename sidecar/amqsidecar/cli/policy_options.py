@@ -22,7 +22,7 @@ OutputChoice = Annotated[
     OutputFormat | None,
     typer.Option(
         "--output",
-        help="How data is printed; default: text on a terminal, else json.",
+        help="Output format; default: text on a terminal, else json.",
         show_default=False,
     ),
 ]

@@ -32,7 +32,7 @@ PlanPath = Annotated[
     typer.Option(
         "--plan",
         metavar="PATH",
-        help="The table `redrive_plan` that `amqsidecar pipeline redrive` has made.",
+        help="The table `redrive_plan` made by `amqsidecar pipeline redrive`.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ SidecarName = Annotated[
     typer.Option(
         "--sidecar",
         metavar="NAME",
-        help="Only messages in this sidecar's journal; without it those of all.",
+        help="Only messages of this sidecar's journal; default: of all.",
         show_default=False,
     ),
 ]
@@ -151,7 +151,9 @@ def _queue_hand(
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
-        raise ConfigError([Problem("broker.url", "is not set: say which broker has the queues")])
+        raise ConfigError(
+            [Problem("broker.url", "is not set: give the broker that has the queues")]
+        )
     clock, crash_point = SystemClock(), crash_point_of(os.environ)
     # Why now: a second execution of the plan is refused before it does anything.
     schedule = _open_own(folder, plan_id, for_service=True)
@@ -179,9 +181,10 @@ def _open_own(folder: Path, plan_id: str, *, for_service: bool = False) -> "Sche
 
 
 def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
-    """Write what the execution has done so far into the journal, where one is configured.
+    """Write the execution's events so far into the journal, if one is configured.
 
-    So the next plan knows what this one has sent. If the process dies before, the next run does it.
+    So the next plan excludes messages that this one has sent. If the process dies before, the next
+    run does it.
     """
     options = config.journal
     if not options.path:
@@ -210,7 +213,7 @@ def _store_hand(
     from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
 
     if config.store.url == BROKER_HELD:
-        what = "keeps no history of what a plan has done: use `amqsidecar retry` with ids"
+        what = "keeps no history of a plan's execution: use `amqsidecar retry` with ids"
         raise ConfigError([Problem("store.url", f"{BROKER_HELD} {what}")])
     clock = SystemClock()
     return lambda: store_hand(lambda: open_schedule(config, clock), plan_id=plan_id, clock=clock)
@@ -243,8 +246,8 @@ def _print_totals(outcome: "RedriveTotals", folder: Path, output: OutputFormat) 
             print_line(f"left {reason}: {count}")
     if outcome.parked:
         say(
-            f"{outcome.parked} can't be sent and are kept: look at them with `amqsidecar list "
-            f"--set store.url=sqlite:///{folder.absolute()}/schedule.db`"
+            f"{outcome.parked} can't be sent and are kept; list them with `amqsidecar list --set "
+            f"store.url=sqlite:///{folder.absolute()}/schedule.db`"
         )
     if outcome.stopped:
         say("stopped; the same command does the rest")

@@ -13,21 +13,21 @@ Observe = Annotated[
     bool,
     typer.Option(
         "--observe",
-        help="Only look: log and count what would be done, take and send nothing, need no store.",
+        help="Only observe: log and count decisions, take and send nothing, use no store.",
     ),
 ]
 CheckOnly = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Only read options, rules, gates and files; print all faults; make no connection.",
+        help="Only check options, rules, gates and files; print all faults; open no connection.",
     ),
 ]
 AwaitFiles = Annotated[
     bool,
     typer.Option(
         "--await-files",
-        help="With --check: name the files that do not exist yet, and check the rest.",
+        help="With --check: report missing files, and check the rest.",
     ),
 ]
 

@@ -24,8 +24,8 @@ def show(
         str,
         typer.Argument(
             metavar="ID",
-            help="Any id that an output printed: number of a row, redelivery id, message id, "
-            "number of an operation or a group, id of a store.",
+            help="Any printed id: number of a row, redelivery id, message id, number of an "
+            "operation or a group, id of a store.",
         ),
     ],
     save: Annotated[
@@ -60,9 +60,7 @@ def show(
     if output is OutputFormat.JSON:
         print_json(found)
     if found is None:
-        raise NothingFound(
-            f"nothing is known of {message}: it never was here, or its history has been removed"
-        )
+        raise NothingFound(f"{message} is unknown: it was never here, or its history was removed")
     if output is OutputFormat.JSON:
         return
     for one in found.also:
@@ -89,9 +87,9 @@ def _save(store: "ScheduleView", rows: "Sequence[RowView]", message: str, path: 
     if len(rows) != 1:
         numbers = ", ".join(str(row.id) for row in rows)
         why = (
-            f"{message} waits in several rows, name one of {numbers}"
+            f"{message} has several rows; give one of {numbers}"
             if rows
-            else (f"{message} waits no longer, so its bytes are not here")
+            else (f"{message} is no longer waiting, so its bytes are gone")
         )
         raise typer.BadParameter(why, param_hint="ID")
     body = store.message(rows[0].id)

@@ -20,7 +20,7 @@ def next_time_ms(text: str | None, option: str, now_ms: int) -> int | None:
     try:
         of_day = time.fromisoformat(text.zfill(5))
     except ValueError as error:
-        what = f"there is no time of day {text}; expected one from 00:00 to 23:59"
+        what = f"{text} is no time of day; expected one from 00:00 to 23:59"
         raise typer.BadParameter(what, param_hint=option) from error
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     at_ms = round(datetime.combine(day, of_day, UTC).timestamp() * 1000)

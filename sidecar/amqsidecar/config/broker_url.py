@@ -103,8 +103,8 @@ def parse_broker_url(text: str) -> BrokerUrl:
     parts = urlsplit(f"//{rest}")
     if parts.query or parts.fragment or parts.path not in ("", "/"):
         raise ValueError(
-            "nothing may follow host:port; connection options are those under `broker`, and in a "
-            "user or password the characters / ? # @ : % are written as %2F %3F %23 %40 %3A %25"
+            "nothing may follow host:port; set connection options under `broker`, and in a user "
+            "or password the characters / ? # @ : % are written as %2F %3F %23 %40 %3A %25"
         )
     try:
         port = parts.port
@@ -114,10 +114,11 @@ def parse_broker_url(text: str) -> BrokerUrl:
         raise ValueError("expected a host, and a port from 1 to 65535 where it is not the usual")
     if not _is_name(parts.hostname):
         raise ValueError(
-            "the host is no name: between its dots are 1 to 63 characters, as in broker.example.org"
+            "the host is not a valid name: each label between dots has 1 to 63 characters, as in "
+            "broker.example.org"
         )
     if parts.password and not parts.username:
-        raise ValueError("there is a password but no user")
+        raise ValueError("a password needs a user")
     return BrokerUrl(
         scheme=scheme,
         host=parts.hostname,

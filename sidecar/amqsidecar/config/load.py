@@ -230,7 +230,9 @@ class _Merger:
         if _is_section(key):
             if not isinstance(value, Mapping):
                 first = next(known for known in known_options() if known.startswith(f"{key}."))
-                self._fail(where, f"{key}: is a group of options; set one, such as `{first}`")
+                self._fail(
+                    where, f"{key}: is a group of options; set one of them, such as `{first}`"
+                )
                 return
             for name, item in value.items():
                 inner = f"{key}.{name}"

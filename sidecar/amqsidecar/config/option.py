@@ -1,7 +1,7 @@
 """How options are declared, and the types that several sections share.
 
-A validator raises ValueError with a sentence that says what is expected; what is wrong between
-several options is said by `problems`, which names the option to change.
+A validator raises ValueError with a sentence on the expected value; `problems` reports conflicts
+between options and names the option to change.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 KeyedProblem = tuple[str, str]
-"""The dotted key of an option, and what is wrong with it."""
+"""The dotted key of an option, and its problem."""
 
 
 def option(

@@ -1,4 +1,4 @@
-"""Every option: the sections of `sections/`, and what doesn't fit between them.
+"""Every option: the sections of `sections/`, and conflicts between them.
 
 Nothing else in the project has a default of its own. `reference.py` prints this tree; `load.py`
 fills it.
@@ -29,12 +29,12 @@ from amqsidecar.config.store_url import BROKER_HELD
 
 
 class Config(Section):
-    """All options; what `load_config` returns."""
+    """All options, as returned by `load_config`."""
 
-    broker: BrokerOptions = section(BrokerOptions, "The broker and how to reach it.")
-    intake: IntakeOptions = section(IntakeOptions, "Which dead letters are read, and how.")
+    broker: BrokerOptions = section(BrokerOptions, "The broker's address and log-in.")
+    intake: IntakeOptions = section(IntakeOptions, "Reading dead letters.")
     policy: PolicyOptions = section(PolicyOptions, "The rules.")
-    redelivery: RedeliveryOptions = section(RedeliveryOptions, "What is redelivered, and where to.")
+    redelivery: RedeliveryOptions = section(RedeliveryOptions, "Redelivery and its destinations.")
     cycle: CycleOptions = section(CycleOptions, "The exactly-once unit of work.")
     store: StoreOptions = section(StoreOptions, "The persistent schedule.")
     journal: JournalOptions = section(JournalOptions, "The history as files for analysis.")
@@ -45,9 +45,9 @@ class Config(Section):
     log: LogOptions = section(LogOptions, "The log on standard error.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "`run --observe`, which changes nothing.")
-    outcomes: OutcomesOptions = section(OutcomesOptions, "What became of re-sends.")
+    outcomes: OutcomesOptions = section(OutcomesOptions, "Outcomes of re-sends.")
     listener: ListenerOptions = section(
-        ListenerOptions, "`listen`, the proxy that saves what consumers give up."
+        ListenerOptions, "`listen`, the proxy that saves messages that consumers give up."
     )
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
@@ -57,13 +57,13 @@ class Config(Section):
         if self.store.url == BROKER_HELD and self.journal.path:
             yield (
                 "journal.path",
-                "needs a store that keeps events until they are written, and with store.url "
-                "broker: there is none: leave this empty, or use another store",
+                "needs a store that keeps events until they are written; store.url broker: has "
+                "none: leave this empty, or use another store",
             )
         if self.store.url == BROKER_HELD and self.policy.gates:
             yield (
                 "policy.gates",
-                "need a store, and with store.url broker: only the broker knows the due messages: "
+                "need a store; with store.url broker: only the broker knows the due messages: "
                 "leave this empty, or use another store",
             )
         if self.store.url == BROKER_HELD and self.intake.cause_notes:

@@ -7,7 +7,7 @@ POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
 """As libpq knows them."""
 
 BROKER_HELD: Final = "broker:"
-"""No store: the broker keeps what waits."""
+"""No store: the broker keeps waiting messages."""
 
 _EXPECTED: Final = "expected sqlite:///path/of/file.db, postgresql://user@host/database, or broker:"
 

@@ -45,8 +45,8 @@ class BrokerProcess(ABC):
         self._jar = home / jar
         if not self._jar.is_file():
             raise FetchError(
-                f"{home} is no unpacked {product}: {jar} is missing there; give the folder that "
-                "the distribution's zip unpacks to"
+                f"{home} is not an unpacked {product}: {jar} is missing; give the folder that the "
+                "distribution's zip unpacks to"
             )
         self._home = home
         self._folder = folder

@@ -111,7 +111,7 @@ def fetch(*goals: str, what: str, report: ReportLine) -> None:
         FetchError: Maven is missing, or failed twice; the text has the end of its output.
     """
     mvn = tool("mvn")
-    report(f"fetching {what} by Maven, once for this user")
+    report(f"downloading {what} by Maven, once for this user")
     for attempt in range(1, _TRIES + 1):
         try:
             _watched([mvn, *goals], what, report)

@@ -157,8 +157,8 @@ class Stage:
             for queue in (*self._queues, self._final_queue):
                 if not self._applications.is_empty(queue):
                     raise StageOccupied(
-                        f"{queue} holds messages already. The demo takes all that is in it, so it "
-                        "needs a broker of its own: empty that queue, or leave --broker out"
+                        f"{queue} already holds messages. The demo takes all messages in it, so "
+                        "it needs a broker of its own: empty that queue, or omit --broker"
                     )
             # Why not a stack for the consumers: they wait for a broker that may be gone by then.
             self._consumers += [

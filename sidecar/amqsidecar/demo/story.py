@@ -29,7 +29,7 @@ LEFT_MESSAGES: Final = 25
 TRY_IT: Final = """\
 {consoles}
 
-25 payments died while their database was away, and would wait for an hour. It is back.
+25 payments died while their database was away, and would wait for an hour. The database is back.
 Three clicks: the group of [bold]demo.payments[/] on the first screen, [bold]Retry…[/],
 [bold]Retry 25 messages[/]. Nothing happens before the last one. Ctrl-C ends everything."""
 LOOK_NEXT: Final = """\
@@ -140,16 +140,18 @@ class DemoStory:
         self.caption = "Applications send messages, and consumers fail with them"
         sending = [pool.submit(stage.produce, script.spread_s) for stage in self.stages]
         self._wait(script.kill_after_s)
-        self.caption = "kill -9: the sidecar is dead. What waited, waits; what dies, piles up"
+        self.caption = (
+            "kill -9: the sidecar is dead. Waiting messages wait; new dead letters pile up"
+        )
         each(Stage.kill_sidecar)
         self._wait(script.dead_s)
-        self.caption = "Starting it again: the token in the broker proves what was committed"
+        self.caption = "Restarting it: the token in the broker proves which cycle was committed"
         each(Stage.start_sidecar)
-        self.caption = "It goes on where it was, the late messages first: nothing is lost"
+        self.caption = "It continues where it stopped, late messages first: nothing is lost"
         for one in sending:
             one.result()
         each(lambda stage: stage.finish(FINISH_WITHIN_S))
-        self.caption = "Every message has come to its end"
+        self.caption = "Every message has reached its end"
         if self.keeps:
             each(lambda stage: stage.leave_a_group(LEFT_MESSAGES))
             self._is_over.set()

@@ -44,7 +44,7 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
             mend=address_setting(match, mend),
         )
     if not mends:
-        what = "nothing makes the token expire, drops it or deletes its queue"
+        what = "no setting lets the token expire, drops it or deletes its queue"
         yield Finding(check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what)
 
 
@@ -162,14 +162,14 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
     attempts = _attempts(settings)
     if attempts > 0:
         yield (
-            f"the dead-letter address is itself limited to {attempts} deliveries: a dead letter "
-            "that is given back as often (by crashes, say) loses its origin for ever",
+            f"the dead-letter address itself has a limit of {attempts} deliveries: a dead letter "
+            "returned that often (by crashes, for example) loses its origin for good",
             "<max-delivery-attempts>-1</max-delivery-attempts>",
         )
     delay_ms = int(settings.get("redeliveryDelay", 0))
     if delay_ms > 0:
         yield (
-            f"dead letters are delayed by {delay_ms} ms whenever they are given back",
+            f"each returned dead letter is delayed by {delay_ms} ms",
             "<redelivery-delay>0</redelivery-delay>",
         )
 
@@ -188,10 +188,11 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
                 check=Check.DEAD_LETTERS,
                 severity=Severity.PROBLEM,
                 subject=address,
-                what="by the given rules this address has no dead-letter-address of its own: from "
-                "here the broker drops a StreamMessage with bytes, or an ObjectMessage without an "
-                "object, of a Core or OpenWire client when a reader over AMQP is to get it; the "
-                "sidecar can't recognise them, since its user may not manage the broker",
+                what="by the given rules this address has no dead-letter-address of its own: "
+                "from there the broker drops a StreamMessage with bytes, or an "
+                "ObjectMessage without an object, of a Core or OpenWire client on delivery "
+                "over AMQP; the sidecar can't recognise such messages without the right to "
+                "manage the broker",
                 mend=address_setting(
                     address, f"<dead-letter-address>{escape(address)}</dead-letter-address>"
                 ),
@@ -235,7 +236,7 @@ def _limit_harms(settings: Settings) -> Iterator[tuple[str, str]]:
     is_limited = any(int(settings.get(key, -1)) > 0 for key in ("maxSizeBytes", "maxSizeMessages"))
     if settings.get("addressFullMessagePolicy") == "DROP" and is_limited:
         yield (
-            "address-full-policy DROP drops messages without a word once the address is full",
+            "address-full-policy DROP silently drops messages once the address is full",
             "<address-full-policy>PAGE</address-full-policy>",
         )
     if (
@@ -243,7 +244,7 @@ def _limit_harms(settings: Settings) -> Iterator[tuple[str, str]]:
         and int(settings.get("slowConsumerThreshold", -1)) > 0
     ):
         yield (
-            "slow-consumer-policy KILL ends the sidecar's connection when little arrives",
+            "slow-consumer-policy KILL closes the sidecar's connection when few messages arrive",
             "<slow-consumer-threshold>-1</slow-consumer-threshold>",
         )
 
@@ -283,7 +284,7 @@ def effect_findings(
 
 
 def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
-    """Yield what the broker does with a message that a STOMP client refuses.
+    """Yield the broker's treatment of a message that a STOMP client refuses.
 
     Args:
         acceptors: those that take STOMP clients; none = no finding.

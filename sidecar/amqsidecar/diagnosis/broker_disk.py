@@ -9,7 +9,7 @@ _NEAR = 0.05
 
 
 def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
-    """Yield what a disk that is full, or nearly, does to redeliveries.
+    """Yield the effect of a full or nearly full disk on redeliveries.
 
     Artemis blocks all producers while more of the disk is in use than `max-disk-usage`
     (`PagingManagerImpl`), so that nothing is re-sent.
@@ -17,8 +17,8 @@ def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
     if disk.is_full:
         limit = "there is more room" if disk.limit is None else f"less than {disk.limit:.0%} is"
         effect = (
-            f"it blocks all producers until {limit}, so nothing is re-sent, and nothing else of "
-            "the broker was examined"
+            f"it blocks all producers until {limit}, so nothing is re-sent; the rest of the "
+            "examination was skipped"
         )
     elif disk.limit is not None and disk.used >= disk.limit - _NEAR:
         effect = f"above {disk.limit:.0%} it blocks all producers, and nothing is re-sent"

@@ -1,4 +1,4 @@
-"""Judges whether the broker can keep what waits (`store.url broker:`)."""
+"""Judges whether the broker can keep waiting messages (`store.url broker:`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ _ANOTHER_STORE = "store: {url: sqlite:///path/that/can/be/written}"
 def keeping_findings(
     link: LookSession, origins: Sequence[Destination], *, may_ask: bool
 ) -> Iterator[Finding]:
-    """Yield whether the broker keeps what waits, and where it may lose it.
+    """Yield whether the broker keeps waiting messages, and where it may lose them.
 
     Args:
         link: open.
         origins: where dead letters come from.
-        may_ask: whether the broker tells this user of its queues and settings.
+        may_ask: whether the broker reports its queues and settings to this user.
     """
     keeps = link.features.delayed
     if keeps is None:
@@ -32,8 +32,8 @@ def keeping_findings(
         return
     if not may_ask:
         what = (
-            "a run would end: the broker must report its time and where messages may wait; grant "
-            "the user send and manage on activemq.management"
+            "a run would end: it needs the broker's time and the queues where messages may wait; "
+            "grant the user send and manage on activemq.management"
         )
         yield _finding(Severity.PROBLEM, _SUBJECT, what)
         return
@@ -61,8 +61,8 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
         yield _finding(
             Severity.WARNING,
             own,
-            f"limited to {attempts} deliveries: a dead letter in it that is given back as often "
-            "(by crashes, say) loses its origin for ever",
+            f"has a limit of {attempts} deliveries: a dead letter in it that is returned that "
+            "often (by crashes, for example) loses its origin for good",
             address_setting(own, "<max-delivery-attempts>-1</max-delivery-attempts>"),
         )
     for name, settings in settings_of.items():
@@ -72,8 +72,8 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
             yield _finding(
                 Severity.WARNING,
                 name,
-                f"waiting messages count toward its size limit (address-full-policy {policy}): "
-                "when that is reached, producers have to wait until it is due",
+                f"waiting messages count toward its size limit (address-full-policy {policy}): at "
+                "the limit producers are blocked until messages are due",
                 address_setting(name, "<address-full-policy>PAGE</address-full-policy>"),
             )
 

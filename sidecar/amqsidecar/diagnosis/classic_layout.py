@@ -56,8 +56,8 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
             check=Check.POLICY,
             severity=Severity.NOTE,
             subject=str(rules.source),
-            what="holds a redeliveryPlugin: the sidecar does its work, so the broker itself must "
-            "run without it, else both redeliver; that can't be seen from outside",
+            what="holds a redeliveryPlugin: the sidecar replaces it, so the broker must run "
+            "without it, or both redeliver; no client can see whether it runs",
         )
 
 
@@ -124,15 +124,15 @@ def interceptor_findings(
             Severity.NOTE,
             "policy.source",
             "no client can see whether the broker has composite destinations or mirrored queues, "
-            "which would copy each redelivery once more: name its activemq.xml as policy.source, "
-            "or write into the policy which there are ({} = none)",
+            "which would copy each redelivery: set policy.source to its activemq.xml, or list "
+            "them in the policy ({} = none)",
             "destination_interceptors: {}",
         )
         return
     for composite in rules.interceptors.composites:
         subject, problem = describe_pattern(composite.destinations), composite_problem(composite)
         if keeps_nothing(composite):
-            what = "the composite is forwardOnly: messages die where it forwards them, not in it"
+            what = "the composite is forwardOnly: messages die in its targets, not in it"
             yield _origin_finding(Severity.OK, subject, f"{composite.source}: {what}")
         elif problem is None:
             what = "the composite forwards no redelivery"
@@ -152,7 +152,7 @@ def _virtual_topic_finding(one: VirtualTopic) -> Finding:
     subject = describe_pattern(one.destinations)
     place = f"{one.source}: virtual topic with the queues {one.prefix}TOPIC{one.postfix}"
     if one.set_original_destination:
-        what = "a redelivery goes to the consumer's queue that it died in, and to nothing else"
+        what = "a redelivery goes only to the consumer's queue that it died in"
         return _origin_finding(Severity.OK, subject, f"{place}: {what}")
     return _origin_finding(
         Severity.NOTE,
@@ -178,7 +178,7 @@ def _origin_finding(severity: Severity, subject: str, what: str, mend: str = "")
 def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
     """Return whether the broker lets the token expire, which was sent to last for ever.
 
-    Source: TimeStampingBrokerPlugin; what it does to the token it does to dead letters as well.
+    Source: TimeStampingBrokerPlugin; it treats dead letters like the token.
     """
     if not expiration_ms:
         what = "the broker gives the token no expiration"

@@ -11,7 +11,7 @@ def difference_ms(broker_ms: int, began_ms: int, ended_ms: int) -> int:
     """Return by how much the broker's clock is ahead of ours at least; negative = behind.
 
     Args:
-        broker_ms: what the broker's clock said at some moment.
+        broker_ms: the broker's clock at some moment.
         began_ms: our clock before that moment.
         ended_ms: our clock after it.
 
@@ -46,13 +46,13 @@ def clock_finding(kind: BrokerKind, ahead_ms: int) -> Finding:
             if off_ms >= _PROBLEM_MS:
                 severity = Severity.PROBLEM
             effect = (
-                "redeliveries with a shorter time to live expire on arrival"
+                "redeliveries whose time to live is shorter expire on arrival"
                 if ahead_ms > 0
                 else "dead letters with less time left count as expired, and redeliveries live "
                 "longer than their producers said"
             )
             what = f"{what}: {effect}"
         else:
-            what = f"{what}: times in the history and in final queues are off by as much"
+            what = f"{what}: times in the history and in final queues are wrong by the same amount"
         mend = "timedatectl set-ntp true"
     return Finding(check=Check.CLOCK, severity=severity, subject="clock", what=what, mend=mend)

@@ -45,7 +45,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         problem: why it can't be reached; the others count only where this is "".
         version: major one of the server.
         is_standby: it only follows another server.
-        is_torn: what it has written can be broken after a crash of the machine.
+        is_torn: a crash of the machine can tear its writes.
         encoding: of texts.
         user: the login.
         database: its name.
@@ -53,7 +53,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         may_create: whether we may make them.
         may_write: whether we may read and write those that are there.
         is_pooled: somebody stands between us and the server, and shares its sessions out.
-        is_open: everybody on the way can read what is sent.
+        is_open: the connection is unencrypted and leaves the machine.
     """
 
     problem: str = ""
@@ -124,7 +124,7 @@ def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[F
         yield _finding(
             Severity.PROBLEM,
             url,
-            f"user {facts.user} may not make the schedule's schema {schema} and its tables",
+            f"user {facts.user} may not create the schedule's schema {schema} and its tables",
             f'CREATE SCHEMA {schema} AUTHORIZATION "{facts.user}";',
         )
     if not facts.may_write:
@@ -144,15 +144,15 @@ def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[F
         yield _finding(
             Severity.WARNING,
             url,
-            "a pooler stands in between: it must give each connection one session of the server "
-            "for as long as it lasts (PgBouncer: pool_mode = session), or settings get mixed up; "
-            "and a sidecar that was killed is noticed only when its lease has run out",
+            "a pooler is in between: it must assign one server session to each connection for "
+            "its whole life (PgBouncer: pool_mode = session), or settings get mixed up; a killed "
+            "sidecar is noticed only when its lease ends",
         )
     if facts.is_open:
         yield _finding(
             Severity.WARNING,
             url,
-            "the connection is not encrypted: messages can be read on their way",
+            "the connection is not encrypted: messages can be read on the network",
             "store: {url: 'postgresql://…?sslmode=verify-full'}",
         )
 
@@ -162,7 +162,7 @@ def _unfit(url: str, facts: DatabaseFacts) -> Iterator[Finding]:
         yield _finding(
             Severity.PROBLEM,
             url,
-            "the server is a standby, which takes no writes",
+            "the server is a standby and accepts no writes",
             "store: {url: 'postgresql://user@host1,host2/database?target_session_attrs=read-write'}",
         )
     if facts.is_torn:

@@ -1,4 +1,4 @@
-"""In what a redelivered message may differ from the one that died: every difference there is.
+"""All differences that a redelivered message may have from the one that died.
 
 A run of the matrix fails at a difference that is not here, and at an entry that nothing needs.
 """
@@ -13,7 +13,7 @@ class Difference(NamedTuple):
     Attributes:
         alters: whether an application loses something that it wrote; False = a mark of the
             redelivery, or of a conversion, beside what it wrote.
-        sentence: what is different, and why.
+        sentence: the difference and its reason.
     """
 
     alters: bool

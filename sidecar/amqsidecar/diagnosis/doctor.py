@@ -2,7 +2,7 @@
 
 Three connections, one after the other: one that only looks, one with a token queue of the doctor's
 own for the transactions, one that removes that queue. No message of an application is taken: dead
-letters are browsed, readers ask for none, what is sent is rolled back. What stays in the broker are
+letters are browsed, readers give no credit, and sends are rolled back. What stays in the broker are
 queues that a service would make as well: dead-letter queues that are named and missing, and final
 ones.
 """
@@ -127,7 +127,7 @@ class Doctor:
         except LinkLost as lost:
             if not is_open:
                 raise
-            what = f"the link broke off, and the examination with it: {lost}"
+            what = f"the link was lost, which ended the examination: {lost}"
             self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what)
         except BrokerRefused as refused:
             self._refuse_log_in(refused)
@@ -173,8 +173,8 @@ class Doctor:
             Check.PERMISSIONS,
             Severity.NOTE,
             self._settings.place,
-            "the broker ended the connection with that refusal, so that nothing else could be "
-            "tried; run doctor again once it is mended",
+            "the broker closed the connection with that refusal, so no other right was tried; "
+            "fix it and run doctor again",
         )
 
     # ------------------------------------------------------------------ looking
@@ -324,8 +324,8 @@ class Doctor:
                 Check.PERMISSIONS,
                 Severity.WARNING,
                 finding.subject,
-                f"{finding.what}; queues and rules are named, so that a run can do without, but "
-                "can't see what routes",
+                f"{finding.what}; queues and rules are configured, so a run works without that "
+                "right, but can't see the broker's routes",
                 finding.mend,
             )
 
@@ -379,13 +379,13 @@ class Doctor:
         try:
             effects = asked.resend_effects(settings_of)
         except (BrokerRefused, DiscoveryRefused) as refused:
-            what = f"what else the broker does with redeliveries can't be asked: {refused}"
+            what = f"the broker does not report its other effects on redeliveries: {refused}"
             self._find(Check.ORIGINS, Severity.NOTE, "#", what)
             return
         self._found += effect_findings(effects, self._settings.allowed_effects)
 
     def _try_counting(self, link: ExaminedSession, sources: Sequence[Destination]) -> None:
-        """Find out whether the broker counts what is acknowledged; a dead-letter queue will do."""
+        """Find out whether the broker counts acknowledgements; any dead-letter queue will do."""
         settings = self._settings
         if not settings.watches_outcomes:
             return
@@ -458,7 +458,10 @@ class Doctor:
         try:
             with self._looking() as link:
                 if not self._rights.try_token(link, token):
-                    what = "not tried, since the token queue can't be used; run doctor again then"
+                    what = (
+                        "not tried because the token queue can't be used; run doctor again "
+                        "afterwards"
+                    )
                     self._find(Check.TRANSACTIONS, Severity.NOTE, token.name, what)
                     return
             self._found += transaction_findings(self._looking, self._taking, token, self._at_work)

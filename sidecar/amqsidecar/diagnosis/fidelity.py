@@ -1,4 +1,4 @@
-"""What each wire carries whole, alters or refuses: recorded from runs on real brokers.
+"""Messages that each wire carries whole, alters or refuses: recorded from runs on real brokers.
 
 `fidelity.json` is written by `make matrix` and compared with real brokers by `make test`. Printed
 for operators as `deploy/evidence/fidelity.md` by `fidelity_page.py`.
@@ -34,7 +34,7 @@ WIRES: Mapping[str, str] = {
     "amqp": "AMQP",
     "amqp-jms": "AMQP, `transport.transformer=jms`",
     "stomp": "STOMP",
-    "stomp-lossy": "STOMP, `intake.allow_lossy` with all losses, of what STOMP refuses else",
+    "stomp-lossy": "STOMP with all of `intake.allow_lossy`, for messages that it else refuses",
 }
 CLIENTS: Mapping[str, str] = {
     "openwire": "OpenWire JMS",
@@ -229,7 +229,7 @@ def _sentences(found: Summary) -> Iterator[str]:
 
 
 def left_words(found: Summary) -> str:
-    """Return what stays in the dead-letter queue, in short words; "" = nothing does."""
+    """Return the messages that stay in the dead-letter queue, in short words; "" = none."""
     words = [f"everything, or nearly, of {', '.join(CLIENTS[name] for name in found.refused_of)}"]
     words = words if found.refused_of else []
     if found.refused:

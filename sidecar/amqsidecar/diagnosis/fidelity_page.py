@@ -1,4 +1,4 @@
-"""Prints what each wire carries, for operators: `python -m amqsidecar.diagnosis.fidelity_page`.
+"""Prints the fidelity of each wire: `python -m amqsidecar.diagnosis.fidelity_page`.
 
 `--matrix` prints the recorded outcome of each field in place of the summary.
 """

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 class Check(StrEnum):
-    """What is checked, in the order of the report."""
+    """The checks, in the order of the report."""
 
     BROKER = "broker"
     PERMISSIONS = "permissions"

@@ -1,4 +1,4 @@
-"""Judges what was read of a broker and a configuration together: loops, backlog, policy."""
+"""Judges broker and configuration together: loops, backlog, policy."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,8 +91,8 @@ def loop_findings(
     found = [
         _problem(
             item.destination.name,
-            f"is read, and what ends with {suffix} is where final dead letters go: they would "
-            "circle",
+            f"is read, and its name ends with {suffix} like the queues of final dead letters: "
+            "these would circulate",
         )
         for item in intake
         if item.destination.name.endswith(suffix)
@@ -102,7 +102,7 @@ def loop_findings(
         if is_wildcard(origin, kind) or origin.name.endswith(suffix) or not names.covers(origin):
             continue
         what = (
-            "is read as a dead-letter queue and is an origin as well: what applications send there "
+            "is both a dead-letter queue and an origin: messages that applications send there "
             "would be taken as dead letters"
         )
         found.append(_problem(str(origin), what))
@@ -119,7 +119,7 @@ def final_queues(
     is_intake: Callable[[Destination], bool],
     suffix: str,
 ) -> list[Destination]:
-    """Return where a run puts what the rules give up, as far as it is known before.
+    """Return the final queues of a run, as far as they are known before.
 
     Args:
         rules: given ones.
@@ -141,7 +141,7 @@ def final_queues(
 
 
 def counting_findings(counters: Mapping[Destination, Counters], place: str) -> Iterator[Finding]:
-    """Yield whether it can be told what became of re-sends; nothing where no queue was looked at.
+    """Yield whether outcomes of re-sends can be known; nothing if no queue was examined.
 
     Args:
         counters: of some queues.
@@ -154,12 +154,12 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
             check=Check.OUTCOMES,
             severity=Severity.WARNING,
             subject=place,
-            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, consumed or not; "
-            "add the line, or read its counters at the web console (broker.jolokia_url)",
+            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, even if consumed; "
+            "add the line, or set broker.jolokia_url to read the counters of its web console",
             mend=COUNTING_PLUGIN,
         )
     else:
-        what = "the broker counts acknowledgements: the sidecar can see what was consumed"
+        what = "the broker counts acknowledgements: the sidecar can tell consumed messages"
         yield Finding(check=Check.OUTCOMES, severity=Severity.OK, subject=place, what=what)
 
 
@@ -198,8 +198,8 @@ def backlog_finding(
         check=Check.BACKLOG,
         severity=Severity.NOTE,
         subject=str(source),
-        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes those that it "
-        "takes like new ones",
+        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes them like "
+        "new ones",
     )
 
 
@@ -220,7 +220,7 @@ def exhausted_findings(
             subject=one.destination,
             what=f"{one.count} messages wait for a person, {place}, the first since "
             f"{datetime.fromtimestamp(one.since_ms / 1000, UTC):%Y-%m-%d %H:%M}Z: the rules "
-            "redeliver them no more",
+            "allow no further redelivery",
             mend=f"amqsidecar retry --state exhausted --destination {one.destination}",
         )
     counts = Counter[str]()
@@ -234,9 +234,9 @@ def exhausted_findings(
                 check=Check.EXHAUSTED,
                 severity=Severity.NOTE,
                 subject=str(queue),
-                what=f"holds {strangers} messages that the schedule does not know: they were given "
-                "up before it began, or others put them there; with this option a run takes them "
-                "in, to be listed and acted on",
+                what=f"holds {strangers} messages that are not in the schedule: they died before "
+                "it began, or another program sent them; with this option a run takes them "
+                "into the schedule",
                 mend="redelivery: {exhausted: keep}",
             )
     if not known and not any(held.values()):
@@ -290,8 +290,8 @@ def allowed_origins_findings(
             check=Check.ORIGINS,
             severity=Severity.NOTE,
             subject=OPTION,
-            what="is empty: whoever may write to a dead-letter queue can have messages sent to any "
-            "destination that the sidecar may send to",
+            what="is empty: anyone with write permission on a dead-letter queue can make the "
+            "sidecar send messages to any destination that it may send to",
         )
         return
     problem_of = within(patterns, no_resend_problem)

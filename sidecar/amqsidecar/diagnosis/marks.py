@@ -1,4 +1,4 @@
-"""What a sidecar writes on a message or takes off it, and whether that acts on it or on a copy."""
+"""Names that a sidecar adds to a message or removes, and their effect on it or on a copy."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ class RedeliveryMark(NamedTuple):
 
     Attributes:
         names: properties, annotations, headers.
-        may_change: what a broker, a client or a sidecar may do because of them.
-        why_safe: why that does not happen, or what is left of it.
+        may_change: possible effect of them on a broker, a client or a sidecar.
+        why_safe: why that does not happen, or the remaining effect.
         test: file under `tests` that shows it.
     """
 

@@ -1,6 +1,6 @@
-"""Turns a broker's refusals into the lines of configuration that grant what is missing.
+"""Turns a broker's refusals into the lines of configuration that grant the missing rights.
 
-What a broker says was read from real ones: Classic's `authorizationPlugin` and Artemis's
+The texts were read from real brokers: Classic's `authorizationPlugin` and Artemis's
 `security-settings`, over each wire; STOMP drops the colon after "User". Neither says which group or
 role a user is in, so lines name a group or role like the user.
 """

@@ -46,7 +46,7 @@ FAULTS: Final = (
     Fault(
         BrokerKind.CLASSIC,
         (5, 18, 3),
-        "whoever reaches its OpenWire port can run programs on its machine",
+        "anyone who reaches its OpenWire port can run programs on its machine",
         "CVE-2023-46604",
     ),
     Fault(

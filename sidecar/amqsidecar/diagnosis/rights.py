@@ -1,4 +1,4 @@
-"""Tries each right that a run needs, and says in one go which are missing and what grants them."""
+"""Tries each right that a run needs; reports the missing ones with the lines that grant them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def permission_findings(
     else:
         found += _artemis_findings(refused, roles)
     if attempts and not refused:
-        what = f"{len(attempts)} things that a run does were tried, and the user may do them"
+        what = f"{len(attempts)} rights that a run needs were tried, and the user has them"
         found.append(_finding(Severity.OK, user or "anonymous", what))
     return tuple(found)
 
@@ -93,7 +93,7 @@ def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -
             attributes.add("admin")
         sentence = _sentence(group, str(scope))
         if scope == TEMPORARY:
-            sentence += "; one entry acts for all of them: add the user to those that it names"
+            sentence += "; one entry covers all temporary destinations: add the user to its groups"
         yield _finding(
             Severity.PROBLEM,
             str(scope),
@@ -115,9 +115,12 @@ def _artemis_findings(refused: Iterable[Attempt], roles: RolesOf) -> Iterator[Fi
             mend = f"<uuid-namespace>uuid</uuid-namespace> {mend}"
             sentence += "; temporary queues get names that a setting can match by uuid-namespace"
         elif today:
-            sentence += "; the line has today's rights of others and replaces any of its match"
+            sentence += (
+                "; the line keeps today's rights of other roles and replaces the setting of this "
+                "match"
+            )
         else:
-            sentence += "; the most specific setting acts alone: add the permissions to that one"
+            sentence += "; only the most specific setting applies: add the permissions to it"
         yield _finding(Severity.PROBLEM, match, sentence, mend)
 
 

@@ -1,4 +1,4 @@
-"""Does in miniature what a run does to each queue, and keeps what the broker says."""
+"""Does in miniature what a run does to each queue, and records the broker's answers."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ class RightsTrial:
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
             problem = link.route_problem(origin)
             if problem is not None:
-                what = f"a redelivery would wait, since it would get lost: {problem}"
+                what = f"a redelivery would wait because the broker would lose it: {problem}"
                 self._find(Check.ORIGINS, Severity.WARNING, origin, what)
                 continue
             words = trials.write(origin)
@@ -152,7 +152,7 @@ class RightsTrial:
         self.attempts.append(attempt)
         problem = trials.remove(stand_in) if words is None else None
         if problem is not None:
-            what = f"was made to try the user's rights and can't be removed: {problem}"
+            what = f"was created to try the user's rights and can't be removed: {problem}"
             self._find(Check.ORIGINS, Severity.NOTE, stand_in, what)
 
     def note_roles(self, trials: Trials) -> None:

@@ -132,8 +132,8 @@ def schedule_findings(
         yield _finding(
             Severity.PROBLEM,
             url,
-            f"{count} messages wait that were taken over {scheme}:// (as {name}); they can't be "
-            f"sent over this wire ({', '.join(encodings)}), and stay until a run with that one "
+            f"{count} waiting messages were taken over {scheme}:// (as {name}); this wire "
+            f"({', '.join(encodings)}) can't send them, so they stay until a run over that wire "
             "sends them",
             f"broker: {{url: {scheme}://…}}",
         )
@@ -164,7 +164,7 @@ def foreign_token_findings(
         what = f"{orphan_sentence([token])}; {ORPHAN_MENDS}"
         severity = Severity.NOTE if accepts_orphans else Severity.WARNING
         if facts.is_new and not accepts_orphans:
-            what = f"a run is refused, since its store is new: {what}"
+            what = f"a run would refuse to start with a new store: {what}"
             severity = Severity.PROBLEM
         yield _finding(severity, describe(token), what, "store: {accept_orphans: true}")
 

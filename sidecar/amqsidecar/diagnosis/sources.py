@@ -1,4 +1,4 @@
-"""Looks for what a run would read, and where the messages there come from."""
+"""Finds the queues that a run would read, and the origins of their messages."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -103,11 +103,11 @@ class Sources:
                 Check.DEAD_LETTERS,
                 Severity.PROBLEM,
                 "intake.queues",
-                "no dead-letter queue is known, so that nothing would be taken"
+                "no dead-letter queue is known, so nothing would be taken"
                 + (
                     ""
                     if self._may_ask
-                    else ("; without permission to ask the broker they must be named")
+                    else ("; without the right to query the broker they must be named")
                 ),
                 "intake: {queues: [DLQ]}",
             )
@@ -121,8 +121,8 @@ class Sources:
         doubts = [*dead_letter_queues_of(rules)[1]]
         if self._rights.existing is None:
             doubts += [
-                f"{pattern} can't be found: the broker does not show this user over this wire "
-                "which queues there are"
+                f"{pattern} can't be found: the broker does not list its queues to this user over "
+                "this wire"
                 for pattern in name_patterns_of(rules)
             ]
         for doubt in doubts:
@@ -163,8 +163,7 @@ class Sources:
         if self._rights.existing is None:
             names = ", ".join(one.name for one in found) or "none now"
             what = (
-                "of its queues only those that hold messages are seen over this wire, and only "
-                f"they are tried: {names}"
+                f"this wire shows only queues that hold messages, so only these were tried: {names}"
             )
             self._find(Check.PERMISSIONS, Severity.NOTE, str(destination), what)
         return found
@@ -199,8 +198,8 @@ class Sources:
                         found[delivery.provenance.origin] = None
             except BrokerRefused as refused:
                 what = (
-                    "where its dead letters came from can't be looked at, so that the right to "
-                    f"send there was not tried: {refused}"
+                    "the origins of its dead letters can't be read, so the right to send there "
+                    f"was not tried: {refused}"
                 )
                 self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
         for left in link.left_behind():
@@ -218,9 +217,7 @@ class Sources:
                 leftovers = trials.would_leave(item)
             except BrokerRefused as refused:
                 is_told = False
-                what = (
-                    f"the number of its dead letters that a run would leave is unknown: {refused}"
-                )
+                what = f"unknown how many of its dead letters a run would leave: {refused}"
                 self._find(Check.FIDELITY, Severity.NOTE, str(item.destination), what)
                 continue
             total += len(leftovers)

@@ -1,4 +1,4 @@
-"""Exchanges a token of the doctor's own: what exactly-once rests on, tried once."""
+"""Exchanges a token of the doctor's own: the base of exactly-once, tried once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ def transaction_findings(
     token_queue: Destination,
     at_work: Callable[[ExaminedSession], None],
 ) -> Iterator[Finding]:
-    """Yield whether transactions hold, on a token queue that nobody else uses.
+    """Yield whether transactions hold, on a private token queue.
 
     One transaction is committed, one is rolled back, then another connection is asked which token
     there is. If the process dies inside, the token queue stays in the broker.
@@ -92,7 +92,7 @@ def _take(link: TakeSession) -> int | None:
 
 
 def _unsendable(destination: Destination) -> Resend:
-    """Return a message that every link refuses before it leaves: it can't be taken apart."""
+    """Return a message that every link refuses before it leaves: it can't be parsed."""
     return Resend(
         destination=destination,
         message=b"\xff",

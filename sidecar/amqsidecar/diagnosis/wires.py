@@ -59,8 +59,8 @@ def wire_findings(
         yield _core_alone(scheme, place, has_amqp=has_amqp)
     elif wire == "core":
         what = (
-            "core:// carries every message whole, but those of AMQP clients: they are not taken, "
-            "since the broker would convert them"
+            "core:// carries every message whole except those of AMQP clients: they are not "
+            "taken because the broker would convert them"
         )
         yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
     elif wire == best:
@@ -78,9 +78,9 @@ def wire_findings(
             Check.FIDELITY,
             Severity.WARNING,
             f"{scheme}://",
-            f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; what would be "
-            f"damaged{' in another way than allowed' if allowed else ''} is not taken; {best}:// "
-            "carries most",
+            f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; messages that "
+            f"would be damaged{' beyond what is allowed' if allowed else ''} is not taken; "
+            f"{best}:// carries most",
             _mend(best, place),
         )
         if allowed:
@@ -91,13 +91,13 @@ def wire_findings(
 
 def _core_alone(scheme: str, place: str, *, has_amqp: bool) -> Finding:
     why, mend = (
-        (f"{place} did not open a connection in AMQP", "acceptor: protocols=CORE,AMQP")
+        (f"{place} did not accept an AMQP connection", "acceptor: protocols=CORE,AMQP")
         if has_amqp
         else ("the library of AMQP is not installed", 'pip install "amqsidecar[amqp]"')
     )
     what = (
-        "artemis:// uses Core alone here: what AMQP clients have made stays in the dead-letter "
-        f"queues, because {why}"
+        "artemis:// uses only Core here: messages of AMQP clients stay in the dead-letter queues "
+        f"because {why}"
     )
     return _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, mend)
 
@@ -113,7 +113,7 @@ def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
         Check.FIDELITY,
         Severity.WARNING,
         "intake.allow_lossy",
-        f"allows {names}: messages that lose it over {scheme}:// are taken, and come back altered",
+        f"allows {names}: messages that lose this over {scheme}:// are taken and come back altered",
         "intake: {allow_lossy: []}",
     )
 
@@ -123,10 +123,10 @@ def _stomp_to_artemis(scheme: str) -> Finding:
         Check.TRANSACTIONS,
         Severity.WARNING,
         f"{scheme}://",
-        "on Artemis an acknowledgement is no part of a STOMP transaction: if the sidecar or its "
-        "link dies right after a commit, the next one acknowledges the messages that the token "
-        "names and does not send them again. What is moved, or read by another sidecar, before "
-        "that is sent twice",
+        "on Artemis a STOMP transaction does not include acknowledgements: if the sidecar or its "
+        "link dies right after a commit, the next sidecar acknowledges the messages that the "
+        "token names and does not send them again. A message that is moved, or read by another "
+        "sidecar, before that is sent twice",
     )
 
 

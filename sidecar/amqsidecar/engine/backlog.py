@@ -108,7 +108,7 @@ class BacklogGate:
 
     @property
     def counted(self) -> Mapping[str, int]:
-        """What was counted in this cycle, for the store; stands also if the cycle fails."""
+        """The counts of this cycle, for the store; they hold even if the cycle fails."""
         return self._counted
 
     @property
@@ -117,7 +117,7 @@ class BacklogGate:
         return self._taken
 
     def commit(self) -> None:
-        """The cycle is committed: what was taken stays taken."""
+        """The cycle is committed: its takes are final."""
         self._taken.clear()
 
     def rollback(self) -> None:

@@ -30,7 +30,7 @@ NOT_KEPT = {
 
 
 def refuse_to_move(link: Link) -> NoReturn:
-    """Raise what `Link.move` raises on a wire over which the broker can't keep what waits.
+    """Raise the error of `Link.move` on a wire over which the broker can't keep waiting messages.
 
     Raises:
         LinkLost: the broker can't be reached.

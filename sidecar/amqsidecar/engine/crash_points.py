@@ -33,4 +33,4 @@ JOURNAL_NAMES = (
 
 
 def no_crash(_name: str) -> None:
-    """Do nothing: what production does at a crash point."""
+    """Do nothing: the crash point of production."""

@@ -1,14 +1,14 @@
 """The cycle: gather, decide, store, commit, finish (`architecture.md`).
 
 One cycle is one durable store transaction followed by one broker transaction that exchanges the
-token. What it takes counts only once the broker has committed; what it sends is removed only then.
-A cycle that the broker refuses is undone and cut smaller until the offender stands alone.
+token. Its takes count, and its sends are removed, only once the broker has committed. A cycle that
+the broker refuses is undone and cut smaller until the offender stands alone.
 
 While the broker commits a cycle the next one is begun, up to its last step: its store transaction,
 which finishes the one before it, becomes durable only once the broker has committed that one.
 
-What is in hand when the process dies is still the broker's; what the store wrote for the cycle in
-flight is finished or undone at the next start, as the token says.
+If the process dies, messages in hand still belong to the broker; the next start finishes or undoes
+the store's part of the cycle in flight, as the token proves.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
 from amqsidecar.store import ENOUGH_ROOM, Store, StoreTransaction
 
 NEAR_MS = 50
-"""What is due so soon is waited for here; what is due later is left to the service's clock."""
+"""The cycle waits for messages due this soon; the service's clock wakes it for later ones."""
 
 SENT_WHEN_SHORT = 100
 """Messages sent in one cycle where the store's medium is short: its records must fit in there."""
@@ -96,7 +96,7 @@ class CycleEngine:
         """Become the owner of the instance and settle its last cycle by the token.
 
         Args:
-            state: what the store said when it was opened (again).
+            state: the state that opening the store returned.
             wait_s: how long to wait for the token.
 
         Returns:
@@ -164,7 +164,7 @@ class CycleEngine:
             self._unwritten_end.write(tx)
 
     def _gather(self) -> bool:
-        """Take into hand what has arrived; return whether something is to be taken."""
+        """Take arrived deliveries into hand; return whether any is to be taken."""
         self._room = self._store.room()
         # Why all where there is no room: the link would end each wait for what it still has. It
         # hands over no more than its prefetch while nothing is accepted.
@@ -211,7 +211,7 @@ class CycleEngine:
     def _begin(self, cycle: OpenCycle, *, takes: bool, send_limit: int) -> None:
         """Write the cycle into the store, not yet durable, and begin its sends.
 
-        The sends go out first, so that the broker works on them while we decide and write; nobody
+        The sends go out first, so the broker works on them while we decide and write; no consumer
         sees them before the commit, and they are abandoned if the store refuses.
         """
         now_ms, is_ahead = cycle.now_ms, self._ahead.is_begun(cycle)
@@ -265,7 +265,7 @@ class CycleEngine:
         self._in_hand.remove(deliveries)
 
     def _choose_encoding(self, due: Sequence[DueRow], *, takes: bool) -> str:
-        """Return of which encoding a cycle is that may send what is due, and may take."""
+        """Return the encoding of a cycle that may send due messages and may take."""
         if self._turns.is_only_one:
             return self._turns.next((), 0.0)
         in_hand = self._in_hand.encodings if takes and self._gather() else []
@@ -273,7 +273,7 @@ class CycleEngine:
         return self._turns.next(with_work, self._clock.monotonic_s())
 
     def _keep(self, cycle: OpenCycle) -> bool:
-        """Make what was written durable; return whether there is anything to commit."""
+        """Make the writes durable; return whether there is anything to commit."""
         try:
             cycle.store.close()
         except BaseException:
@@ -292,7 +292,7 @@ class CycleEngine:
         self._in_hand.give_back(cycle.deliveries)
 
     def _commit(self, cycle: OpenCycle) -> OpenCycle | None:
-        """Let the broker commit a cycle that the store has; return the one that was begun ahead."""
+        """Have the broker commit a stored cycle; return the one that was begun ahead."""
         self._crash_point("stored")
         try:
             with self._ahead.committing(cycle):
@@ -355,7 +355,7 @@ class CycleEngine:
         return self._backlog.is_over(delivery.source)
 
     def _give_up_ahead(self) -> bool:
-        """Undo in the store what was begun ahead; return whether anything was."""
+        """Undo a cycle begun ahead in the store; return whether there was one."""
         ahead = self._ahead.take()
         if ahead is None:
             return False
@@ -423,7 +423,7 @@ class CycleEngine:
         self._backlog.rollback()
 
     def _suspect(self, sent: Sequence[DueRow], lost: LinkLost, now_ms: int) -> None:
-        """Remember what was being sent when the link was lost; it may be what ended it."""
+        """Remember the sends in progress when the link was lost; one may have ended it."""
         if lost.held_up_by:
             self._block_those_without_room(sent, lost.held_up_by)
             return
@@ -445,7 +445,7 @@ class CycleEngine:
         self._observe(events, None)
 
     def _refuse(self, sent: Sequence[DueRow], refused: SendsRefused, now_ms: int) -> None:
-        """Postpone what the broker refused by itself; park what it refuses again and again."""
+        """Postpone a message that the broker refused; park one that it keeps refusing."""
         events: list[AnyEvent] = []
         offered = Counter(row.destination for row in sent)
         before_others = refused_before_others([row.destination for row in sent], refused.refusals)

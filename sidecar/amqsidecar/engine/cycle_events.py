@@ -23,7 +23,7 @@ class CycleStats(msgspec.Struct, frozen=True):
 
 
 CycleObserver = Callable[[Sequence[AnyEvent], CycleStats | None], None]
-"""Told of events after they became true; statistics come with those of a cycle."""
+"""Receives events after they became durable, and a cycle's statistics with them."""
 
 
 def sent_event(row: DueRow | TakenRow, now_ms: int) -> AnyEvent:

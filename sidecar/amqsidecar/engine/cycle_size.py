@@ -71,7 +71,7 @@ class CycleSize:
         self.max_sent = max(1, count)
 
     def narrow_takes(self, taken: int) -> None:
-        """Take half of what was refused, at least one."""
+        """Reduce the takes to half of the refused number, at least one."""
         self.max_taken = max(1, taken // 2)
 
     def narrow_sends(self, count: int) -> bool:

@@ -29,7 +29,7 @@ PROBES_S_MAX = 5.0
 PROBE_TURN_MS = 1_000
 """How long the messages of the others wait for a later cycle."""
 
-FEW_AT_ONCE = "few are sent there at once, since more have held up the connection"
+FEW_AT_ONCE = "only a few are sent there at once because more blocked the connection"
 
 NextTry = tuple[int, str]
 """Until when a destination can't take rows, and why."""
@@ -68,11 +68,11 @@ class Dispatch:
         Rows of another encoding of the link stay due, and go with a later cycle.
 
         Args:
-            tx: what is written here counts only with the rest of the cycle.
+            tx: its writes count only with the rest of the cycle.
             due: rows whose time has come; sorted anew where one may have ended a link.
             encoding: of the cycle.
             now_ms: the time.
-            events: gets what happened to the others.
+            events: receives the events of the others.
             hides_others: more rows may be due than these.
         """
         encodings = self._link.description.encodings
@@ -160,18 +160,18 @@ class Dispatch:
 
     def _guilt_reason(self, row: DueRow) -> str | None:
         if self._losses.is_guilty(row.id):
-            return "the connection ended each time when it was sent, and does not without it"
+            return "the connection ended each time it was sent, and stays up without it"
         return None
 
     def _never_sent_reason(self, row: DueRow, in_turn: Collection[str]) -> str | None:
-        """Return why a person has to decide about what goes there; None = it may be sent."""
+        """Return why a person must decide on messages sent there; None = it may be sent."""
         if row.is_final:
             return None
         destination = parse_destination(row.destination)
         if self._judge.is_intake(destination):
             return (
                 f"{row.destination} is a dead-letter queue that is read here: it would come back "
-                "without its past; cancel it to move it to the final dead-letter queue"
+                "without its history; give it up to move it to the final dead-letter queue"
             )
         reason = self._judge.resend_problem(destination)
         # Why only in its turn: the link may have to ask the broker.
@@ -195,9 +195,9 @@ class Dispatch:
         if row.encoding not in encodings:
             # Why no blockage: the destination itself takes what comes over this link.
             reason = (
-                f"it was taken as {row.encoding} and can't be sent over a link of "
-                f"{', '.join(encodings)}: run "
-                f"with a broker.url of {row.encoding.partition('/')[0]}:// again until it is sent"
+                f"it was taken as {row.encoding} and can't be sent over a link for "
+                f"{', '.join(encodings)}: run with a broker.url of "
+                f"{row.encoding.partition('/')[0]}:// again until it is sent"
             )
             until_ms = now_ms + FOREIGN_WAIT_MS
             events.append(_blocked(row.destination, reason, until_ms, now_ms))

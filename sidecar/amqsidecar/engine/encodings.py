@@ -24,11 +24,11 @@ class InHand:
 
     @property
     def encodings(self) -> list[str]:
-        """The encodings of what is in hand."""
+        """The encodings of the messages in hand."""
         return [encoding for encoding, deliveries in self._of.items() if deliveries]
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
-        """Take what one call of `receive` has returned: all of it is of one encoding."""
+        """Take the result of one call of `receive`; all of one encoding."""
         if deliveries:
             self._of.setdefault(deliveries[0].encoding, []).extend(deliveries)
 

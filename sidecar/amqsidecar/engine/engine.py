@@ -1,10 +1,10 @@
-"""The contract of an engine: what works in turns over one open link."""
+"""The contract of an engine, which works in turns over one open link."""
 
 from typing import Protocol
 
 
 class Engine(Protocol):
-    """Takes dead letters and sends what is due; belongs to one thread."""
+    """Takes dead letters and sends due messages; belongs to one thread."""
 
     def turn(self, max_wait_s: float) -> bool:
         """Do the pending work, or wait at most this long for some; return whether there was any.
@@ -16,5 +16,5 @@ class Engine(Protocol):
         ...
 
     def settle_up(self) -> None:
-        """Write down what is still to be written, before the link is closed."""
+        """Write pending state before the link is closed."""
         ...

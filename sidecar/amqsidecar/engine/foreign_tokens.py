@@ -7,19 +7,19 @@ from amqsidecar.broker import ForeignToken
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 
 ORPHAN_MENDS = (
-    "start a sidecar with the store that they belong to; or, if that store is gone for good or "
-    "held nothing, set store.accept_orphans=true or delete these queues"
+    "start a sidecar with their store; or, if that store is lost or empty, set "
+    "store.accept_orphans=true or delete these queues"
 )
 
 FOREIGN_SIDECAR = (
-    "a sidecar with another schedule is at work beside this broker; where both read a dead-letter "
+    "another sidecar with its own schedule uses this broker; if both read the same dead-letter "
     "queue, each decides by its own rules"
 )
 
 
 DIFFERENT_RULES = (
-    "it decides by other rules than this one (the digest of its rules is {theirs}, here {ours}): "
-    "give both the same policy, or give each its own dead-letter queues (intake.queues)"
+    "it uses other rules (digest {theirs}, here {ours}): give both the same policy, or separate "
+    "dead-letter queues (intake.queues)"
 )
 
 
@@ -57,6 +57,6 @@ def describe(token: ForeignToken) -> str:
 def orphan_sentence(tokens: Iterable[ForeignToken]) -> str:
     """Return the meaning of orphaned tokens, with the queue and age of each."""
     return (
-        "the broker holds tokens of schedules that are not in this store, and no sidecar has them "
-        f"in hand: {', '.join(map(describe, tokens))}; their waiting messages are not sent"
+        "the broker holds tokens of other schedules that no sidecar works on: "
+        f"{', '.join(map(describe, tokens))}; their waiting messages are not sent"
     )

@@ -21,7 +21,7 @@ ReportWaits = Callable[[str, int], None]
 """Takes the name of a gate and the number of messages that it held back."""
 
 ReportFault = Callable[[str, Exception], None]
-"""Takes the name of a gate and what it raised when it was notified of an event."""
+"""Takes the name of a gate and the error that it raised when notified."""
 
 
 GatesAt = Callable[[Destination], tuple[str, ...]]
@@ -61,8 +61,8 @@ def _ignore_fault(_name: str, _error: Exception) -> None:
 class Gates:
     """Asks gates in order; the first one that holds a message back decides.
 
-    Only redeliveries pass them: what goes to a final dead-letter queue is not held up. What a
-    person retries goes past them; they are notified of it.
+    Only redeliveries pass gates; messages to a final dead-letter queue don't. A person's retries
+    skip them; they are notified.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Gates:
         """Return the rows that pass; postpone the others, in one statement per time and reason.
 
         Args:
-            tx: what is written here counts only with the rest of the cycle.
+            tx: its writes count only with the rest of the cycle.
             rows: that would be sent now.
             now_ms: the time.
-            events: gets what is news.
+            events: receives new events.
         """
         if not self._gates:
             return list(rows)
@@ -185,7 +185,7 @@ class Gates:
             self._call(name, getattr(gate, what), about, at_ms)
 
     def _call(self, name: str, notify: Callable[..., None], *arguments: object) -> None:
-        """Notify a gate; the event has happened, whatever a stranger's gate raises."""
+        """Notify a gate; an error of a plugin's gate does not undo the event."""
         try:
             notify(*arguments)
         except Exception as error:  # noqa: BLE001 - a stranger's gate may raise anything

@@ -19,7 +19,7 @@ DEFAULT_DEAD_LETTER_QUEUE = queue("ActiveMQ.DLQ")
 
 
 class IntakeNames:
-    """Tells whether a destination is one that the intake reads.
+    """Returns whether the intake reads a destination.
 
     Classic: names may hold the wildcards of the broker. Artemis: what counts is the address.
     """
@@ -88,7 +88,7 @@ class NamePattern(msgspec.Struct, frozen=True):
 
     Attributes:
         prefix, suffix: around the name of the origin.
-        origins: what the origin has to match; empty = any name.
+        origins: patterns that the origin must match; empty = any name.
         per_subscriber: the origin's name may go on with a point and a durable subscription.
         source: of the strategy, as text.
     """

@@ -1,11 +1,11 @@
-"""The cycle without a store: the broker keeps what waits.
+"""The cycle without a store: the broker keeps waiting messages.
 
 One cycle is one broker transaction: each dead letter is accepted, and sent to where its judgement
 says, with delayed delivery where it has to wait. It happens whole or not at all, so nothing is
 lost or doubled whenever the process dies, and there is nothing to settle afterwards
 (`deploy/reference/broker-held-schedule.md`).
 
-What can't go where it belongs needs a place, and there is no store. A dead letter whose destination
+Messages that can't be sent need a place, because there is no store. A dead letter whose destination
 takes nothing now goes, with its provenance, to `WAITING_QUEUE`, comes back from there after the
 back-off, and is judged again. One that needs a person goes to `PARKED_QUEUE`.
 """
@@ -29,7 +29,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import RowState, TakenRow
 
-GUILTY = "the connection ended each time when it was sent, and does not without it"
+GUILTY = "the connection ended each time it was sent, and stays up without it"
 
 
 class _Item:
@@ -64,7 +64,7 @@ class _Plan:
 
 
 class MoveEngine:
-    """Moves dead letters over one link that keeps what waits; belongs to one thread."""
+    """Moves dead letters over one link to a broker that keeps them; belongs to one thread."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class MoveEngine:
         self._refusals = Refusals()
 
     def turn(self, max_wait_s: float) -> bool:
-        """Move what has arrived, or wait for something; return whether there was anything.
+        """Move arrived messages, or wait for some; return whether there were any.
 
         Raises:
-            LinkLost: reconnect; what comes again was not moved.
+            LinkLost: reconnect; messages that come again were not moved.
         """
         self._gather()
         if not self._in_hand:
@@ -166,7 +166,7 @@ class MoveEngine:
         self._link.ask_routes_ahead([parse_destination(name) for name in names])
 
     def _send(self, plan: _Plan, item: _Item, row: TakenRow, now_ms: int) -> None:
-        """Plan the send that the rules want, or what has to be done instead."""
+        """Plan the send that the rules want, or the alternative."""
         is_delayed = row.due_at_ms > now_ms
         blockage = self._blockages.get(row.destination)
         if blockage is not None and not blockage.is_over(now_ms):
@@ -216,7 +216,7 @@ class MoveEngine:
         if not is_delayed:
             return None, None
         fault = self._link.waiting_problem(destination)
-        return None, fault and f"the broker can't keep it until it is due: {fault}"
+        return None, fault and f"the broker can't hold it until it is due: {fault}"
 
     def _put_back(self, plan: _Plan, item: _Item, row: TakenRow, until_ms: int) -> None:
         """Plan that it comes again as a dead letter; nothing has happened to it by then."""
@@ -308,7 +308,7 @@ class MoveEngine:
             self._blockages.clear(str(resend.destination))
 
     def _suspect(self, plan: _Plan, lost: LinkLost, now_ms: int) -> None:
-        """Remember what was being sent when the link was lost; it may be what ended it."""
+        """Remember the sends in progress when the link was lost; one may have ended it."""
         for destination, reason in lost.held_up_by.items():
             self._block_once(destination, reason, now_ms, plan.events)
         if lost.held_up_by or not plan.sent:

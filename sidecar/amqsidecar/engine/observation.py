@@ -27,7 +27,7 @@ _UID = "observed"
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One dead letter and what would become of it.
+    """One dead letter and the decision on it.
 
     Attributes:
         action: redeliver, dead_letter, discard, park or hold.
@@ -35,7 +35,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         source: the dead-letter queue that it lies in.
         origin: where it died; None = it does not show it.
         destination: where it would go; of what is held, once it is released.
-        redelivery_count: what the sent message would carry.
+        redelivery_count: count that the sent message would carry.
         delay_ms: how long it would wait, redeliveries only.
         rule: the rule that decides, or why it would be parked or held.
     """

@@ -35,13 +35,13 @@ class OpenCycle:
 
     Attributes:
         number: that its token carries.
-        now_ms: when it was begun, and what is due by then.
+        now_ms: its start; messages due by then are sent.
         started_s: the same by the monotonic clock.
         before: how the cycle before it ended, which is written with it; None = the store has it.
         store: the transaction of the store, until it is kept or given up.
         deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
         replaced: rows that go when what it takes counts, by the rows that take their places.
-        events: what happens with it; `blocked` happens also without it.
+        events: recorded only with the cycle; `blocked` happens also without it.
     """
 
     def __init__(self, number: int, now_ms: int, started_s: float, before: CycleEnd | None) -> None:
@@ -63,7 +63,7 @@ class OpenCycle:
         return bool(self.deliveries or self.sent)
 
     def give_up(self) -> None:
-        """Undo in the store what was written of it, which is not durable yet."""
+        """Undo its writes in the store, which are not durable yet."""
         with suppress(_GivenUp), self.store:
             raise _GivenUp
 

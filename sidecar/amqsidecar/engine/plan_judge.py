@@ -1,4 +1,4 @@
-"""The judgement on a message that a plan redelivers: as the plan says."""
+"""The judgement on a message that a plan redelivers, taken from the plan."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class PlanJudge:
-    """Gives each delivery what the plan says; only planned ones may come.
+    """Gives each delivery the plan's verdict; only planned ones may come.
 
     A message is sent as a person's `retry` of a parked one would send it: its count goes on. It
     gets one more delivery, and if it dies of that, the rules say what they would have said.
@@ -47,7 +47,7 @@ class PlanJudge:
         return self._names.covers(destination)
 
     def resend_problem(self, _destination: Destination, /) -> None:
-        """Return None: a plan is executed on Artemis, whose link says what can be sent where."""
+        """Return None: a plan is executed on Artemis, whose link knows the routes."""
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: the plan knows each of them."""

@@ -1,7 +1,7 @@
 """Takes messages back out of final dead-letter queues into the schedule, where people act on them.
 
 In the cycle that takes it, a message takes the place of the row that knew where it lay, its number
-too. So whatever undoes or finishes that cycle does so with both.
+too. So both are undone or finished with that cycle.
 
 What becomes of it stands in that row (`model.schedule.Recall`). Where a broker can't hand over
 chosen messages, the others come with them, wait in the schedule, and go back in their order once
@@ -22,7 +22,7 @@ from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper
 from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
 from amqsidecar.store import Store
 
-NO_ORIGIN = "the message does not show where it came from"
+NO_ORIGIN = "the message does not name its origin"
 
 
 class FinalQueues:

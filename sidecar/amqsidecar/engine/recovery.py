@@ -1,4 +1,4 @@
-"""Reads from the token who owns an instance and how its interrupted cycle ended."""
+"""Reads the owner of an instance, and the end of its interrupted cycle, from the token."""
 
 from enum import Enum, auto
 from zlib import crc32
@@ -51,7 +51,7 @@ def judge_token(state: StoreState, token: int | None) -> LastCycle:
     """Return how the last cycle ended.
 
     Args:
-        state: what the store said when it was opened.
+        state: the state that opening the store returned.
         token: the number on the token; None = the token is known to be missing.
     """
     if state.unfinished is None:
@@ -93,9 +93,9 @@ class Recovery:
 
         Args:
             link: must be open.
-            store: says which cycle is unfinished.
+            store: has the unfinished cycle.
             clock: of the events.
-            observe: called with what was settled.
+            observe: called with the settled cycle.
             adopts_tokens: whether a store without a token takes one that it has not made.
         """
         self._link = link
@@ -109,7 +109,7 @@ class Recovery:
         """Take the token and settle its cycle; None = another process holds it, try again.
 
         Args:
-            state: what the store said when it was opened (again).
+            state: the state that opening the store returned.
             wait_s: how long to wait for the token.
 
         Raises:
@@ -148,7 +148,7 @@ class Recovery:
         return Owned(cycle=cycle, uid=self._uid, token_is_behind=is_behind)
 
     def _take_token(self, state: StoreState, wait_s: float) -> tuple[bool, int | None]:
-        """Return whether it is known who has the token, and its number; None = there is none."""
+        """Return whether the token's holder is known, and its number; None = there is none."""
         link = self._link
         if state.token_created:
             timeout_s = wait_s
@@ -261,7 +261,7 @@ class Recovery:
 def _another_stores(instance: str) -> ConfigError:
     what = (
         f"this store is new, and the token in {TOKEN_QUEUE_PREFIX}{instance} is of another store "
-        "of this instance name; messages waiting there would not be sent. Start with that "
-        "store, or, if it is gone for good or empty, set store.accept_orphans=true"
+        "of this instance name; messages waiting there would not be sent. Start with that store, "
+        "or, if it is lost or empty, set store.accept_orphans=true"
     )
     return ConfigError([Problem("store.url", what)])

@@ -27,6 +27,6 @@ def different_rules(at_work: Mapping[str, str], rules_digest: str) -> str:
         return ""
     named = ", ".join(f"{instance} ({digest})" for instance, digest in others)
     return (
-        f"sidecars that share this schedule decide by other rules than this one ({rules_digest}): "
-        f"{named}; give all the same policy (while a new one is rolled out this is expected)"
+        f"sidecars that share this schedule use other rules than this one ({rules_digest}): "
+        f"{named}; give all the same policy (expected during a rolling update)"
     )

@@ -141,7 +141,7 @@ def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginRe
     try:
         return _read_provenance(message, queue, read_origin)
     except UndecodableMessage as undecodable:
-        return Provenance(expired=queue.expires, problem=f"it can't be taken apart: {undecodable}")
+        return Provenance(expired=queue.expires, problem=f"it can't be parsed: {undecodable}")
 
 
 def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginReader) -> Provenance:

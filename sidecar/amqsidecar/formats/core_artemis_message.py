@@ -125,7 +125,7 @@ def take_apart(kept: bytes) -> KeptCore:
     """Take a kept message apart.
 
     Raises:
-        UndecodableMessage: it can't be taken apart.
+        UndecodableMessage: it can't be parsed.
     """
     try:
         end = _INT.unpack_from(kept)[0]
@@ -226,7 +226,7 @@ def read_provenance(
         return Provenance(
             expired=queue.expires,
             persistent=message.durable,
-            problem=f"it can't be taken apart: {undecodable}",
+            problem=f"it can't be parsed: {undecodable}",
         )
 
 

@@ -282,7 +282,7 @@ def read_dead_letter(
         parts = take_apart(data)
         provenance = _provenance(parts, parts.original_destination, source, now_ms)
     except (UndecodableMessage, error, IndexError) as cause:
-        return Provenance(problem=f"it can't be taken apart: {cause}"), _message_id(data)
+        return Provenance(problem=f"it can't be parsed: {cause}"), _message_id(data)
     return provenance, parts.message_id
 
 

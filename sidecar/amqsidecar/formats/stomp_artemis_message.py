@@ -222,7 +222,7 @@ def read_provenance(
         elif origin is not None:
             destination, problem = read_origin(origin)
     except UndecodableMessage as undecodable:
-        problem = f"it can't be taken apart: {undecodable}"
+        problem = f"it can't be parsed: {undecodable}"
     redelivery_id, redelivery_count = None, 0
     is_given_up = b"_AMQ_ORIG_MESSAGE_ID" not in found
     # Why: a sidecar sends over STOMP, which leaves no such mark.

@@ -167,7 +167,7 @@ def parse_kept(message: bytes) -> tuple[list[Header], memoryview]:
         return [], memoryview(message)[1:]
     end = message.find(b"\n\n")
     if end < 0:
-        raise UndecodableMessage("the message has no end of its headers")
+        raise UndecodableMessage("the message's headers have no end")
     return read_head(message[: end + 1]), memoryview(message)[end + 2 :]
 
 

@@ -43,8 +43,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: as logs and events call them.
         way: authentication method: local, token, password, proxy or oidc.
-        session: what the tokens of their forms are bound to; None = no browser keeps what shows
-            who they are, so that it can't be tricked into sending it.
+        session: id to which the tokens of their forms are bound; None = the browser stores no
+            credential of the caller, so a foreign site can't make it send one.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Way(Protocol):
 
 
 class Signing:
-    """Signs what browsers keep for us."""
+    """Signs cookies."""
 
     def __init__(self, key: str | bytes) -> None:
         self._key = key
@@ -101,7 +101,8 @@ class Access:
     """Authenticates and authorizes callers.
 
     Args:
-        ways: tried in turn; none = whoever reaches us is an operator, which is for loopback only.
+        ways: authentication methods, tried in turn; if empty, every caller is an operator (loopback
+            only).
         signing: of tokens of forms.
         public_url: where browsers see us, such as `https://sidecar.example`; "" = as they say.
         has_login: whether there is a page at `/login`.
@@ -158,7 +159,7 @@ class Access:
             HttpRefused: a viewer.
         """
         if caller.role is not Role.OPERATOR:
-            raise HttpRefused(403, f"{caller.name} may look, but not change anything")
+            raise HttpRefused(403, f"{caller.name} may read, but not change anything")
 
     def check_intention(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:
         """Check that a browser was not tricked.
@@ -176,7 +177,7 @@ class Access:
         if not isinstance(session, str) or not compare_digest(
             session.encode(), caller.session.encode()
         ):
-            what = f"the {CSRF_HEADER} token is missing, wrong or too old; load the page again"
+            what = f"the {CSRF_HEADER} token is missing, wrong or expired; reload the page"
             raise HttpRefused(403, what)
 
     def check_site(self, request: HTTPConnection) -> None:
@@ -190,7 +191,7 @@ class Access:
         host = request.headers.get("host", "").lower()
         ours = ("", f"http://{host}", f"https://{host}", self._public_origin)
         if site not in ("same-origin", "none") or origin not in ours:
-            raise HttpRefused(403, "this was sent by a page of another site")
+            raise HttpRefused(403, "a page of another site sent this request")
 
 
 def _is_local_name(host: str) -> bool:

@@ -61,7 +61,7 @@ def lead_on(url: str, status: int = 200, headers: dict[str, str] | None = None) 
 
 
 def login_url(request: Request) -> str:
-    """Return the log-in page that leads back to what was asked for."""
+    """Return the log-in page that leads back to the requested page."""
     path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
     return f"/login?next={quote(path + ('?' + query if query else ''), safe='')}"
 

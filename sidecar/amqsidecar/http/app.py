@@ -31,7 +31,7 @@ def make_app(
         queries: answers queries of the store.
         access: authorizes callers.
         pages: routes beside metrics and health; they get callers that the guard passed.
-        show_page: makes refusals of what is no API.
+        show_page: makes refusals outside of the API.
     """
 
     def show(request: Request, refused: HttpRefused) -> Response:

@@ -25,7 +25,7 @@ class Budget:
             HttpRefused: too many are in use.
         """
         if self._used and self._used + size > self._most:
-            raise HttpRefused(503, "too much is being sent at this moment", Retry_After="5")
+            raise HttpRefused(503, "too much data is being sent at this moment", Retry_After="5")
         self._used += size
 
     def give(self, size: int) -> None:

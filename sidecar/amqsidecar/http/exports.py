@@ -1,7 +1,6 @@
 """Lists as files, streamed page by page; API and console give the same.
 
-A list is read anew for each page, so that none is ever in memory: what comes or goes meanwhile may
-stand in it or not.
+A list is read page by page and never held in memory: changes meanwhile may be in it or not.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -49,7 +48,7 @@ ReadPage = Callable[[Schedule, Key | None, int], ExportPage[Key]]
 
 
 class Exports:
-    """Makes files of lists; what is masked elsewhere is masked in them."""
+    """Makes files of lists, with the same masking as elsewhere."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self._queries = queries
@@ -114,7 +113,7 @@ class Exports:
         self, name: str, headers: Sequence[str], read: ReadPage[Key]
     ) -> StreamingResponse:
         if self._running >= AT_A_TIME:
-            raise HttpRefused(503, "too many lists are being sent", Retry_After="30")
+            raise HttpRefused(503, "too many exports are running", Retry_After="30")
         self._running += 1
         try:
             # Why before the answer begins: what fails here is still answered with its status.

@@ -1,4 +1,4 @@
-"""The guard: what every request goes through before pages and API, and every answer after them."""
+"""The guard: every request passes it before pages and API, and every answer after them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -69,7 +69,7 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 def fault() -> HttpRefused:
     """Return the answer for a defect of amqsidecar."""
-    return HttpRefused(500, "a fault of amqsidecar; its log says more")
+    return HttpRefused(500, "an internal error of amqsidecar; see its log")
 
 
 class Guard:
@@ -108,7 +108,7 @@ class Guard:
             _log_change(request, answer.status)
 
     async def _let_through(self, request: Request, body: "_Body") -> Receive:
-        """Put the caller into the scope; returns what gives the application the body.
+        """Put the caller into the scope; returns the function that reads the body.
 
         A body is read only after the caller is authorized to change something.
 
@@ -127,7 +127,7 @@ class Guard:
             return body.replay()
         caller = self._access.caller(request)
         if caller is None:
-            raise HttpRefused(401, "log in, or send a token", WWW_Authenticate="Bearer")
+            raise HttpRefused(401, "log in or send a token", WWW_Authenticate="Bearer")
         request.scope["amqsidecar.caller"] = caller
         request.scope["amqsidecar.csrf"] = self._access.csrf_token(caller)
         if not is_change:
@@ -141,7 +141,7 @@ class Guard:
 
 
 def _log_change(request: Request, status: int) -> None:
-    """Log what an authenticated caller has changed, or was refused to change."""
+    """Log a change by an authenticated caller, or its refusal."""
     caller = request.scope.get("amqsidecar.caller")
     if caller is not None and request.method not in SAFE_METHODS:
         audit.info(

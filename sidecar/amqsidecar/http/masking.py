@@ -1,4 +1,4 @@
-"""Decides what each role sees of messages, and what is blacked out."""
+"""Decides which parts of messages each role sees, and masks the rest."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ from amqsidecar.operations.message import MessagePage
 
 MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
-HIDDEN: Final = "what messages carry is not shown to this role (http.bodies)"
+HIDDEN: Final = "this role may not see the content of messages (http.bodies)"
 
 _TIMEOUT_S: Final = 0.2
 
@@ -27,7 +27,7 @@ _REMEMBERED_LENGTH: Final = 1_024
 
 
 class Masking:
-    """The rules; what answers hold of messages goes through them first.
+    """The rules; they are applied to all message content in answers.
 
     Any thread may ask, but that of the server: a pattern may take its time.
     """
@@ -49,7 +49,7 @@ class Masking:
                 return False
 
     def text(self, text: str, *, is_cut: bool = False) -> str:
-        """Return a text with what the patterns match blacked out, the whole if it takes long.
+        """Return a text with all matches masked; the whole text if matching takes too long.
 
         Of a text that is cut, an end that a pattern may begin with is blacked out, too.
         """

@@ -1,4 +1,4 @@
-"""Metrics and health alone, for a command that has no console: nobody needs to log in."""
+"""Only metrics and health, for a command without a console; no log-in needed."""
 
 from collections.abc import Callable
 

@@ -103,7 +103,7 @@ class HttpServer:
         return address[0], address[1]
 
     def stop(self) -> None:
-        """Stop to serve and cut what is open; safe to call twice, and without `start`."""
+        """Stop serving and close open connections; safe to call twice, and without `start`."""
         if self._thread is None:
             return
         self._server.should_exit = True
@@ -156,7 +156,7 @@ class _Bounds(NamedTuple):
 
 
 class _BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with bounds on what strangers can hold."""
+    """uvicorn's protocol with bounds on the resources that a client can hold."""
 
     def __init__(self, *, bounds: _Bounds, **given: Any) -> None:
         super().__init__(**given)

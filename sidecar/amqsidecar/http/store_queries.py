@@ -48,7 +48,7 @@ RenderMetrics = Callable[[str], tuple[bytes, str]]
 
 
 StoreQuery = Callable[[Schedule, StoreState, int], AnswerT]
-"""Asked with an open store, what it said when it was opened, and the time in milliseconds."""
+"""Called with an open store, the state that opening it returned, and the time in milliseconds."""
 
 
 class NoStore(SidecarError):
@@ -67,9 +67,9 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         properties_of: reads properties out of messages.
         view_message: opens a message of an encoding for people, up to a number of bytes;
             `StoreQueries.view` decides what of that each role sees.
-        edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
+        edit_message: applies an edit to an encoded message; raises `EditRefused`.
         policies: the rules, and how others are asked.
-        reports: folder of what jobs have reported.
+        reports: folder of the jobs' reports.
         sidecar_status: returns the sidecar's own status.
         lateness: returns how late re-sends were, since the process began.
     """
@@ -118,7 +118,7 @@ class StoreQueries:
             StoreUnavailable: the store can't be reached.
         """
         if self._open_schedule is None:
-            raise NoStore("this sidecar keeps no schedule of its own that could be looked at")
+            raise NoStore("this sidecar has no schedule of its own to show")
         if not self._threads:
             for number in range(THREADS):
                 thread = Thread(target=self._work, name=f"queries-{number}", daemon=True)
@@ -128,7 +128,7 @@ class StoreQueries:
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
-            raise StoreBusy("too many questions wait for an answer; try again soon") from None
+            raise StoreBusy("too many queries are waiting; try again soon") from None
         return cast("AnswerT", await asyncio.wrap_future(job.future))
 
     def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
@@ -139,7 +139,7 @@ class StoreQueries:
         """Return a kept message after an edit by this role; to be called in a query.
 
         Raises:
-            HttpRefused: it changes what they don't see.
+            HttpRefused: it changes masked parts.
             EditRefused: it can't be made.
         """
         looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
@@ -177,7 +177,7 @@ class StoreQueries:
         return None if page is None else self.masking.page(page, role)
 
     def close(self) -> None:
-        """Answer what waits, and close all stores; safe to call twice."""
+        """Answer queued queries, then close all stores; safe to call twice."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -122,7 +122,7 @@ def _remove_held(folder: Folder, stream: str, done: Compacted) -> None:
         rows = _rows_between(folder, stream, holder, file)
         if rows != _count(folder, stream, file):
             raise JournalError(
-                f"{path_of(stream, holder)}: does not hold all of {name}, both are left"
+                f"{path_of(stream, holder)}: does not contain all of {name}; both are kept"
             )
         folder.remove(stream, name)
         done.removed += 1

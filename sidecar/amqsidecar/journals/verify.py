@@ -101,7 +101,7 @@ def _verify_stream(folder: Folder, stream: str, facts: JournalFacts) -> None:
     names = folder.names(stream)
     for name in names:
         if name.startswith("."):
-            facts.remarks.append(f"{where}/{name}: is being written, or was left by a crash")
+            facts.remarks.append(f"{where}/{name}: is being written, or a crash left it")
         elif segment_file(name) is None:
             facts.faults.append(f"{where}/{name}: does not belong to a journal")
     try:
@@ -113,7 +113,7 @@ def _verify_stream(folder: Folder, stream: str, facts: JournalFacts) -> None:
         return
     current = {file.name for file in files}
     facts.remarks.extend(
-        f"{where}/{name}: is held by a larger file, and not read"
+        f"{where}/{name}: is contained in a larger file and is ignored"
         for name in names
         if segment_file(name) is not None and name not in current
     )
@@ -150,9 +150,9 @@ def _verify_file(
     expected = range(file.first, file.last + 1)
     missing = [number for number in expected if number not in rows]
     if missing or len(rows) != len(expected):
-        facts.faults.append(f"{path}: has not the segments that its name says")
+        facts.faults.append(f"{path}: does not have the segments that its name gives")
     if not _is_in_order(places, rows):
-        facts.faults.append(f"{path}: has rows that are missing, doubled or out of order")
+        facts.faults.append(f"{path}: rows are missing, doubled or out of order")
     return rows
 
 
@@ -181,7 +181,7 @@ def _compare(
 ) -> None:
     where = f"{stream_folder(segment.stream)}: segment {segment.number}"
     if stream is None or segment.number > stream.last:
-        facts.faults.append(f"{where} is missing, the store says it was written")
+        facts.faults.append(f"{where} is missing, but the store recorded it as written")
         return
     if segment.number not in stream.rows:
         # A gap or a torn file, which the files themselves show; or removed for its age.
@@ -196,7 +196,7 @@ def _compare(
     try:
         rows = table_of(segment, outbox.segment_events(segment), sidecar="", cause_text=False)
     except StoreUnavailable:
-        facts.remarks.append(f"{where}: the store has forgotten it meanwhile")
+        facts.remarks.append(f"{where}: the store has removed it meanwhile")
         return
     for difference in _differences(folder, segment, rows):
         facts.faults.append(difference)

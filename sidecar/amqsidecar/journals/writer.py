@@ -78,7 +78,7 @@ class JournalWriter:
                 if not same_events(found, rows):
                     raise SegmentTaken(
                         f"{path_of(segment.stream, file)}: has other events of segment "
-                        f"{segment.number} than the store, which is of the past, or a copy"
+                        f"{segment.number} than the store, which is an older state or a copy"
                     )
                 return True
         return False

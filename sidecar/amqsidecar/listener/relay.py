@@ -51,7 +51,7 @@ class Listening(Protocol):
         ...
 
     def settled(self, settled: Settled, login: str) -> None:
-        """Count what became of messages that were given up."""
+        """Count outcomes of messages that were given up."""
         ...
 
     def unreached(self, why: str) -> None:

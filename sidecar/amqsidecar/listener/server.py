@@ -79,7 +79,7 @@ class ListenerCounts(Protocol):
         ...
 
     def settled(self, outcome: NackOutcome, count: int) -> None:
-        """Count what became of messages that were given up."""
+        """Count outcomes of messages that were given up."""
         ...
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:

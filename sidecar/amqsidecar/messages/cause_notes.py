@@ -16,7 +16,7 @@ def read_cause_note(encoding: str, message: bytes) -> CauseNote:
         UndecodableMessage: there is none; the message quotes nothing of it.
     """
     if len(message) > 2 * NOTE_BYTES_MAX + _OVERHEAD_MAX:
-        raise UndecodableMessage(f"a message of {len(message)} bytes is too large for a note")
+        raise UndecodableMessage(f"{len(message)} bytes are too large for a note")
     body = view_message(encoding, message, NOTE_BYTES_MAX).body
     if body.is_cut or body.kind not in _KINDS or not body.text:
         raise UndecodableMessage(f"a body of kind {body.kind} with {body.size_bytes} bytes")

@@ -34,7 +34,7 @@ from amqsidecar.messages.slots import Slot
 from amqsidecar.model.message import BodyKind, BodyView, MessageView, TypedValue, ValueType
 
 WIRE: Final = "Core"
-COMPRESSED_LOCK: Final = "its client has compressed it"
+COMPRESSED_LOCK: Final = "its client compressed it"
 _OTHER_LOCK: Final = "only a text, bytes or the entries of a map can be changed"
 _SIZE_BYTES: Final = 4
 

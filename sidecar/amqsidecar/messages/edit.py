@@ -28,4 +28,4 @@ def edit_message(encoding: str, message: bytes, edit: MessageEdit) -> bytes:
             return core_edit.edit(message, edit)
         return stomp_edit.edit(message, edit)
     except UndecodableMessage as error:
-        raise EditRefused(f"message: it can't be taken apart: {error}") from error
+        raise EditRefused(f"message: it can't be parsed: {error}") from error

@@ -15,11 +15,11 @@ from amqsidecar.formats.artemis_properties import PROPERTY_ORIGINAL_DUPLICATE_ID
 from amqsidecar.formats.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
 
 HEADER: Final = "headers stay as they were sent"
-UNREADABLE: Final = "its name can't be read letter by letter"
+UNREADABLE: Final = "its name can't be decoded"
 
 _COUNTS: Final = "the sidecar recognises and counts the message by it"
 _DEATH: Final = "it records where and why the message died"
-_SCHEDULE: Final = "the broker would take it for an order to deliver later"
+_SCHEDULE: Final = "the broker would take it as a request for delayed delivery"
 
 _BY_NAME: Final = {
     PROPERTY_REDELIVERY_ID: _COUNTS,

@@ -32,9 +32,9 @@ def undecodable(
     body = bytes_body(message[:max_bytes], len(message))
     return MessageView(
         wire=wire,
-        body=replace(body, locked="it can't be taken apart"),
+        body=replace(body, locked="it can't be parsed"),
         size_bytes=len(message),
-        problems=(f"it can't be taken apart: {cause}",),
+        problems=(f"it can't be parsed: {cause}",),
     )
 
 

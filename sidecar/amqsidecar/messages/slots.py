@@ -196,8 +196,8 @@ def check_classic(where: str, text: str) -> None:
     broken = next((one for one in text if one > LAST_OF_THREE_BYTES or one == "\0"), None)
     if broken is not None:
         raise EditRefused(
-            f"{where}: Classic hands U+{ord(broken):04X} on broken; characters from U+0001 to"
-            " U+FFFF are expected"
+            f"{where}: Classic garbles U+{ord(broken):04X} on broken; characters from U+0001 to "
+            "U+FFFF are expected"
         )
 
 

@@ -58,7 +58,7 @@ def take_apart(message: bytes) -> Parts:
         return Parts([], message[1:])
     head, separator, body = message.partition(b"\n\n")
     if not separator:
-        raise UndecodableMessage("the message has no end of its headers")
+        raise UndecodableMessage("the message's headers have no end")
     return Parts([_slot(line + b"\n") for line in head.split(b"\n")], body)
 
 
@@ -72,7 +72,7 @@ def _slot(line: bytes) -> Slot:
 
 def lock_of_header(name: str) -> str | None:
     """Return why a header stays as it is; None = it is a property of the application."""
-    return "STOMP has a meaning of its own for it" if name in _HEADERS else lock_of(name)
+    return "STOMP reserves this name" if name in _HEADERS else lock_of(name)
 
 
 def view(message: bytes, max_bytes: int) -> MessageView:

@@ -14,7 +14,7 @@ class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         due_at_ms: since when; after a wait of a gate exactly the time that the gate named.
         redelivery_count: the count that it will carry.
         passes_gates: a person retried it: the gates are notified, not asked.
-        redelivery_id: what it keeps over all its deaths.
+        redelivery_id: its id over all its deaths.
         group: its message group, where a gate looks at groups; None = none.
         place: where it stands in its group; None = it has none, or `passes_gates`.
     """

@@ -205,16 +205,16 @@ def outcome_of(
     window_end_ms = resent_at_ms + window_ms
     if now_ms < window_end_ms:
         left = _seconds(window_end_ms - now_ms)
-        return Outcome(OutcomeKind.RESENT, f"for {left} more it may come back")
+        return Outcome(OutcomeKind.RESENT, f"it may still come back for {left}")
     after = [one for one in observations if one.at_ms >= window_end_ms]
-    reason = "its queue was not looked at after its window"
+    reason = "its queue was not examined after its window"
     for one in after:
         problem = _doubt(one, resent_at_ms, window_end_ms)
         if problem is None:
             empty = _seconds((one.empty_at_ms or 0) - resent_at_ms)
             evidence = (
-                f"its queue was empty {empty} after its re-send, all that had left it was "
-                "acknowledged or died visibly, and it did not come back"
+                f"its queue was empty {empty} after its re-send, every message that left it was "
+                "acknowledged or visibly died, and it did not come back"
             )
             return Outcome(OutcomeKind.CONSUMED, evidence)
         reason = problem
@@ -235,15 +235,15 @@ def _doubt(seen: Observation, resent_at_ms: int, window_end_ms: int) -> str | No
     if seen.depth is None:
         return "the broker does not report its queue's depth"
     if seen.depth and not is_empty:
-        return f"its queue was not seen empty; at the last look it held {seen.depth}"
+        return f"its queue was never seen empty; last seen with {seen.depth}"
     if seen.acknowledged is None:
         return "its queue is empty, and the broker does not report acknowledgements"
     if not has_moved:
         return "its queue is empty, but nothing was acknowledged there since"
     return (
-        "its queue was not watched all the time since before the re-send, or messages left it that "
-        "were neither acknowledged nor died visibly, such as by a purge; on Classic also by a "
-        "consumer that came and went between two looks"
+        "its queue was not watched without a break since before the re-send, or messages left it "
+        "without an acknowledgement or a visible death, such as by a purge; on Classic also by a "
+        "consumer that was there only between two checks"
     )
 
 

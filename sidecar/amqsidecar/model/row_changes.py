@@ -389,7 +389,7 @@ def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) 
         note: with the verdict.
         died_at_ms: from when a delay counts.
         now_ms: the time.
-        exhausting: says where exhausted messages go.
+        exhausting: decides the place of exhausted messages.
     """
     rule = f"verdict of {note.author}: {note.verdict}"
 

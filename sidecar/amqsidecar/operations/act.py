@@ -1,4 +1,4 @@
-"""Acting on rows: what an action makes of one, and acting at once where there is no ledger."""
+"""Actions on rows: the effect on one row, and immediate actions without a ledger."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, assert_never
@@ -14,7 +14,7 @@ from amqsidecar.schedule import BrokerSchedule
 
 
 class ActionRefused(SidecarError):
-    """A request that can't be done; the message says why, and what can."""
+    """A request that can't be done; the message gives the reason and the alternative."""
 
 
 class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ def act_of(
 
 
 def check_direct(action: Action) -> None:
-    """Refuse what needs a store of the sidecar's own.
+    """Refuse actions that need a store of the sidecar's own.
 
     Raises:
         ActionRefused: the broker can't do it to what it keeps.
@@ -106,7 +106,7 @@ def act_directly(
     progress: Callable[[int], None] = lambda _count: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> ActionResult:
-    """Do it at once to what waits in the broker, where that keeps the schedule.
+    """Act at once on messages that wait in the broker.
 
     Args:
         schedule: of the broker.
@@ -142,7 +142,7 @@ def act_directly(
             case Action.HOLD:
                 raise StoreUnavailable(
                     "the broker delivers waiting messages (store.url broker:) and can't hold "
-                    "them: cancel them"
+                    "them: give them up"
                 )
             case Action.RELEASE:
                 pass  # Nothing is ever held there.

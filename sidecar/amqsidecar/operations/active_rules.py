@@ -26,12 +26,12 @@ FindRules = Callable[[], Rules | LiveSettings | None]
 """Returns the rules that act now; None = none are given, and no broker said yet which act."""
 
 ASKS_FACTS = (
-    "rules beyond the broker's look into messages: here they are asked about a message without "
-    "cause, properties and headers; look at one message to see what becomes of it"
+    "rules beyond the broker's depend on the message: this forecast assumes a message without "
+    "cause, properties and headers; open a message to see its own forecast"
 )
-NO_BROKER = "no rules are given (policy.source), and no broker answered yet"
+NO_BROKER = "no rules are configured (policy.source), and no broker has answered yet"
 LIVE = "the broker's own address settings, read live"
-NOT_READ = f"{LIVE}; not read yet for this address: that is done when a message dies there"
+NOT_READ = f"{LIVE}; not yet read for this address: the sidecar reads them at its first death"
 
 
 class ActiveRules:

@@ -1,4 +1,4 @@
-"""Looking at the schedule: how it stands, what waits, and one message's history."""
+"""Reads the schedule: state, waiting messages, and one message's history."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -96,7 +96,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """One message and all that happened to it.
 
     Attributes:
-        redelivery_id: what it keeps over all its deaths.
+        redelivery_id: its id over all its deaths.
         rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
             died for several subscribers.
         history: oldest first.
@@ -115,7 +115,7 @@ def read_status(
     Args:
         schedule: an open one.
         state: what it said when it was opened.
-        now_ms: what is due before is overdue.
+        now_ms: messages due before are overdue.
         row_filter: which rows to count; all else is about the whole schedule.
     """
     tallies = sorted(

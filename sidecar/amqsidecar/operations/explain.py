@@ -44,7 +44,7 @@ _READ_FROM: Final = queue("the queue that it was read from")
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of a dead letter; what has nothing to do with it is unset.
+    """The decision on a dead letter; fields that don't apply are unset.
 
     Attributes:
         action: `redeliver`, `dead_letter`, `discard` or `none`; by rules beyond the broker's also
@@ -56,7 +56,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         destination: dead_letter, redirect: where to.
         expiration_ms: dead_letter: how long it may stay there; 0 = for ever.
         rule: the rule that decides, with file and line.
-        differs: what the sidecar does otherwise than the rules say.
+        differs: deliberate differences of the sidecar from the rules.
         max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
         gates: redeliver: what it passes when it is due, where there is anything.
     """
@@ -75,7 +75,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def is_parked(self) -> bool:
-        """Whether the sidecar parks it, whatever the rules say."""
+        """Whether the sidecar parks it despite the rules."""
         return isinstance(self.differs, str) and self.differs.startswith(_PARKS)
 
 
@@ -111,7 +111,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explainer:
-    """Answers by one policy: what the rules say, and where the sidecar differs.
+    """Answers by one policy: the rules' decision, and the sidecar's differences.
 
     Attributes:
         asks_facts: whether answers depend on more than destination and count; see `DeadLetter`.
@@ -245,14 +245,14 @@ class Explainer:
         if (reason := self._park_reason(origin)) is not UNSET:
             return reason
         if self._is_intake(target) or target.name.endswith(self._suffix):
-            return f"{_PARKS}: {target} is a dead-letter queue: the message would come back at once"
+            return f"{_PARKS}: {target} is a dead-letter queue: it would die again at once"
         problem = self._problem_of_resend(target)
         return f"{_PARKS}: {problem}" if problem else UNSET
 
     def _park_reason(self, origin: Destination) -> str | UnsetType:
         if self._is_intake(origin) or origin.name.endswith(self._suffix):
             return (
-                f"{_PARKS}: {origin} is itself a dead-letter queue, so the true origin is not known"
+                f"{_PARKS}: {origin} is itself a dead-letter queue, so the true origin is unknown"
             )
         if origin.name.startswith(ADVISORY_PREFIX):
             return f"{_PARKS}: advisories are not redelivered"
@@ -261,7 +261,7 @@ class Explainer:
     def _differs(
         self, origin: Destination, decision: DeadLetterTo | None, is_overdue: bool
     ) -> str | UnsetType:
-        """Return what the sidecar does otherwise than the rules say; unset = it does the same.
+        """Return the sidecar's differences from the rules; unset = none.
 
         Args:
             origin: where the message died.
@@ -285,7 +285,10 @@ class Explainer:
             return UNSET
         if final != final_queue(_READ_FROM, self._suffix):
             return f"the sidecar reads {decided}: the final dead letter goes to {final}"
-        goes = f"the final dead letter goes to the queue that it was read from, plus {self._suffix}"
+        goes = (
+            "the final dead letter goes to the name of the queue that it was read from, plus "
+            f"{self._suffix}"
+        )
         if not decision.is_assumed:
             return f"{decided} is a topic: {goes}"
         stock = final_queue(decided, self._suffix)

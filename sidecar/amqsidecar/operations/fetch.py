@@ -18,8 +18,8 @@ FETCH_S: Final = 60
 def fetch(schedule: Schedule, row_id: int, now_ms: int, actor: str) -> None:
     """Request a message out of its final queue; the running service takes it back.
 
-    Promise: durable when this returns. If nobody edits it then, the message stays in the schedule,
-    exhausted and unchanged.
+    Promise: durable when this returns. Without an edit the message stays in the schedule, exhausted
+    and unchanged.
     """
     schedule.change(RowFilter(ids=(row_id,)), row_changes.take_back(now_ms, actor))
 
@@ -49,9 +49,9 @@ def not_here_yet(schedule: Schedule, row_id: int) -> NotHereYet:
     rows = schedule.list_rows(RowFilter(ids=(row_id,)), 1)
     queue = rows[0].goes_to if rows else "its final queue"
     return NotHereYet(
-        f"message {row_id} is still being taken out of {queue}, and was not edited. Repeat the "
-        "edit when it is here; if it does not come, check that `amqsidecar run` is connected. "
-        f"`amqsidecar give-up {row_id}` leaves it in its queue"
+        f"message {row_id} is still being taken out of {queue} and was not edited. Repeat the "
+        "edit when it has arrived; if it does not arrive, check that `amqsidecar run` is "
+        f"connected. `amqsidecar give-up {row_id}` leaves it in its queue"
     )
 
 

@@ -22,7 +22,7 @@ SETTLED_AT_ONCE: Final = 1_000
 UNSENT_MS: Final = 24 * 3_600_000
 """Time after the end of an operation in which a message that it changed may still be sent."""
 
-NEVER_SENT = "it was not sent within a day: another action changed it, or it can't be sent"
+NEVER_SENT = "not sent within a day: another action changed it, or it can't be sent"
 
 
 def follow(schedule: Schedule) -> bool:

@@ -1,4 +1,4 @@
-"""One message: where it waits, its life, what is in it, and editing it before it is sent again."""
+"""One message: its place, history and content, and editing it before a re-send."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ CAUSES_BYTES_MAX: Final = 256 * 1024
 ORIGINALS_MAX: Final = 20
 
 EDIT_BYTES_MAX: Final = 1024 * 1024
-"""A longer body can't be edited by hand: what can't be shown whole can't be changed safely."""
+"""A longer body can't be edited by hand, because it can't be shown whole."""
 
 _MANGLED: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]|\r(?!\n)")
 
@@ -70,7 +70,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """One message and all that is known of it.
 
     Attributes:
-        redelivery_id: what it keeps over all its deaths.
+        redelivery_id: its id over all its deaths.
         rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
             died for several subscribers.
         row: the one that `view` shows; None = it waits no longer.
@@ -78,7 +78,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
             deaths are cut.
         life_left_out: earlier moments that are not in `life`.
         originals: what it was before edits, the oldest first, `ORIGINALS_MAX` of the latest.
-        view: what is in it now; None = it waits no longer, so its bytes are not here.
+        view: what is in it now; None = it is no longer waiting, so its bytes are gone.
         edit_lock: why it can't be edited now; None = it may be.
         forecast: what the rules as they are now make of its latest death, and of it again each time
             it is re-sent; None = the rules or its origin are unknown.
@@ -172,7 +172,7 @@ def _view_of(
 
 def too_large_to_show(size_bytes: int) -> MessageView:
     """Return the view of a message that is larger than `VIEWED_BYTES_MAX`."""
-    what = f"it has more than {VIEWED_BYTES_MAX} bytes: download it to see its content"
+    what = f"larger than {VIEWED_BYTES_MAX} bytes: download it to see its content"
     return MessageView(
         wire="",
         body=BodyView(kind=BodyKind.EMPTY, size_bytes=size_bytes, is_cut=True, locked=what),
@@ -249,7 +249,7 @@ def edit_and_retry(
     reason: str = "",
     edits: int | None = None,
 ) -> Operation:
-    """Change a message and re-send it now; what it was stays in `Ledger.originals`.
+    """Change a message and re-send it now; the original stays in `Ledger.originals`.
 
     Promise: if the process dies inside, the message is as it was, or edited and where it waits; the
     operation may have begun. Never is anything sent that is half of an edit.

@@ -85,7 +85,7 @@ def checked(wish: Wish) -> Wish:
     """Return a wish with its filter narrowed to what the action can be about.
 
     Raises:
-        ActionRefused: it makes no sense; says what is wrong.
+        ActionRefused: the request is invalid; the message gives the reason.
     """
     pace, action = wish.pace, wish.action
     if (wish.target is None) == (action is Action.REDIRECT):
@@ -95,7 +95,7 @@ def checked(wish: Wish) -> Wish:
     is_judged = pace.probe or pace.ramp or pace.stop_share is not None
     if is_judged and action not in SENDS:
         raise ActionRefused(
-            f"nothing comes back of {action}: probe, ramp and stop share are for re-sends"
+            f"messages of {action} do not come back: probe, ramp and stop share are for re-sends"
         )
     if pace.probe < 0 or not 1 <= pace.window_ms <= LONGEST_WINDOW_MS:
         raise ActionRefused(
@@ -122,14 +122,14 @@ def _checked_target(text: str) -> Destination:
     except ValueError as error:
         raise ActionRefused(str(error)) from error
     if target.is_temporary:
-        raise ActionRefused(f"{target} is temporary: it goes with the connection that made it")
+        raise ActionRefused(f"{target} is temporary: it ends with the connection that created it")
     if not target.name.isprintable():
         raise ActionRefused("the target contains invisible characters")
     # Why: Classic would send a copy to each.
     if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
-        raise ActionRefused(f"{target} names several: a redirect has one destination")
+        raise ActionRefused(f"{target} matches several destinations: a redirect has one")
     if target.name.startswith(TOKEN_QUEUE_PREFIX):
-        raise ActionRefused(f"{target} is a queue of its own that amqsidecar keeps its place by")
+        raise ActionRefused(f"{target} is a private queue of amqsidecar")
     return target
 
 
@@ -139,13 +139,13 @@ def _check_no_circle(schedule: Schedule, target: Destination) -> None:
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
             raise ActionRefused(
-                f"{source} is a dead-letter queue that amqsidecar reads, or has read: messages "
-                "sent there would circulate; to give messages up, use give-up"
+                f"{source} is a dead-letter queue that amqsidecar reads or has read: messages "
+                "sent there would circulate; use give-up to give messages up"
             )
 
 
 def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Operation:
-    """Keep a new operation; it is carried out by the runner, else by whoever comes first.
+    """Store a new operation; the runner carries it out, else the next holder of its lease.
 
     Promise: durable when this returns; if the process dies inside, it may have begun or not.
 
@@ -227,8 +227,8 @@ def undo(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str =
         )
     if operation is not None and not (course.is_open(operation) or undoable(schedule, operation)):
         raise ActionRefused(
-            f"nothing that operation {number} discarded is kept: discarded messages are kept for "
-            "an hour, the latest 256 MiB, and not while the store is short of space"
+            f"no message that operation {number} discarded is kept: discarded messages are kept "
+            "for an hour, the latest 256 MiB, and not while the store is short of space"
         )
     return _change(schedule, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
 
@@ -308,8 +308,8 @@ def carry_out(
 ) -> Turn:
     """Do at most one step of an operation, if this runner may.
 
-    Promise: if the process dies inside, the step is done with its progress, or not done; whoever
-    gets the lease goes on.
+    Promise: if the process dies inside, the step is done with its progress, or not done; the next
+    holder of the lease continues.
 
     Raises:
         ActionRefused: there is no operation of this number.

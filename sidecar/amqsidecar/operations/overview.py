@@ -1,4 +1,4 @@
-"""The first screen: what dies, what waits, what does not recover, and is the sidecar well."""
+"""The first screen: deaths, waiting messages, lasting failures, the sidecar's health."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

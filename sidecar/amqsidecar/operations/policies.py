@@ -1,4 +1,4 @@
-"""Policies as they act, and what other rules would change for what waits and dies lately."""
+"""Policies in force, and the effect of other rules on waiting messages and recent deaths."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -56,7 +56,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         parts: the count by destination and state, the largest first.
         targets: where messages would be sent, by the rows that were looked at, else by the newest;
             the largest number first. None of them where nothing is sent, or a person names it.
-        left: what would be left as it is.
+        left: rows that would not be changed.
         delayed: of the count, rows whose destination took nothing when they were due.
         gated: of the count, rows that gates delay; the action bypasses the gates.
         notes: what can't be known before, as sentences.
@@ -287,8 +287,8 @@ def _gated(schedule: Schedule, action: Action, rows: RowFilter) -> int:
 
 
 _NOT_LOOKED = (
-    "there are too many to look at each: those that are being sent just now, or are final already, "
-    "are counted and will be left as they are"
+    "too many to examine each: messages that are being sent or are already final are counted "
+    "here, but won't be changed"
 )
 
 
@@ -313,14 +313,13 @@ def _notes(
     notes = running_notes(schedule)
     if lying:
         notes.append(
-            f"{lying} of them lie in their final dead-letter queue: the sidecar takes them back "
-            "out of it first, and reports those no longer there. Where the broker can't deliver "
-            "chosen messages (Classic, STOMP) it takes all of the queue, and puts back the others "
-            "in their order"
+            f"{lying} of them are in their final dead-letter queue: the sidecar first takes them "
+            "out of it and reports any that are gone. Where the broker can't deliver selected "
+            "messages (Classic, STOMP) it takes the whole queue and puts the others back in order"
         )
     if unread:
         notes.append(
-            f"{unread} more lie in their final dead-letter queue, where their properties can't be "
+            f"{unread} more are in their final dead-letter queue, where their properties can't be "
             "read: take them back first (take-back)"
         )
     if action not in SENDS:
@@ -329,12 +328,12 @@ def _notes(
         notes.append(f"{expired} of them expired: check whether they are still wanted")
     if final and action is Action.RETRY:
         notes.append(
-            f"{final} of them are on their way to the final dead-letter queue, and go there now"
+            f"{final} of them are already going to the final dead-letter queue; they go there now"
         )
     return [
         *notes,
-        "whether the broker has a route to the destination, and takes the message, shows only when "
-        "it is sent; what can't go waits, and says why",
+        "only the send shows whether the broker routes and accepts a message; a message that "
+        "can't be sent waits, with the reason",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How operations stand: what they did, what became of it, and what they wait for."""
+"""The state of operations: progress, outcomes, and the reason of a wait."""
 
 from enum import StrEnum
 from typing import Final, assert_never
@@ -42,7 +42,7 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperationResult(StrEnum):
-    """What is known of all messages that an operation has sent; the first that applies."""
+    """Summary of all messages that an operation has sent; the first that applies."""
 
     UNFINISHED = "unfinished"
     """The operation has not ended."""
@@ -53,7 +53,7 @@ class OperationResult(StrEnum):
     CAME_BACK = "came_back"
     """All are sent and judged; some came back."""
     UNKNOWN = "unknown"
-    """All are sent and judged; none came back, and what became of some is unknown."""
+    """All are sent and judged; none came back, and some outcomes are unknown."""
     CONSUMED = "consumed"
     """All are sent and were consumed."""
 
@@ -158,15 +158,15 @@ def _clause(result: OperationResult, outcomes: Outcomes) -> str:
             return "not finished"
         case OperationResult.NOT_SENT:
             return (
-                f"{outcomes.not_sent} wait to be sent (if it stays so: the service is not "
-                "connected, their destination takes nothing, or another person holds them)"
+                f"{outcomes.not_sent} wait to be sent (if this lasts: the service is not "
+                "connected, the destination accepts no messages, or another person holds them)"
             )
         case OperationResult.OPEN:
             return f"all are sent, {outcomes.resent} may still come back"
         case OperationResult.CAME_BACK:
             return f"all are sent, {outcomes.came_back} came back"
         case OperationResult.UNKNOWN:
-            return f"all are sent, what became of {outcomes.unknown} is unknown"
+            return f"all are sent, the outcome of {outcomes.unknown} is unknown"
         case OperationResult.CONSUMED:
             return f"all {outcomes.consumed} were consumed"
         case _:
@@ -195,7 +195,7 @@ def doing(operation: Operation, now_ms: int) -> str:
     """Return the activity of an operation as a sentence."""
     match operation.state:
         case OperationState.DONE:
-            return "every message was looked at"
+            return "every message was examined"
         case OperationState.UNDOING:
             return "a running service is putting back the discarded messages"
         case OperationState.UNDONE:
@@ -212,19 +212,19 @@ def doing(operation: Operation, now_ms: int) -> str:
 
 def _running(operation: Operation, now_ms: int) -> str:
     if now_ms >= operation.runner_until_ms:
-        return "it waits for a running service to carry it out"
+        return "it waits for a running service"
     match next_step(operation, now_ms):
         case Pause(until_ms) if until_ms == operation.not_before_ms:
             return "it goes on"
         case Pause(until_ms) if operation.window_until_ms is not None:
             portion = operation.portion
-            return f"it sent {portion} and waits until {clock_time(until_ms)} how many come back"
+            return f"it sent {portion} and counts returns until {clock_time(until_ms)}"
         case Pause() if operation.action in SENDS and operation.resent < operation.changed:
             unsent = operation.changed - operation.resent
             return (
-                f"it waits until {unsent} more were sent; if it stays so, the service is not "
-                "connected, their destination takes nothing, or another person holds them: pause "
-                "and resume it to go on without them"
+                f"it waits for {unsent} more sends; if this lasts, the service is not connected, "
+                "the destination accepts no messages, or another person holds them: pause and "
+                "resume it to continue without them"
             )
         case Stop(reason):
             return reason

@@ -54,7 +54,7 @@ def find_reference(schedule: ScheduleView, reference: str, state: StoreState) ->
         schedule: an open one.
         reference: a row number, a redelivery id, a message id, the number of an operation or of a
             group (`#4711`), or the id or name of a store.
-        state: what the store said when it was opened.
+        state: the state that opening the store returned.
     """
     also: list[Reference] = []
     story = read_story(schedule, reference, state.uid)

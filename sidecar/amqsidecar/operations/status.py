@@ -27,7 +27,7 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
         outcomes_doubt: why consumption is unknown, and what mends that; "" = it is known.
         orphans: queue and age of tokens of schedules that no sidecar works on.
-        left_behind: what the link does not take; most first.
+        left_behind: messages that the link does not take; most first.
     """
 
     is_well: bool
@@ -42,7 +42,7 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
-    """Return how the sidecar itself is: what probes see, and counts of its metrics."""
+    """Return the sidecar's own state: health, and counts of its metrics."""
     readiness, counts = health.readiness(), metrics.counts()
     left_behind = [
         LeftInQueue(queue=queue, reason=reason, count=count)

@@ -1,4 +1,4 @@
-"""The life of a message: what happened to it, in order, with what became of each re-send."""
+"""The history of a message, in order, with the outcome of each re-send."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -114,7 +114,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
     events.Restored: lambda event: f"{event.destination}: {event.actor} undid its discard",
     events.Missed: lambda event: (
-        f"{event.destination}: another program took it there, or the queue was purged"
+        f"{event.destination}: another program took it from there, or the queue was purged"
     ),
     events.Parked: lambda event: f"{event.destination}: {event.reason}",
     events.Held: lambda event: f"{event.destination}: {event.reason}",
@@ -123,7 +123,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
         f"{span(max(0, event.lateness_ms))} after its time"
     ),
     events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
-    events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker had it already",
+    events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker already had it",
     events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
     events.Retried: lambda event: f"to {event.destination} by {event.actor}{_because(event)}",
     events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
@@ -147,7 +147,7 @@ def _because(event: events.Retried | events.Redirected) -> str:
 
 
 def describe_all(history: Iterable[events.AnyEvent]) -> list[str]:
-    """Return what the events of one message say; numbers the lives that people gave it."""
+    """Return the moments of one message's history; numbers the lives that people gave it."""
     said, lives, has_ended = [], 1, False
     for event in history:
         words = describe(event)
@@ -161,7 +161,7 @@ def describe_all(history: Iterable[events.AnyEvent]) -> list[str]:
 
 
 def describe(event: events.AnyEvent) -> str:
-    """Return what an event says besides its type, for people."""
+    """Return an event's content besides its type, for people."""
     if isinstance(event, events.Received):
         expired = "expired, " * event.expired
         reason = one_line(given_reason(event.cause), 200) or "no reason given"

@@ -75,7 +75,7 @@ class ArtemisRules:
     Attributes:
         entries: in file order; of two with the same match the first counts.
         literal_match_markers: two characters, such as `()`; None = off.
-        warnings: what an operator should know about these rules, one sentence each, with place.
+        warnings: one sentence each about these rules, with place.
         source: the file, or the live broker.
         plugins: rules beyond the broker's, the last one asked first, all before the entries.
     """

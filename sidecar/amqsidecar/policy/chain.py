@@ -113,7 +113,7 @@ def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions])
     """Return the chain of an `activemq.xml`: its plugins around its dead-letter strategies.
 
     Args:
-        rules: what the file says.
+        rules: as in the file.
         plugins: name in the entry-point group `amqsidecar.plugins` to plugin.
 
     Raises:

@@ -275,7 +275,7 @@ class ClassicRules:
     Attributes:
         plugins: in the order of the file; the last one is the outermost and is asked first.
         interceptors: what copies the messages that are sent to a destination.
-        warnings: what an operator should know about these rules, one sentence each, with place.
+        warnings: one sentence each about these rules, with place.
         scheduler_support: the broker's own switch; the in-broker plugin needs it, the sidecar not.
         source: the file.
     """

@@ -1,4 +1,4 @@
-"""Attempts to connect: to which of several brokers, and after what pause."""
+"""Attempts to connect: the broker to try next, and the pause before."""
 
 from typing import Final, Protocol
 
@@ -45,7 +45,7 @@ class Candidates(Protocol):
         ...
 
     def has_learned(self) -> bool:
-        """Return, once, whether the last link found out what the next one will do without."""
+        """Return, once, whether the last link found a feature that the next one won't use."""
         ...
 
     def login_outdated(self, since_s: float) -> bool:
@@ -54,7 +54,7 @@ class Candidates(Protocol):
 
 
 class Attempts:
-    """Decides after each attempt that failed what comes next.
+    """Decides the next step after each failed attempt.
 
     A link that was up and is lost is first tried at the same broker, since a standby accepts no
     client while that one lives. All brokers are tried before the pauses grow. A link that ended for

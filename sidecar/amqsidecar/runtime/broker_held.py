@@ -1,4 +1,4 @@
-"""The service without a store: the broker keeps what waits."""
+"""The service without a store: the broker keeps waiting messages."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def found_with_waiting(
 
 
 class BrokerHeldMode:
-    """Opens links that move dead letters on a broker which keeps what waits."""
+    """Opens links that move dead letters on a broker that keeps waiting messages."""
 
     def __init__(
         self, *, make_link: Callable[[str], Link], make_judge: MakeJudge, parts: EngineParts

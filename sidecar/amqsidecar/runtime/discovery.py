@@ -1,6 +1,6 @@
 """Finds the dead-letter queues of a broker, from rules and from the broker itself.
 
-It reports once what it leaves out on purpose and what it can't find, not at each look.
+It reports skipped and missing queues once, not at each discovery.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,21 @@ from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import ClassicRules
 
 EXPIRED_STAYS = (
-    "expired messages are not redelivered, so they stay in these queues; name one in "
+    "expired messages are not redelivered and stay in these queues; name a queue in "
     "intake.queues to read it"
 )
 ONLY_DEFAULT = (
-    "without policy.source only ActiveMQ.DLQ is read, since the broker does not report which "
-    "dead-letter strategies it has: give its activemq.xml, or name the others in intake.queues"
+    "without policy.source only ActiveMQ.DLQ is read, because the broker does not report its "
+    "dead-letter strategies: set policy.source to its activemq.xml, or name the other queues in "
+    "intake.queues"
 )
-NOT_LISTED = "this wire does not show which queues there are; name them in intake.queues"
+NOT_LISTED = "this wire does not list queues; name them in intake.queues"
 
 log = structlog.get_logger("amqsidecar.discovery")
 
 
 class Discovery:
-    """Finds again and again; knows what it has told."""
+    """Finds queues repeatedly; remembers its reports."""
 
     def __init__(self, rules: ClassicRules | None, *, is_silent: bool = False) -> None:
         """Make it.
@@ -73,7 +74,7 @@ class Discovery:
         return (*queues, *(IntakeQueue(queue(name)) for name in matching))
 
     def _names(self, link: LookSession, patterns: Sequence[NamePattern]) -> tuple[str, ...]:
-        """Return the names of all queues; none, and once a warning, where they aren't told."""
+        """Return the names of all queues; none, with one warning, if they are not listed."""
         reason = NOT_LISTED
         listing = link.features.listing
         if listing is not None:

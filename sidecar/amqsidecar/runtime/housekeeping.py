@@ -24,7 +24,7 @@ RETENTION_EVERY_S = 15.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
 LEDGER_FORGOTTEN_AT_ONCE = 500
-"""Rows of each kind of what a ledger keeps removed in one transaction."""
+"""Rows of each kind that one transaction removes from a ledger."""
 NEW_MS = 3_600_000
 """Time for which a cause is new."""
 GROUPS_AT_ONCE = 2_000
@@ -119,7 +119,7 @@ class Housekeeping:
             log.warning("gauges_failed", reason=str(error))
 
     def show_ledger(self) -> None:
-        """Show how many causes are new, and what gates delay."""
+        """Show the number of new causes, and messages that gates delay."""
         now_ms = self._clock.now_ms()
         try:
             with closing(self._open_schedule()) as store:
@@ -136,7 +136,7 @@ class Housekeeping:
             self._kept_change = change
 
     def forget(self) -> None:
-        """Remove events that are too old or too many, and what else a ledger keeps as long."""
+        """Remove events that are too old or too many, and other expired records of a ledger."""
         now_ms = self._clock.now_ms()
         before_ms = now_ms - self._keep_ms
         ends_s = self._clock.monotonic_s() + WORK_S

@@ -14,16 +14,15 @@ from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 
 MENDS_REFUSAL = (
-    "left out for now, the others are read, and it is tried again at each look for queues: give "
-    "the sidecar's user the right to read it (deploy/reference/permissions.md), or mend the queue"
+    "skipped for now; the others are read, and each discovery tries it again: give the sidecar's "
+    "user the right to read it (deploy/reference/permissions.md), or fix the queue"
 )
 NONE_KNOWN = (
-    "the broker has no dead-letter queue that is known here, so nothing is taken yet; it is looked "
-    "for again all the time, or name the queues in intake.queues"
+    "no dead-letter queue of the broker is known, so nothing is taken yet; discovery continues, "
+    "or name the queues in intake.queues"
 )
 ALL_REFUSED = (
-    "none of the dead-letter queues can be read, so nothing is taken; waiting messages are still "
-    "sent"
+    "no dead-letter queue can be read, so nothing is taken; waiting messages are still sent"
 )
 
 _COUNT_MAX = 1_000_000_000

@@ -1,7 +1,7 @@
-"""The journal is written beside the cycles, out of what the store keeps for it.
+"""The journal is written beside the cycles, from events kept in the store.
 
-A segment is fixed in the store, written, and noted in the store. Whatever ends the process between
-two of these steps, the next one that drains this store goes on with the same segment.
+A segment is fixed in the store, written, and noted in the store. If the process ends between two
+steps, the next writer of this store continues with the same segment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ class JournalGauges(Protocol):
     """Where the state of the journal is shown."""
 
     def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
-        """Show what is not written yet."""
+        """Show unwritten events."""
         ...
 
     def segment_written(self, size_bytes: int) -> None:
@@ -97,7 +97,7 @@ def write_segment(
 
 
 class Journaling:
-    """Writes what is due, again and again, in a thread with a store of its own."""
+    """Writes due segments repeatedly, in a thread with its own store."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class LateCauseNotes:
             engine: of the link; settles its last cycle, whose rows nobody may change before.
             redirect_problem: see `Judge`.
             clock: of the schedule.
-            exhausting: says where exhausted messages go.
+            exhausting: decides the place of exhausted messages.
         """
         self._notes = notes
         self._schedule = schedule
@@ -79,7 +79,7 @@ class LateCauseNotes:
         self.queue = IntakeQueue(notes.queue)
 
     def tend(self) -> None:
-        """Join what came since the last call.
+        """Join notes and deaths since the last call.
 
         Promise: if the process dies inside, causes and verdicts of this call may be lost, no
         message is.
@@ -125,7 +125,7 @@ class LateCauseNotes:
         return msgspec.structs.replace(event, answer=answer)
 
     def _problem(self, join: Join) -> str | None:
-        """Return why a verdict can't be obeyed, whatever its row is; None = it can."""
+        """Return why a verdict can't be obeyed, for any row; None = it can."""
         verdict = join.note.verdict
         if isinstance(verdict, RedirectTo):
             return self._redirect_problem(parse_destination(verdict.destination))

@@ -10,7 +10,7 @@ log = structlog.get_logger("amqsidecar.service")
 
 
 class LeftBehindNews:
-    """Reports what is left behind when it changes, over all links of a process."""
+    """Reports changes of `left_behind`, over all links of a process."""
 
     def __init__(self, report: Callable[[tuple[LeftBehind, ...]], None]) -> None:
         """Make it; `report` is called before the log is written."""

@@ -63,7 +63,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObserverLog:
-    """Hears what was observed; the methods are called in the observer's thread."""
+    """Receives observations; called in the observer's thread."""
 
     def observe(self, items: Sequence[Observed]) -> None:
         """These were seen for the first time."""
@@ -211,8 +211,8 @@ class Observer:
         else:
             log.warning(
                 "intake_empty",
-                meaning="no dead-letter queue is known, so nothing is seen: name them in "
-                "intake.queues, or give the sidecar's user the right to ask the broker",
+                meaning="no dead-letter queue is known, so nothing is observed: name them in "
+                "intake.queues, or give the sidecar's user the right to query the broker",
             )
 
     # Looking and hearing
@@ -241,14 +241,15 @@ class Observer:
             self._observer_log.observe(self._observation.look(judge, seen, self._clock.now_ms()))
         if refused and len(refused) == len(queues):
             raise BrokerRefused("; ".join(refused.values()))
-        problem = "" if queues else "no dead-letter queue is known, so nothing is seen"
+        problem = "" if queues else "no dead-letter queue is known, so nothing is observed"
         self._health.intake(len(queues) - len(refused), refused, problem)
         self._observation.end_look()
         if self._observation.skipped_count > skipped:
             self._log_once(
                 "not_judged",
-                meaning="more dead letters are in view than can be remembered; the last ones are "
-                "left out: name fewer queues in intake.queues, or lower observe.max_messages",
+                meaning="more dead letters are visible than can be remembered; the last ones are "
+                "skipped: name fewer queues in intake.queues, or lower "
+                "observe.max_messages",
             )
         self._report_left_behind(link.left_behind())
 
@@ -267,7 +268,7 @@ class Observer:
         self, link: LookSession, queue: IntakeQueue, seen: Sequence[Delivery], *, is_heard: bool
     ) -> None:
         is_classic = link.description.kind is BrokerKind.CLASSIC
-        later = "later deaths are heard of" if is_heard else "later deaths are not seen"
+        later = "advisories report later deaths" if is_heard else "later deaths are not seen"
         for source, number in Counter(delivery.source for delivery in seen).items():
             is_cut = number >= self._settings.max_messages
             if not is_cut and not (is_classic and number == CLASSIC_LOOK_MAX):
@@ -277,7 +278,7 @@ class Observer:
             self._log_once(
                 "sees_in_part",
                 queue=str(source),
-                meaning=f"a look shows the first {number}, {behind}; {later}",
+                meaning=f"a browse shows the first {number}, {behind}; {later}",
             )
 
     def _log_once(self, event: str, *, meaning: str, queue: str = "") -> None:

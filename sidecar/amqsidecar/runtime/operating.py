@@ -117,7 +117,7 @@ class Operating:
             raise
         except Exception as error:
             # Why paused: the others go on, and people see it.
-            reason = f"a fault of amqsidecar ({type(error).__name__}), its log has more"
+            reason = f"an internal error of amqsidecar ({type(error).__name__}); see its log"
             log.exception("operation_failed", operation=operation.id, reason=reason)
             pause(store, operation.id, self._clock.now_ms(), "service", reason)
             return LOOK_EVERY_S
@@ -143,7 +143,7 @@ class Operating:
                 judge(store, operation, self._clock.now_ms())
 
     def _count(self, store: Schedule) -> None:
-        """Count what operations did since the last time, and those that stopped by themselves."""
+        """Count operations' changes since the last time, and those that stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
         self._gauges.set_operations_stopped(len(stopped))

@@ -39,7 +39,7 @@ def collect_seldom() -> None:
     """Look for cycles of references less often, and never among what the start has made.
 
     By default Python looks after each 700 containers, at all that a cycle has in hand, and at times
-    at everything: 6 % of the processor time, and pauses. What a cycle makes is freed without it.
+    at everything: 6 % of the processor time, and pauses. Objects of a cycle are freed without it.
     """
     gc.collect()
     gc.freeze()

@@ -58,7 +58,7 @@ class Recalling:
             finals: learns which queues are read.
             clock: measures how long nothing came.
             final_suffix: ends the names of the queues that `keeps_exhausted` empties.
-            keeps_exhausted: all but what a person put into final queues is taken back.
+            keeps_exhausted: everything is taken back except messages that a person gave up.
         """
         self._store = store
         self._link = link
@@ -83,7 +83,7 @@ class Recalling:
         return list(self._reading.values())
 
     def tend(self) -> bool:
-        """Do what is next, if it is time; return whether `queues` has changed.
+        """Do the next step, if it is time; return whether `queues` has changed.
 
         Promise: each change of rows is durable by itself; if the process dies, the next look of
         another goes on.

@@ -27,8 +27,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         prefetch: 0 = by broker.
-        max_wait_s: how long a turn waits at most; what another process changed in the store is
-            seen after this.
+        max_wait_s: how long a turn waits at most; changes of the store by another process are seen
+            after this.
         discovery_interval_s: how often dead-letter queues are looked for again.
     """
 
@@ -81,7 +81,7 @@ class ServiceHealth:
 
 
 def log_clock_step(step: ClockStep) -> None:
-    """Log that the wall clock was set, and what that does to delays."""
+    """Log a step of the wall clock, and its effect on delays."""
     log.warning(
         "clock_stepped",
         set_by_s=step.by_ms / 1000,
@@ -92,7 +92,7 @@ def log_clock_step(step: ClockStep) -> None:
 
 
 class Service:
-    """One sidecar, one link at a time; what it does over a link is the work of its mode."""
+    """One sidecar, one link at a time; its mode decides the work over a link."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Service:
     def _is_outdated(self, since_s: float) -> bool:
         self._logs_in_anew = self._attempts.login_outdated(since_s)
         if self._logs_in_anew:
-            log.info("logging_in_anew", reason="there is a newer token to log in with")
+            log.info("logging_in_anew", reason="a newer token exists; logging in with it")
         return self._logs_in_anew
 
     def _watch_clock(self) -> None:

@@ -1,6 +1,6 @@
 """The clock of the service: the wake-up at the next due time, and recurring work.
 
-APScheduler runs a handful of jobs, never one per message: what waits is rows behind an index.
+APScheduler runs a few jobs, never one per message: waiting messages are rows behind an index.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Keeps what a service did, and compares its rules with those of others on the same schedule."""
+"""Stores service marks, and compares rules with other sidecars on the same schedule."""
 
 import structlog
 
@@ -13,8 +13,8 @@ log = structlog.get_logger("amqsidecar.service")
 def keep_start(schedule: Schedule, mark: ServiceMark) -> None:
     """Keep the start of a service, and log which sidecars on its schedule have other rules.
 
-    A store without room for it does not keep a service from starting, since what is due can be
-    sent. If the process dies inside, the start is kept or not.
+    A full store does not prevent a start, because due messages can be sent. If the process dies
+    inside, the start is kept or not.
     """
     try:
         schedule.add_service_mark(mark)

@@ -43,7 +43,7 @@ class Course(msgspec.Struct, frozen=True):
 
     Attributes:
         began_uptime_ms: the uptime at that moment.
-        began_ms: what the clock said then.
+        began_ms: the clock at that time.
         behind_ms: by how much it was behind the wall clock then; negative = ahead.
     """
 

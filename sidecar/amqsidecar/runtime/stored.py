@@ -33,8 +33,8 @@ TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
 
 HELD_ELSEWHERE = (
-    "another process, or the broker for a dead one, still holds the token of this instance; "
-    "nothing is taken until it is free"
+    "another process still holds the token of this instance, or the broker holds it for a dead "
+    "one; nothing is taken until it is free"
 )
 
 CLASSIC_COUNT_LIMIT = 400

@@ -1,8 +1,8 @@
 """Takeover of instances that are gone for good, where several sidecars share a schedule.
 
-What an unfinished cycle took, and what it was to send, is kept from everybody until the cycle is
-settled. The sidecar that began it settles it when it comes back; this does so for one that does not
-come back, in the same way: by that instance's token, never by guessing.
+Messages of an unfinished cycle are locked until the cycle is settled. The sidecar that began it
+settles it when it comes back; this does so for one that does not come back, in the same way: by
+that instance's token, never by guessing.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class Takeover:
             open_schedule: opens the shared schedule to look.
             open_instance: opens it as the holder of an instance.
             make_link: returns a link for an instance.
-            make_engine: returns what settles a cycle.
+            make_engine: returns an engine that settles a cycle.
             every_s: time between two looks.
             taken_over: called with each instance that was settled.
         """
@@ -68,7 +68,7 @@ class Takeover:
             thread.join()
 
     def look(self) -> None:
-        """Settle what can be settled now; the rest is left to the next look."""
+        """Settle what is possible now; the next check handles the rest."""
         try:
             with closing(self._open_schedule()) as schedule:
                 abandoned = schedule.abandoned()
@@ -110,6 +110,6 @@ class Takeover:
             log.warning(
                 "takeover_waits",
                 instance=instance,
-                reason="its token is still held, by a process that hangs or by the broker for one "
-                "that is gone",
+                reason="its token is still held: by a process that hangs, or by the broker for "
+                "one that is gone",
             )

@@ -1,7 +1,7 @@
 """Looks whether the broker holds tokens of schedules that this sidecar doesn't know.
 
-Such a token without a consumer is an orphan: what waits in its schedule is not sent by anybody. It
-is what a changed `store.url`, a renamed release or another volume leaves behind.
+Such a token without a consumer is an orphan: no sidecar sends the messages of its schedule. It is
+what a changed `store.url`, a renamed release or another volume leaves behind.
 """
 
 import structlog
@@ -23,7 +23,7 @@ log = structlog.get_logger("amqsidecar.service")
 
 
 class TokenWatch:
-    """Looks at each start and now and then, and says what changed."""
+    """Checks at each start and periodically, and reports changes."""
 
     def __init__(self, *, accepts_orphans: bool, rules_digest: str) -> None:
         self._rules_digest = rules_digest

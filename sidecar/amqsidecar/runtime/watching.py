@@ -1,9 +1,8 @@
-"""Looks at destinations after re-sends, so that what became of them can be said.
+"""Watches destinations after re-sends to determine outcomes.
 
-A thread with a store and a link of its own, which can only look: whatever happens to it, nothing
-happens to redelivery. A destination is looked at often while a re-send to it may still come back,
-and now and then while anything is kept for it, so that there is a look from before its re-send.
-Without either the link is closed.
+A thread with its own store and read-only link: its faults don't affect redelivery. A destination is
+looked at often while a re-send to it may still come back, and now and then while anything is kept
+for it, so that there is a look from before its re-send. Without either the link is closed.
 """
 
 from collections import Counter
@@ -70,7 +69,7 @@ class Brokers(Protocol):
 
 
 class _Watched:
-    """One destination and what was seen of it."""
+    """One destination and its observations."""
 
     def __init__(self, destination: str) -> None:
         self.destination = parse_destination(destination)
@@ -193,7 +192,7 @@ class Watching:
                 self._rest()
 
     def turn(self, store: Schedule) -> None:
-        """Read what happened, look at what is to be looked at, and keep what was seen."""
+        """Read events, examine destinations, and store the observations."""
         # Why before the events: what is sent meanwhile is then in one of them at least.
         tallies, exhausted = store.tallies(), store.exhausted_tallies()
         known = Counter[str]()
@@ -279,7 +278,7 @@ class Watching:
         self._log_once(
             "unread_queues_not_counted",
             reason=reason,
-            meaning="messages that other programs gave up are not shown; all else goes on",
+            meaning="messages that other programs gave up are not shown; everything else continues",
         )
 
     def _with_unknown(self, seen: Observation, known: Mapping[str, int]) -> Observation:
@@ -324,7 +323,7 @@ class Watching:
         self._resends.follow(events)
 
     def _choose(self, store: Schedule, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
-        """Decide what is watched from now on."""
+        """Decide which destinations to watch."""
         windows = [one.pace.window_ms for one in store.open_operations()]
         window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
         # Why twice: a re-send waits up to that long for a proof.
@@ -396,8 +395,8 @@ class Watching:
             self._log_once(
                 "outcomes_not_counted",
                 reason=NOT_COUNTED,
-                meaning="what becomes of re-sends stays unknown, unless they come back; on Classic "
-                f"{COUNTING_MENDS} (outcomes.md)",
+                meaning=f"outcomes stay unknown except for returns; on Classic {COUNTING_MENDS} "
+                "(outcomes.md)",
             )
         seen = []
         for one in due:
@@ -437,8 +436,7 @@ class Watching:
         self._log_once(
             "outcomes_not_watched",
             reason=reason,
-            meaning="what becomes of re-sends stays unknown, unless they come back; redelivery "
-            "goes on",
+            meaning="outcomes stay unknown except for returns; redelivery continues",
         )
 
     def _log_once(self, event: str, *, reason: str, meaning: str) -> None:

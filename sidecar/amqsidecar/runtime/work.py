@@ -1,4 +1,4 @@
-"""The contract between the service's loop and its modes: what is done over one open link."""
+"""The contract between the service's loop and its modes: the work over one open link."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -68,7 +68,7 @@ class Work(Protocol):
         ...
 
     def tend(self) -> bool:
-        """Do what is due between two turns; return whether `queues_besides` has changed.
+        """Do due work between two turns; return whether `queues_besides` has changed.
 
         Raises:
             LinkLost: the connection is gone.
@@ -87,7 +87,7 @@ class OpenedLink(Protocol):
 
     @property
     def link(self) -> IntakeSession:
-        """The session; whoever opened it closes it."""
+        """The session; its opener closes it."""
         ...
 
     def begin(self, is_stopped: Callable[[], bool], wake_at: Callable[[int], None]) -> Work | None:

@@ -1,7 +1,7 @@
 """SQL files with one named query each; nothing is put together at run time.
 
-A query begins with `-- name: <name>` and a sentence that says what it is for. `-- fragment: <name>`
-begins a piece that queries and later pieces repeat as `{name}`.
+A query begins with `-- name: <name>` and a sentence on its purpose. `-- fragment: <name>` begins a
+piece that queries and later pieces repeat as `{name}`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How stores pack what they keep: id sets and event lists of a cycle, and large messages."""
+"""Packed forms in the store: id sets and event lists of a cycle, and large messages."""
 
 import zlib
 from collections import deque
@@ -126,12 +126,12 @@ def _deflated(message: bytes, bytes_max: int) -> bytes | None:
 
 
 def unpack_message(body: bytes, size_bytes: int) -> bytes:
-    """Return a message of this size out of what `pack_message` made of it."""
+    """Return a message of this size, unpacked from the result of `pack_message`."""
     return body if len(body) == size_bytes else zlib.decompress(body, bufsize=size_bytes)
 
 
 def storable(text: str) -> str:
-    r"""Return a text that UTF-8 can write; what it can't is spelled out.
+    r"""Return a text that UTF-8 can encode; other characters are escaped.
 
     Example:
         >>> storable("a\ud800")
@@ -239,7 +239,7 @@ def unpack_failures(body: bytes) -> Failures:
 
 
 def pack_struct(value: msgspec.Struct) -> bytes:
-    """Return a value as JSON; what UTF-8 can't write of its texts is spelled out."""
+    """Return a value as JSON; characters that UTF-8 can't encode are escaped."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -58,7 +58,7 @@ class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the store has room to take dead letters; what is due is sent all the same."""
+    """Whether the store has room to take dead letters; due messages are sent in any case."""
 
     ok: bool = True
     reason: str = ""
@@ -189,7 +189,7 @@ class Health:
         self._clock_behind_ms = behind_ms
 
     def healthz(self) -> HealthAnswer:
-        """Answer whether the process lives: whoever asks has the answer."""
+        """Answer whether the process lives: an answer proves it."""
         return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
 
     def readyz(self) -> HealthAnswer:

@@ -66,7 +66,7 @@ class ListenerMetrics:
         self._relay.observe(duration_s)
 
     def settled(self, outcome: str, messages: int) -> None:
-        """Count what became of messages that were given up."""
+        """Count outcomes of messages that were given up."""
         self._given_up.labels(outcome).inc(messages)
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:

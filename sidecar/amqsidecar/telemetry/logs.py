@@ -215,11 +215,13 @@ class LogEvents:
 
 
 _DOUBT: Final = (
-    "messages that it took are kept, those that it sent are sent again or held: copies are possible"
+    "messages that it took are kept; those that it sent are sent again or held, so copies are "
+    "possible"
 )
 _NO_DOUBT: Final = (
-    "nothing was under way, so that nothing is lost or doubled, unless an older copy of the store "
-    "or of the broker's data was brought back: what may be sent twice is held then, for a person"
+    "no cycle was unfinished, so nothing is lost or doubled, unless an older copy of the store "
+    "or of the broker's data was restored: then messages that might be sent twice are held for a "
+    "person"
 )
 _PROBLEMS: Final = frozenset({Parked, Exhausted, DestinationBlocked, CycleRecovered, CycleInDoubt})
 

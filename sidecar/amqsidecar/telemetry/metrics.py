@@ -57,7 +57,7 @@ class ProcessCounts(msgspec.Struct, frozen=True, kw_only=True):
         cycles_in_doubt: whose commit could not be confirmed.
         reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
-        outcomes_are_counted: False = the broker does not count what is acknowledged.
+        outcomes_are_counted: False = the broker does not count acknowledgements.
         left_behind: what the link does not take: number by queue and reason.
         lateness: how many re-sends were at most this many seconds late, and not within the bound
             before; None = beyond the last bound.
@@ -137,7 +137,7 @@ class Metrics:
             totals[(gate,)] = totals.get((gate,), 0.0) + count
 
     def outcomes(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
-        """Count what became of re-sends, by destination."""
+        """Count outcomes of re-sends, by destination."""
         totals = self._values["amqsidecar_outcomes_total"]
         with self._lock:
             for (destination, kind), count in found.items():

@@ -103,16 +103,15 @@ METRICS: Final = (
         "amqsidecar_outcomes_total",
         MetricKind.COUNTER,
         ("destination", "outcome"),
-        "What became of re-sends, once it is known or `outcomes.window_s` has passed twice: "
-        "consumed, came back, unknown (`outcomes.md`). Of a shared schedule each sidecar counts "
-        "all.",
+        "Outcomes of re-sends, counted when known or after twice `outcomes.window_s`: consumed, "
+        "came back, unknown (`outcomes.md`). With a shared schedule each sidecar counts all.",
         "the watcher",
     ),
     MetricSpec(
         "amqsidecar_exhausted_total",
         MetricKind.COUNTER,
         ("destination",),
-        "Messages that the rules redeliver no more, by the destination where they died.",
+        "Messages that have used all their redeliveries, by the destination where they died.",
         "exhausted",
     ),
     MetricSpec(
@@ -126,14 +125,14 @@ METRICS: Final = (
         "amqsidecar_destinations_blocked_total",
         MetricKind.COUNTER,
         (),
-        "How often a destination could not take re-sends; messages due there wait.",
+        "Times that a destination could not accept re-sends; messages due there wait.",
         "destination_blocked",
     ),
     MetricSpec(
         "amqsidecar_gate_waits_total",
         MetricKind.COUNTER,
         ("gate",),
-        "How often a gate delayed a due message (`gates.md`).",
+        "Times that a gate delayed a due message (`gates.md`).",
         "the gates",
     ),
     MetricSpec(
@@ -244,7 +243,7 @@ METRICS: Final = (
         "amqsidecar_link_reconnects_total",
         MetricKind.COUNTER,
         (),
-        "How often a link that had been up was lost and came up again.",
+        "Times that an established link was lost and restored.",
         "the service",
     ),
     MetricSpec(
@@ -258,8 +257,8 @@ METRICS: Final = (
         "amqsidecar_clock_steps_total",
         MetricKind.COUNTER,
         ("direction",),
-        "How often the machine's clock was set by a second or more while the sidecar ran. "
-        "Direction: ahead or back. Delays don't change by it.",
+        "Times that the machine's clock was set by a second or more while the sidecar ran. "
+        "Direction: ahead or back. Delays are not affected.",
         "the service",
     ),
     MetricSpec(
@@ -274,14 +273,14 @@ METRICS: Final = (
         "amqsidecar_store_size_bytes",
         MetricKind.GAUGE,
         (),
-        "Space that the store takes on its medium.",
+        "Disk space used by the store.",
         "the store",
     ),
     MetricSpec(
         "amqsidecar_store_available_bytes",
         MetricKind.GAUGE,
         (),
-        "Space left on the disk that the store's file is on; not there for a store in PostgreSQL.",
+        "Free space on the disk of the store's file; absent for a store in PostgreSQL.",
         "the file system",
         is_always_there=False,
     ),
@@ -332,7 +331,7 @@ METRICS: Final = (
         "amqsidecar_operations_running",
         MetricKind.GAUGE,
         (),
-        "Operations that operators began and that are going on now.",
+        "Operations in progress.",
         "the store",
     ),
     MetricSpec(
@@ -347,8 +346,8 @@ METRICS: Final = (
         "amqsidecar_operation_messages_total",
         MetricKind.COUNTER,
         ("action",),
-        "Messages that operations changed since the service started, whoever carried them out. "
-        "Action: retry, redirect, cancel, discard, hold or release.",
+        "Messages that operations changed since the service started, by any process. Action: "
+        "retry, redirect, cancel, discard, hold or release.",
         "the store",
     ),
     MetricSpec(
@@ -402,7 +401,7 @@ LISTENER_METRICS: Final = (
         MetricKind.COUNTER,
         ("outcome",),
         "Messages that consumers gave up. Outcome: intercepted = saved; passed = could not be "
-        "saved, the broker did with it what it does (`listener.on_failure: open`); refused = the "
+        "saved and were passed on to the broker (`listener.on_failure: open`); refused = the "
         "broker refused the copy, so that the consumer gets it again.",
         "`listen`",
     ),
@@ -417,7 +416,7 @@ LISTENER_METRICS: Final = (
         "amqsidecar_listener_spooled_bytes",
         MetricKind.GAUGE,
         (),
-        "Of these, what is in files.",
+        "The part of these in files.",
         "`listen`",
     ),
     MetricSpec(
@@ -429,7 +428,7 @@ LISTENER_METRICS: Final = (
         (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0),
     ),
 )
-"""What `amqsidecar listen` serves in its own process."""
+"""Metrics of the process `amqsidecar listen`."""
 
 
 def metrics_markdown() -> str:

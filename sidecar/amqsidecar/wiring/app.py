@@ -35,7 +35,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
 
 
 def run_observer(config: Config) -> int:
-    """Observe, and log what a service would do, until SIGTERM or SIGINT; return the exit code.
+    """Observe, and log a service's decisions, until SIGTERM or SIGINT; return the exit code.
 
     Needs no store and opens none.
 

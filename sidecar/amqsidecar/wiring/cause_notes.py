@@ -20,7 +20,7 @@ def cause_note_settings(config: Config) -> CauseNoteSettings | None:
 
 
 def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
-    """Return what takes notes; None = the configuration names no queue of notes."""
+    """Return the taker of notes; None = the configuration names no queue of notes."""
     settings = cause_note_settings(config)
     if settings is None:
         return None

@@ -31,8 +31,8 @@ def load_gates(config: Config) -> Mapping[str, Gate]:
     gates = read_gates(config.policy.gates, origin, load_gate_plugins())
     if config.store.is_shared and (names := ", ".join(need_groups(gates))):
         what = (
-            f"{GATES_KEY}: {names} needs a schedule that no other sidecar sends from: leave it "
-            "out, or use a store.url of sqlite:"
+            f"{GATES_KEY}: {names} needs a schedule with a single sidecar: leave it out, or use a "
+            "store.url of sqlite:"
         )
         raise ConfigError([Problem(origin, what)])
     return gates

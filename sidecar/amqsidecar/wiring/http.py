@@ -1,4 +1,4 @@
-"""Wires what is served over HTTP; the web libraries are imported only where something is."""
+"""Wires the HTTP server; the web libraries are imported only if it is on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -49,7 +49,7 @@ class _OfClassic(_Common):
 
 
 class DelayingLook(LookSession, ShowsSchedule, Protocol):
-    """A session that looks at a broker that keeps what waits."""
+    """A read-only session at a broker that keeps waiting messages."""
 
 
 class DelayingLink(Protocol):
@@ -154,7 +154,7 @@ class LinkMaker:
         return make(endpoint, instance)
 
     def make_delaying(self, instance: str) -> DelayingLink:
-        """Return a link for an instance to a broker that keeps what waits.
+        """Return a link for an instance to a broker that keeps waiting messages.
 
         Raises:
             ConfigError, LinkLost: as `make`.
@@ -278,9 +278,9 @@ class LinkMaker:
             # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed
             # and not acknowledged yet comes to the others when we die, as a new dead letter.
             what = (
-                "is shared with others, and over STOMP Artemis accepts dead letters outside its "
-                "transactions, so that some would come twice: use artemis:// in broker.url, or a "
-                "schedule of one sidecar"
+                "is shared with other sidecars, and over STOMP Artemis accepts dead letters "
+                "outside its transactions, so some would be sent twice: use artemis:// in "
+                "broker.url, or a schedule of one sidecar"
             )
             raise ConfigError([Problem("store.url", what)])
         return StompArtemisLink(

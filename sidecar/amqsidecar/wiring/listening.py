@@ -91,7 +91,7 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
     host, port = split_listen(options.listen)
     folder = options.spool_path or Path(tempfile.gettempdir())
     if not folder.is_dir():
-        _fail("spool_path", f"{folder} is no folder; make it, or name another one")
+        _fail("spool_path", f"{folder} is not a folder; create it, or configure another one")
     return ListenerSettings(
         host=host,
         port=port,

@@ -22,7 +22,7 @@ log = structlog.get_logger("amqsidecar.wiring.app")
 
 
 class _ObserverLog(ObserverLog):
-    """Sends what was observed to log and metrics."""
+    """Sends observations to log and metrics."""
 
     def __init__(self, metrics: Metrics, log_observed: LogObserved) -> None:
         self._metrics = metrics

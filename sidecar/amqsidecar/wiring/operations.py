@@ -1,4 +1,4 @@
-"""Wires what carries out operations in the service."""
+"""Wires the execution of operations in the service."""
 
 import os
 import secrets
@@ -17,13 +17,13 @@ from amqsidecar.telemetry.metrics import Metrics
 def operating(
     config: Config, clock: Clock, wake: Callable[[], None], metrics: Metrics
 ) -> AbstractContextManager[None]:
-    """Carry out what operators began, while the block runs.
+    """Carry out operations while the block runs.
 
     Args:
         config: the options.
         clock: the time.
         wake: ends a wait of the service.
-        metrics: counts what operations do.
+        metrics: counts operations' changes.
     """
     return Operating(
         open_schedule=lambda: open_schedule(config, clock),

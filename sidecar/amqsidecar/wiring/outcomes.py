@@ -1,4 +1,4 @@
-"""Wires what looks at destinations after re-sends."""
+"""Wires the watcher of outcomes."""
 
 from contextlib import AbstractContextManager, nullcontext
 

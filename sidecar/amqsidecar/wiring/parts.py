@@ -171,7 +171,7 @@ def require_url(config: Config) -> None:
     """
     if not config.broker.url:
         what = (
-            "is not set: say where the broker listens, such as artemis://user@host:61616; "
+            "is not set: give the broker's address, such as artemis://user@host:61616; "
             "`amqsidecar init` writes it"
         )
         raise ConfigError([Problem("broker.url", what)])

@@ -101,7 +101,7 @@ def _beside(
     instance: str,
     journaling: AbstractContextManager[None],
 ) -> Iterator[None]:
-    """Run what works on the schedule beside the service, each with a schedule of its own."""
+    """Run the workers on the schedule beside the service, each with its own connection."""
     config, clock = parts.config, parts.clock
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
@@ -125,7 +125,7 @@ def _beside(
 
 
 def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[None]:
-    """Settle, while the block runs, what other sidecars on the same schedule have left behind."""
+    """While the block runs, settle cycles left by other sidecars on the same schedule."""
     config, clock = parts.config, parts.clock
     if not config.store.is_shared:
         return nullcontext()

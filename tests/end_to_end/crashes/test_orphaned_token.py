@@ -93,7 +93,7 @@ def test_two_sidecars_with_other_rules_are_named_at_the_start_and_by_doctor(
     def doctor_on(name: str, rules: str) -> list[tuple[str, str]]:
         found = run_doctor(url_of(lonely), tmp_path / name, STRICT, rules).of("schedule")
         return [
-            (one["severity"], one["what"]) for one in found if "another schedule" in one["what"]
+            (one["severity"], one["what"]) for one in found if "its own schedule" in one["what"]
         ]
 
     rules, first = ruled("first", 60_000)
@@ -106,7 +106,7 @@ def test_two_sidecars_with_other_rules_are_named_at_the_start_and_by_doctor(
         with other.start():
             found = doctor_on("other", other_rules)
             assert [severity for severity, _ in found] == ["warning", "warning"]
-            assert all("it decides by other rules than this one" in what for _, what in found)
+            assert all("it uses other rules" in what for _, what in found)
             theirs = others(other)[0]["rules_digest"]
             assert {one["rules_digest"] for one in others(other)} == {theirs}
             for said in said_of_peers(other):

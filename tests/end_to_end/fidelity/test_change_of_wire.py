@@ -199,7 +199,7 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
     with SidecarProcess(tmp_path, artemis.core_url, policy=policy) as alone:
         doctor = run_doctor(artemis.core_url, tmp_path, policy=policy)
         assert any(
-            "6 messages wait that were taken over amqp://" in one["what"] for one in doctor.problems
+            "6 waiting messages were taken over amqp://" in one["what"] for one in doctor.problems
         )
         alone.start()
         alone.run_command("retry", ids[0])
@@ -212,7 +212,7 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
 
     with SidecarProcess(tmp_path, artemis.pair_url, policy=policy) as after:
         doctor = run_doctor(artemis.pair_url, tmp_path, policy=policy)
-        assert not any("messages wait that were taken" in one["what"] for one in doctor.problems)
+        assert not any("waiting messages were taken" in one["what"] for one in doctor.problems)
         after.start()
         for one in ids:
             after.run_command("retry", one)

@@ -127,7 +127,7 @@ def test_the_demo_on_a_running_broker_takes_only_an_empty_one_and_leaves_it_as_i
         before = queues_of(broker)
         refused = run_in(demo, on_running(broker, tmp_path))
         assert refused.returncode == 1
-        assert f"{dead} holds messages already" in refused.stdout
+        assert f"{dead} already holds messages" in refused.stdout
         assert len(peer.browse(dead)) == 1
         assert queues_of(broker) == before
         peer.drain(dead, 1)

@@ -209,7 +209,7 @@ def test_paged_at_three_300_of_thousands_after_everything_has_exhausted(
     assert f"{ALL - OURS} of queue://{site.others} in queue://{site.final}" in said
     preview = json.loads(command("retry", *chosen, "--dry-run", "--output", "json"))
     assert preview["count"] == OURS
-    assert any("lie in their final dead-letter queue" in note for note in preview["notes"])
+    assert any("are in their final dead-letter queue" in note for note in preview["notes"])
     # One command, and 300 of them live again; the service was never stopped.
     command("retry", *chosen, "--yes", "--window", "5s", "--reason", "OPS-1207: mended")
 

@@ -365,7 +365,7 @@ def test_what_acts_without_a_policy_is_reported(site: Site, tmp_path: Path, uniq
         is_artemis = site.provider == "qpid"
         if is_artemis:
             status, text = sidecar.get(case)
-            assert (status, "not read yet for this address" in text) == (404, True)
+            assert (status, "not yet read for this address" in text) == (404, True)
         site.die(queue, 1)
 
         def told() -> dict[str, Any] | None:

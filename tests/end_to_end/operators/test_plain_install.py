@@ -82,7 +82,7 @@ def test_artemis_is_served_but_for_what_amqp_clients_have_made(
         [left] = amqp.produce("amqp.orders", "Text")
         amqp.fail("amqp.orders", "reject")
         examined = sidecar.run_command("doctor")
-        assert "artemis:// uses Core alone here" in examined
+        assert "artemis:// uses only Core here" in examined
         assert "AMQP clients have made them" in examined
         assert "fit: 0 problems" in examined
         sidecar.start()

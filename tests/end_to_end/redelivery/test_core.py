@@ -138,7 +138,7 @@ def test_an_acceptor_without_amqp_is_served_over_core_and_reported(
         amqp.fail(unique, "reject", messages=1)
         doctor = run_doctor(broker.pair_url, tmp_path, policy=policy)
         assert doctor.problems == []
-        mends = [one["mend"] for one in doctor.findings if "uses Core alone here" in one["what"]]
+        mends = [one["mend"] for one in doctor.findings if "uses only Core here" in one["what"]]
         assert mends == ["acceptor: protocols=CORE,AMQP"]
         missing = "add AMQP to the protocols of the acceptor"
         assert any(missing in one["what"] for one in doctor.of("fidelity", "warning"))

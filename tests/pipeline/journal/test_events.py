@@ -206,7 +206,7 @@ def test_days_outside_of_the_asked_times_are_not_read(spark: SparkSession, tmp_p
         (lambda path: path.rename(path.with_name("segment-3-3.parquet")), "holds segments 2 to 2"),
         (
             lambda path: write_rows(path, [event(2, 0)], schema=SCHEMA.remove_metadata()),
-            "is foreign",
+            "is not of this program",
         ),
         (
             lambda path: write_rows(

@@ -365,7 +365,7 @@ class MemoryStore:
     def transaction(self) -> Iterator[MemoryTransaction]:
         assert self.medium.writer is not self, "transactions don't nest"
         if self.medium.writer is not None:
-            raise StoreUnavailable("another process writes for too long")
+            raise StoreUnavailable("another process is writing for too long")
         before = self._contents
         working = self._working = before.copy()
         self.medium.writer = self
@@ -465,7 +465,7 @@ class MemoryStore:
             in_flight=contents.begun is not None and row.id in contents.begun.sent,
         )
 
-    # What people do.
+    # Actions of people.
 
     def change(
         self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched

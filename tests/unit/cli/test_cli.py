@@ -337,7 +337,7 @@ def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.Monkey
     for numbered in ([*place[:3], str(group["number"])], ["--group", str(group["number"])]):
         assert cli("note", *numbered, "--output", "json").json == found
     assert cli("note", "--group", "999999999").code == main.EXIT_FAILED
-    assert "say which group" in cli("note", "x").err
+    assert "give the group" in cli("note", "x").err
 
 
 @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ def test_list_filters(cli: Cli, arguments: list[str], expected: list[int]) -> No
 def test_list_as_text_says_how_to_go_on(cli: Cli) -> None:
     result = cli("list", "--limit", "2")
     assert "java.lang.Exception: [db] down" in result.out
-    assert "there is more: --after 2" in result.err
+    assert "more results: --after 2" in result.err
     assert cli("list", "--after", "99").err == "no more\n"
 
 
@@ -698,7 +698,7 @@ def test_a_filter_asks_first_and_a_script_must_say_yes(
     result = cli("give-up", "--all")
     assert result.code == 2
     assert "this would give-up 5 messages, to their final dead-letter queue" in result.err
-    assert "to do it, add --yes" in result.err
+    assert "add --yes to confirm" in result.err
     for action in ("give-up", "cancel", "discard"):
         assert cli(action, "1").code == 2, action
     assert not any(row["is_final"] for row in cli("list", "--output", "json").json["rows"])
@@ -992,7 +992,7 @@ def test_a_dry_run_says_what_would_be_left_and_what_nobody_knows(cli: Cli) -> No
     assert "left as they are  1: already on the way to a final dead-letter queue" in result.out
     result = cli("retry", "--destination", "orders", "--dry-run")
     assert "such as           test-000000000004" in result.out
-    assert "shows only when it is sent" in result.err
+    assert "only the send shows" in result.err
 
 
 def test_a_careful_retry_is_left_to_the_service_and_watched(
@@ -1013,7 +1013,7 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
         "window_ms": 30_000,
         "begin_at_ms": None,
     }
-    assert begun["doing"] == "it waits for a running service to carry it out"
+    assert begun["doing"] == "it waits for a running service"
     assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
 
     assert cli("operation", "pause", "1", "--reason", "lunch").code == 0
@@ -1073,7 +1073,7 @@ def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> N
     result = cli("discard", "--destination", "orders", *process, url="broker:")
     assert (result.code, "can't discard them: retry them" in result.err) == (2, True)
     result = cli("operations", *process, url="broker:")
-    assert (result.code, "has no operations" in result.err) == (69, True)
+    assert (result.code, "there are no operations" in result.err) == (69, True)
 
 
 # --- words ------------------------------------------------------------------------------------

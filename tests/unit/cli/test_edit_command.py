@@ -80,7 +80,7 @@ def test_a_dry_run_shows_and_changes_nothing(
         (["1", "--property", "n", "--yes"], "expected NAME[:TYPE]=VALUE"),
         (["1", "--property", "a:b=x", "--yes"], "the edit changes nothing"),
         (["1", "--property", "n=7"], "add --yes"),
-        (["1", "--yes"], "it says no change"),
+        (["1", "--yes"], "no change is given"),
         (["2", "--property", "n=7", "--yes"], "2 waits no longer"),
         (["1", "--text", "/no/such/file"], "No such file"),
     ],
@@ -138,7 +138,7 @@ def test_a_done_operation_with_unsent_messages_says_so(
     show = ["operation", "show", "1", *wait, "--set", store]
     assert main.run_command_line(show) == code
     told = capsys.readouterr().out
-    assert "state      done, not all sent: every message was looked at" in told
+    assert "state      done, not all sent: every message was examined" in told
     assert "result     1 wait to be sent" in told
     assert main.run_command_line([*show, "--output", "json"]) == code
     found = json.loads(capsys.readouterr().out)

@@ -63,7 +63,7 @@ def test_every_command_has_help_and_the_common_options(name: str, run: Run) -> N
 def test_a_command_needs_to_know_which_journal(name: str, run: Run) -> None:
     code, _, told = run(name, named=False)
     assert code == main.EXIT_CONFIG
-    assert "journal.path: is not set: name the journal, or use --path" in told
+    assert "journal.path: is not set: set the path of the journal, or use --path" in told
 
 
 def test_a_whole_journal_is_compared_with_its_store(run: Run) -> None:

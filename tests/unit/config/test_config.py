@@ -188,7 +188,7 @@ def test_variables_of_a_kubernetes_service_of_our_name_are_none_of_ours() -> Non
 def test_a_group_and_a_rule_of_the_policy_can_not_be_set() -> None:
     problems = problems_of(sets=("broker=x", "policy.rules.plugins=[]", "url=amqp://x"))
     assert [problem.what for problem in problems] == [
-        "broker: is a group of options; set one, such as `broker.url`",
+        "broker: is a group of options; set one of them, such as `broker.url`",
         "only the whole of `policy.rules` can be set here",
         "url: there is no such option; did you mean `broker.url`?",
     ]
@@ -224,7 +224,7 @@ def test_a_password_in_a_url_is_percent_encoded() -> None:
         ("http://h", "unknown scheme"),
         ("host:5672", "expected scheme://host:port"),
         ("amqp://", "expected a host"),
-        ("amqp://a..b", "the host is no name"),
+        ("amqp://a..b", "the host is not a valid name"),
         ("amqp://h:0", "port"),
         ("amqp://h:99999", "port"),
         ("amqp://:p@h", "no user"),
@@ -278,7 +278,7 @@ def test_the_password_of_a_file_is_read_at_each_connect(tmp_path: Path) -> None:
 def test_a_password_has_one_place_and_a_user() -> None:
     sets = ("broker.password_file=/p", "broker.url=[amqps://u:p@a, amqps://b]")
     assert [problem.what for problem in problems_of(sets=sets)] == [
-        "broker.password_file: there is a password in `url` too; remove one of them",
+        "broker.password_file: `url` also has a password; remove one of them",
         "broker.password_file: needs the user in `url`, such as artemis://user@host:61616",
     ]
 
@@ -346,8 +346,12 @@ PROVIDER = (
     ("sets", "where", "expected"),
     [
         (("broker.url=amqps://b", TOKEN), "token_file", "needs the user in `url`"),
-        (("broker.url=amqps://u:p@b", TOKEN), "token_file", "there is a password too"),
-        (("broker.url=amqps://u@b", TOKEN, *PROVIDER), "token_file", "a provider in `oidc` too"),
+        (("broker.url=amqps://u:p@b", TOKEN), "token_file", "a password is also set"),
+        (
+            ("broker.url=amqps://u@b", TOKEN, *PROVIDER),
+            "token_file",
+            "`oidc` also names a provider",
+        ),
         (("broker.url=core://u@b", TOKEN), "url", "the token for b would cross"),
         (
             ("broker.url=amqp://u@b", TOKEN, "broker.sasl_mechanisms=OAUTHBEARER"),
@@ -368,7 +372,7 @@ PROVIDER = (
         (
             ("broker.url=amqps://u@b", *PROVIDER, "broker.oidc.client_key_file=/k"),
             "oidc.client_key_file",
-            "a `client_secret_file` too",
+            "excludes `client_secret_file`",
         ),
         (("broker.url=amqps://u@b", PROVIDER[0], PROVIDER[2]), "oidc.client_id", "is not set"),
         (
@@ -405,7 +409,7 @@ CONSOLE_SECRET = "broker.jolokia_password_file=/p"
         (
             (CONSOLE, CONSOLE_SECRET, "broker.url=[openwire://a, openwire://b]"),
             "jolokia_url",
-            "needs one broker",
+            "needs exactly one broker",
         ),
         ((CONSOLE, CONSOLE_SECRET, "broker.url=artemis://a"), "jolokia_url", "is for Classic"),
     ],
@@ -426,7 +430,7 @@ def test_certificates_without_tls_are_no_protection() -> None:
         f"--set {one.partition('=')[0]}" for one in files
     ]
     assert {problem.what.partition(": ")[2] for problem in problems} == {
-        "does nothing, since `url` is without TLS; use openwire+ssl://"
+        "has no effect because `url` has no TLS; use openwire+ssl://"
     }
     load_config(None, ["broker.url=amqps://b", *files], {})
 

@@ -345,7 +345,7 @@ def test_artemis_without_amqp_is_reported(has_amqp: bool, mend: str) -> None:
         BrokerKind.ARTEMIS, "artemis", "host:1", ["core/1"], has_amqp=has_amqp
     )
     assert finding.severity is Severity.NOTE
-    assert "what AMQP clients have made stays" in finding.what
+    assert "messages of AMQP clients stay" in finding.what
     assert finding.mend == mend
 
 
@@ -356,7 +356,7 @@ def test_what_may_be_lost_by_name_is_reported_and_no_problem() -> None:
     assert severities(tuple(whole)) == [("openwire://", "ok")]
     assert severities(tuple(stomp)) == [("stomp://", "warning"), ("intake.allow_lossy", "warning")]
     assert "allows body_type, group: " in stomp[1].what
-    assert "in another way than allowed" in stomp[0].what
+    assert "beyond what is allowed" in stomp[0].what
 
 
 def test_the_other_product_than_expected_is_a_problem() -> None:

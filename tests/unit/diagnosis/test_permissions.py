@@ -168,7 +168,7 @@ def test_classic_has_one_entry_for_all_temporary_destinations() -> None:
     [finding] = permission_findings(BrokerKind.CLASSIC, "x", [attempt("token", words)])
     tag = "tempDestinationAuthorizationEntry"
     assert finding.mend == f'<{tag}><{tag} read="x" write="x" admin="x"/></{tag}>'
-    assert "add the user to those that it names" in finding.what
+    assert "add the user to its groups" in finding.what
 
 
 def test_what_is_refused_for_another_reason_is_a_problem_without_a_line() -> None:

@@ -276,8 +276,8 @@ def test_none_are_on_by_default() -> None:
 def test_order_is_refused_where_others_send_from_the_same_schedule(tmp_path: Path) -> None:
     text = "store: {url: postgresql://db/a}\npolicy:\n  gates:\n    - order: {default_entry: {}}\n"
     assert problems_of(tmp_path, text) == [
-        "sidecar.yaml:3: policy.gates: order needs a schedule that no other sidecar sends from: "
-        "leave it out, or use a store.url of sqlite:"
+        "sidecar.yaml:3: policy.gates: order needs a schedule with a single sidecar: leave it "
+        "out, or use a store.url of sqlite:"
     ]
     (tmp_path / "sidecar.yaml").write_text(text.replace("order", "pace"))
     assert list(load_gates(load_config(tmp_path / "sidecar.yaml", (), {}))) == ["pace"]

@@ -72,7 +72,7 @@ def test_each_action_is_logged_in_its_words() -> None:
         ("redeliver", "queue://orders", 500, "again"),
         ("dead_letter", "queue://DLQ.exhausted", 0, "gone"),
         ("discard", "queue://drop", 0, "dropped"),
-        ("park", "queue://unknown", 0, "no plugin of the chain decided about it"),
+        ("park", "queue://unknown", 0, "no plugin of the chain decided on it"),
     ]
     assert [one.redelivery_count for one in found] == [1, 0, 0, 0]
     assert {one.source for one in found} == {"queue://DLQ"}

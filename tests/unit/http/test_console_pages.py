@@ -249,7 +249,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
             main.index(words)
             for words in (
                 "1 message died in the last hour",
-                "The waiting ones go by themselves",
+                "The waiting ones are sent automatically",
                 "Retry…",
                 "Dead letters by minute, last hour",
                 "Messages of this group",
@@ -380,7 +380,7 @@ def test_what_ends_redelivery_is_confirmed_twice(client: httpx2.Client) -> None:
     page = page_of(client, "/act/discard?id=3")
     answer = confirm(client, page)
     assert answer.status_code == 422
-    assert "nothing redelivers them" in check(answer).text_content()
+    assert "be redelivered after this" in check(answer).text_content()
     assert confirm(client, page, sure="yes").status_code == 303
 
 
@@ -532,8 +532,8 @@ def test_an_edit_is_looked_at_before_it_is_sent(client: httpx2.Client) -> None:
         ("/messages?property=plain", 400, "property: expected name=value"),
         ("/act/retry?attempt=x", 400, "attempt: expected a whole number"),
         ("/act/frobnicate", 404, "no such action"),
-        (f"/messages/one?id={quote(SCRIPT)}", 404, "Nothing is known of the message"),
-        ("/groups/one?destination=a&group=b", 404, "Nothing died of this cause"),
+        (f"/messages/one?id={quote(SCRIPT)}", 404, "No message is known as"),
+        ("/groups/one?destination=a&group=b", 404, "The history has no death of this cause"),
         ("/groups/one?destination=a", 404, "needs a destination and a cause"),
         ("/operations/999999", 404, "no operation of this number"),
         ("/operations/x", 404, "no operation of this number"),
@@ -584,7 +584,7 @@ def test_without_a_schedule_there_is_one_clear_sentence() -> None:
         running_console(None) as address,
         httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
-        assert "keeps no schedule of its own" in page_of(client, "/", 404).text_content()
+        assert "has no schedule of its own" in page_of(client, "/", 404).text_content()
 
 
 def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_plain_word_stays_plain() -> None:
 def test_a_pace_is_said_in_words() -> None:
     assert describe_pace(OperationPace()) == "All at once."
     said = describe_pace(CAREFUL)
-    assert said.startswith("50 first, then a look whether they come back; then twice as many")
+    assert said.startswith("50 first, then a check whether they come back; then twice as many")
     assert said.endswith("more than 10 % come back. A message may come back for 1m.")
 
 
@@ -143,7 +143,7 @@ def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
     )
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, status=sidecar_status(Health(), Metrics()))
-    assert headline(blind).endswith("but this sidecar needs a person.")
+    assert headline(blind).endswith("but this sidecar needs attention.")
 
 
 def test_the_first_screen_says_what_is_unknown_and_which_schedule_is_alone() -> None:
@@ -189,10 +189,10 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
     found = group(recent=9730, recent_messages=5000, waiting=12, exhausted=300)
     assert known_of(found, recovery(24, 119, RecoveryState.PARTLY)) == [
         "5,000 messages died in the last hour, 9,730 times.",
-        "Now: 300 exhausted, 12 waiting for the next try.",
+        "Now: 300 exhausted, 12 waiting for the next attempt.",
         "Of 119 re-sent to its destination in 24 hours, 24 came back.",
     ]
-    assert known_of(group(), None) == ["Nothing died of it in the last hour."]
+    assert known_of(group(), None) == ["No death of this group in the last hour."]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,13 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
             recovery(0, 30, RecoveryState.LIES),
             "The re-sent messages are still in their queue",
         ),
-        ({"waiting": 3, "recent": 3}, None, "The waiting ones go by themselves; hold them if"),
+        (
+            {"waiting": 3, "recent": 3},
+            None,
+            "The waiting ones are sent automatically; hold them if",
+        ),
         ({"waiting": 3}, None, "Nothing to do"),
-        ({"held": 3}, None, "The held ones go when a person"),
+        ({"held": 3}, None, "The held ones are sent when a person"),
     ],
 )
 def test_a_group_says_what_to_do_next(

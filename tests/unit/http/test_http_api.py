@@ -261,7 +261,7 @@ def begun(api: httpx2.Client) -> int:
     ("change", "status", "what"),
     [
         ({"expected": 50}, 409, "this would change 2 messages, not 50; look again"),
-        ({"filter": {}}, 400, "say `everything` if that is meant"),
+        ({"filter": {}}, 400, "set `everything` to select all messages"),
         ({"filter": {"destinaton": "orders"}}, 400, "unknown field `destinaton`"),
         ({"filtre": {}}, 400, "unknown field `filtre`"),
         ({"action": "explode"}, 400, "Invalid enum value 'explode'"),

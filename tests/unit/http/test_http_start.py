@@ -99,7 +99,7 @@ def test_who_only_looks_has_no_schedule_to_show(tmp_path: Path) -> None:
         (["http.users_file=/nowhere/users"], "http.users_file: .* can't be used"),
         (["http.session_key_file={short}"], "fewer than 32 characters"),
         (["http.proxy_user_header=X-User", "http.viewer_groups=*"], "trusted_proxies: is empty"),
-        (["http.proxy_user_header=X-User", "http.trusted_proxies=::1"], "nobody could log in"),
+        (["http.proxy_user_header=X-User", "http.trusted_proxies=::1"], "no user could log in"),
         (["http.trusted_proxies=10.0.0.1/8"], "has host bits set"),
         (["http.oidc.issuer=https://op.example", "http.viewer_groups=*"], "oidc.client_id"),
         (["http.oidc.issuer=https://op.example", "http.oidc.client_id=x"], "http.public_url"),

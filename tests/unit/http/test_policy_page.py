@@ -69,7 +69,7 @@ def test_where_no_rules_are_known_that_is_said(tmp_path: Path) -> None:
     store.close()
     with running_console(tmp_path / "schedule.db") as url, httpx2.Client(base_url=url) as client:
         page = text_of(html.fromstring(client.get("/policies").text))
-    assert "no broker answered yet" in page
+    assert "no broker has answered yet" in page
     assert "not known yet" in page
 
 
@@ -139,4 +139,4 @@ def test_a_table_of_rules_is_asked_about_the_message_as_it_is_kept(client: httpx
     assert "sent to queue://repair after 1m" in other, other
     assert "rules.yaml:8" in other, other
     page = text_of(html.fromstring(post(client, TABLE).text))
-    assert "without cause, properties and headers; look at one message" in " ".join(page.split())
+    assert "without cause, properties and headers; open a message" in " ".join(page.split())

@@ -272,7 +272,8 @@ def _stray_above(journaled: Journaled) -> None:
         (_bit_flipped, "segment-2-2.parquet: is torn or no Parquet file"),
         (
             _foreign,
-            "segment-2-2.parquet: is foreign: its metadata have no amqsidecar.schema_version",
+            "segment-2-2.parquet: is not of this program: its metadata lack "
+            "amqsidecar.schema_version",
         ),
         (
             _newer,
@@ -280,8 +281,8 @@ def _stray_above(journaled: Journaled) -> None:
         ),
         (_other_rows, "segment-2-2.parquet: events of segment 2 differ from the store's"),
         (_too_few_rows, "segment 2 has 2 events, the store has 3"),
-        (_doubled_rows, "segment-2-2.parquet: has rows that are missing, doubled or out of order"),
-        (_copied, "segment-4-4.parquet: has not the segments that its name says"),
+        (_doubled_rows, "segment-2-2.parquet: rows are missing, doubled or out of order"),
+        (_copied, "segment-4-4.parquet: does not have the segments that its name gives"),
         (_overlapping, "segment-1-2.parquet and segment-2-3.parquet overlap"),
         (_stray, "notes.txt: does not belong to a journal"),
         (_stray_above, "notes.txt: does not belong to a journal"),
@@ -395,5 +396,5 @@ def test_a_folder_without_segments_is_not_called_whole(
     """Nothing is written yet, or the path has a slip."""
     assert run_command_line(["journal", "verify", "--path", str(tmp_path / "slip")]) == 0
     told = capsys.readouterr()
-    assert told.out == "nothing there that could be verified\n"
+    assert told.out == "nothing to verify there\n"
     assert "there are no segments" in told.err

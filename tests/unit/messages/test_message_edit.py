@@ -348,9 +348,9 @@ OBJECT = WireMessage(code=26, content=b"\xac\xed\0\x05sr\0\x05a.B.C").encoded()
         (AMQP, AMQP_TEXT, property_edit("amqsidecarRedeliveryId", "x"), "the sidecar recognises"),
         (AMQP, AMQP_TEXT, property_edit("_AMQ_ORIG_ADDRESS", "x"), "it belongs to the broker"),
         (AMQP, AMQP_TEXT, property_edit("JMSXGroupID", "x"), "belong to JMS"),
-        (OPENWIRE, OPENWIRE_TEXT, property_edit("AMQ_SCHEDULED_DELAY", "x"), "deliver later"),
+        (OPENWIRE, OPENWIRE_TEXT, property_edit("AMQ_SCHEDULED_DELAY", "x"), "delayed delivery"),
         (OPENWIRE, OPENWIRE_TEXT, property_edit("dlqDeliveryFailureCause"), "why the message died"),
-        (STOMP, STOMP_TEXT, property_edit("reply-to", "x"), "STOMP has a meaning"),
+        (STOMP, STOMP_TEXT, property_edit("reply-to", "x"), "STOMP reserves"),
         (AMQP, AMQP_TEXT, property_edit(""), "a property without a name"),
         (AMQP, AMQP_TEXT, property_edit("n", "5.5"), "'5.5' is no int; expected: a whole number"),
         (AMQP, AMQP_TEXT, property_edit("n", "2147483648"), "from -2147483648 to 2147483647"),
@@ -372,7 +372,7 @@ OBJECT = WireMessage(code=26, content=b"\xac\xed\0\x05sr\0\x05a.B.C").encoded()
         (AMQP, AMQP_TEXT, MessageEdit(data=b"x", text="x"), "not both"),
         (AMQP, amqp_message(body={"a": 1}), MessageEdit(text="x"), "it is neither"),
         (OPENWIRE, OBJECT, MessageEdit(text="x"), "this is ObjectMessage"),
-        (OPENWIRE, b"\x1c", MessageEdit(), "it can't be taken apart"),
+        (OPENWIRE, b"\x1c", MessageEdit(), "it can't be parsed"),
     ],
 )
 def test_what_can_t_be_is_refused_with_a_sentence(

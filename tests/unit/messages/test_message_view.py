@@ -292,9 +292,7 @@ def test_what_is_broken_is_said_and_the_rest_is_shown() -> None:
     assert view.body.text == "hi"
     assert "c" in [one.value for one in view.headers]
     garbage = view_message(AMQP, b"garbage")
-    assert garbage.problems == (
-        "it can't be taken apart: a section does not begin with a descriptor",
-    )
+    assert garbage.problems == ("it can't be parsed: a section does not begin with a descriptor",)
     assert garbage.body.hex.endswith("garbage")
     assert (garbage.body_as_text, garbage.body_as_bytes) == (False, False)
 

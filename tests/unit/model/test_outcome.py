@@ -61,7 +61,7 @@ def test_earlier_death_of_the_same_message_does_not_count() -> None:
 def test_without_a_proof_the_outcome_waits_for_one_as_long_as_its_window() -> None:
     assert verdict([], END_MS + WINDOW_MS - 1).kind is OutcomeKind.RESENT
     assert verdict([]) == Outcome(
-        OutcomeKind.UNKNOWN, "its queue was not looked at after its window"
+        OutcomeKind.UNKNOWN, "its queue was not examined after its window"
     )
 
 

@@ -559,7 +559,7 @@ def test_a_preview_of_many_asks_the_tallies(stage: Stage, monkeypatch: pytest.Mo
         ("queue://bills", 2),
     ]
     assert (found.oldest_at_ms, found.newest_at_ms) == (700, 900)
-    assert "too many to look at each" in found.notes[0]
+    assert "too many to examine each" in found.notes[0]
     assert look(stage, cause_group="timeout").count == 3
     assert look(stage, Action.RELEASE, destination="queue://bills").count == 2
     assert look(stage, Action.HOLD).count == 0
@@ -751,7 +751,7 @@ def test_nobody_looked_is_unknown(stage: Stage) -> None:
     stage.clock.advance(2 * MINUTE)
     assert judge(stage.store, begun, stage.clock.now_ms()) == 1
     [member] = stage.store.members(begun.id, OutcomeKind.UNKNOWN, 10)
-    assert member.evidence == "its queue was not looked at after its window"
+    assert member.evidence == "its queue was not examined after its window"
 
 
 def test_a_message_that_came_back_just_now_is_not_said_to_be_consumed(stage: Stage) -> None:

@@ -68,7 +68,7 @@ def begun() -> OrderGate:
 def test_the_next_goes_when_the_one_before_it_did_not_come_back() -> None:
     gate = begun()
     send(gate, message("a"), 10_000)
-    told = (11_000, "order: one of its group was re-sent and may still come back")
+    told = (11_000, "order: another message of its group was re-sent and may still come back")
     assert asked(gate, message("b"), 10_001) == told
     send(gate, message("b"), 11_000)
 
@@ -79,7 +79,7 @@ def test_what_came_back_goes_again_when_it_is_due() -> None:
     send(gate, message("a"), 10_100)
     assert asked(gate, message("b"), 10_200) == (
         11_100,
-        "order: one of its group was re-sent and may still come back",
+        "order: another message of its group was re-sent and may still come back",
     )
 
 
@@ -119,7 +119,7 @@ def test_others_are_not_its_business() -> None:
 
 def test_after_a_start_the_first_of_a_group_waits_as_if_one_were_out() -> None:
     gate = order()
-    told = (6_000, "order: one of its group may have been re-sent before the start")
+    told = (6_000, "order: another message of its group may have been re-sent before the start")
     assert asked(gate, message("a"), 5_000) == told
     send(gate, message("a"), 6_000)
     # A person's is not asked about; the next waits for both.
@@ -128,7 +128,7 @@ def test_after_a_start_the_first_of_a_group_waits_as_if_one_were_out() -> None:
     gate.arrived(message("b", None), 5_000)
     assert asked(gate, message("b"), 5_900) == (
         6_000,
-        "order: one of its group was re-sent and may still come back",
+        "order: another message of its group was re-sent and may still come back",
     )
 
 
@@ -142,7 +142,7 @@ def test_those_behind_ask_later_the_further_back_they_stand() -> None:
 
 @pytest.mark.parametrize("state", [RowState.HELD, RowState.PARKED])
 def test_what_waits_for_a_person_holds_its_group_and_is_named(state: RowState) -> None:
-    told = f"order: message 7 of its group goes first, and is {state}: a person has to decide"
+    told = f"order: message 7 of its group goes first, and is {state}: a person must decide"
     assert asked(begun(), behind(3, state), 10_000) == (10_000 + ASK_AGAIN_MS + 2_000, told)
 
 

@@ -245,7 +245,7 @@ def test_where_discovery_is_refused_it_goes_on_and_is_not_ready() -> None:
 
     world = World(find=refuse)
     world.run()
-    assert "intake 0 [] no dead-letter queue is known, so nothing is seen" in world.health.told
+    assert "intake 0 [] no dead-letter queue is known, so nothing is observed" in world.health.told
 
 
 def test_deaths_are_heard_between_looks_and_count_once() -> None:

@@ -28,13 +28,13 @@ def test_a_dsn_is_shown_without_its_password(dsn: str, text: str) -> None:
     ("fault", "hint"),
     [
         (psycopg.errors.DiskFull("x"), "the disk of the server is full; make room"),
-        (psycopg.errors.LockNotAvailable("x"), "another process writes for too long"),
+        (psycopg.errors.LockNotAvailable("x"), "another process is writing for too long"),
         (psycopg.errors.AdminShutdown("x"), "is shutting down or an administrator ended"),
         (psycopg.errors.ReadOnlySqlTransaction("x"), "target_session_attrs=read-write"),
         (psycopg.errors.IoError("x"), "a fault of its system; see its log"),
         (psycopg.errors.TooManyConnections("x"), "raise max_connections"),
-        (psycopg.OperationalError("connection refused"), "see that the server runs"),
-        (psycopg.OperationalError("the connection is closed"), "shows when it is opened again"),
+        (psycopg.OperationalError("connection refused"), "check that the server runs"),
+        (psycopg.OperationalError("the connection is closed"), "the next start shows"),
     ],
 )
 def test_a_fault_says_what_to_do(fault: psycopg.Error, hint: str) -> None:

@@ -171,7 +171,7 @@ def test_a_transaction_with_a_fault_is_not_committed_even_if_the_fault_is_ignore
 ) -> None:
     store = filled(tmp_path / "schedule.db")
     with (  # noqa: PT012
-        pytest.raises(StoreUnavailable, match="gave a transaction up; nothing was changed"),
+        pytest.raises(StoreUnavailable, match="gave up a transaction; nothing was changed"),
         store.transaction() as tx,
     ):
         tx.set_hold("queue://DLQ", 3)

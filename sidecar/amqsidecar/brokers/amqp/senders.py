@@ -181,7 +181,7 @@ class TransactionSends:
         try:
             message = self._encode(resend, self._now_ms)
         except UndecodableMessage as undecodable:
-            self.refusals[index] = f"it can't be taken apart: {undecodable}"
+            self.refusals[index] = f"it can't be parsed: {undecodable}"
             return
         self._sent.append((index, sender.send(message, self._transaction.send_state)))
 

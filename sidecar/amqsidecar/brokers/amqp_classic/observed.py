@@ -63,7 +63,7 @@ def _delivery(
     try:
         found = take_apart(message)
     except UndecodableMessage as undecodable:
-        problem = f"it can't be taken apart: {undecodable}"
+        problem = f"it can't be parsed: {undecodable}"
         return Delivery(None, source, message, Provenance(problem=problem), encoding)
     told = named_destination(found)
     if told is not None:

@@ -68,8 +68,8 @@ def export(
 ) -> None:
     """Write events as JSON lines, CSV or one Parquet file.
 
-    Columns are the journal's. Times are UTC, such as 2026-11-01T08:00:00.123Z. JSON leaves out what
-    an event doesn't have; in CSV that is empty, and `properties` are JSON.
+    Columns are the journal's. Times are UTC, such as 2026-11-01T08:00:00.123Z. JSON omits fields
+    that an event doesn't have; CSV leaves them empty, and `properties` are JSON.
     """
     if form is FormatChoice.PARQUET and output_file is None:
         raise typer.BadParameter("a Parquet file needs --output-file", param_hint="--format")

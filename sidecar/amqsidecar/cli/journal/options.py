@@ -14,7 +14,7 @@ JournalPath = Annotated[
     typer.Option(
         "--path",
         metavar="PATH",
-        help="The journal, a folder or a URL, where it is not `journal.path` of a configuration.",
+        help="Folder or URL of the journal; default: `journal.path` of the configuration.",
         show_default=False,
     ),
 ]
@@ -30,7 +30,9 @@ def open_journal(path: str | None, config: "Config") -> "Folder":
 
     named = path or config.journal.path
     if not named:
-        raise ConfigError([Problem("journal.path", "is not set: name the journal, or use --path")])
+        raise ConfigError(
+            [Problem("journal.path", "is not set: set the path of the journal, or use --path")]
+        )
     from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - as above
 
     return open_folder(named, f"command-{os.getpid()}", lambda: None)

@@ -18,8 +18,8 @@ OfStore = Annotated[
     bool,
     typer.Option(
         "--store/--no-store",
-        help="Whether to compare with the store of the configuration, too. Without a "
-        "configuration that names the journal, --path is checked alone.",
+        help="Also compare with the configured store. Without a configured journal only --path "
+        "is checked.",
         show_default=False,
     ),
 ]
@@ -34,8 +34,8 @@ def verify(
 ) -> None:
     """Check that all events are in the journal, each once.
 
-    Compares them with the store, and reads every file with its checksums. Exit codes: 0 it is
-    whole; 78 something is missing, differs, or is damaged; one line says what and in which file.
+    Compares them with the store, and reads every file with its checksums. Exit codes: 0 whole; 78
+    something is missing, differs, or is damaged: one line names it with its file.
 
     \b
     JSON: {"streams": [{"stream", "files", "first", "last", "events"}], "faults": [text],
@@ -93,4 +93,4 @@ def _print(facts: "JournalFacts") -> None:
     if facts.faults:
         print_line(f"{len(facts.faults)} faults")
     else:
-        print_line("whole" if facts.streams else "nothing there that could be verified")
+        print_line("whole" if facts.streams else "nothing to verify there")

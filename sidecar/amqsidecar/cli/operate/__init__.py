@@ -1,1 +1,1 @@
-"""The commands that change what waits."""
+"""The commands that change waiting messages."""

@@ -1,4 +1,4 @@
-"""The user who acts on the command line."""
+"""The user of the command line."""
 
 import getpass
 

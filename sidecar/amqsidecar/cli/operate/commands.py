@@ -1,4 +1,4 @@
-"""`amqsidecar retry`, `give-up`, `hold`, and all others that act on what waits."""
+"""`amqsidecar retry`, `give-up`, `hold`, and the other commands that act on waiting messages."""
 
 import secrets
 import signal
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _EXIT_INTERRUPTED = 130
 _ENDS_AS = {
     "cancel": ", to their final dead-letter queue (of the queue that they were taken from)",
-    "discard": ", kept for an hour (`operation undo`), then gone but for their history",
+    "discard": "; for an hour `operation undo` restores them, then only their history is left",
 }
 """The end of messages that nothing redelivers afterwards."""
 
@@ -70,7 +70,7 @@ def redirect(asked: Asked) -> None:
     JSON: as `retry`
     """
     if not asked.to:
-        raise typer.BadParameter("say where to: --to queue://NAME")
+        raise typer.BadParameter("give the destination: --to queue://NAME")
     _act("redirect", asked)
 
 
@@ -219,7 +219,7 @@ def _count(store: "Schedule", asked: Asked, wish: "Wish") -> tuple[int | None, b
     if asked.ids or is_tallied(wish.selection):
         return store.count_rows(wish.selection.rows), True
     if asked.yes:
-        # Why: to look at each of millions takes as long as the rest, and nobody asked.
+        # Why: examining each of millions takes as long as the action, and no person asked for it.
         return None, True
     found = _preview(store, wish)
     return found.count, found.is_whole
@@ -232,7 +232,7 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     what = f"{action.word} {'' if is_whole else 'at least '}{many(count, 'message')}"
     what += _ENDS_AS.get(action, "")
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"this would {what}; to do it, add --yes")
+        raise typer.BadParameter(f"this would {what}; add --yes to confirm")
     try:
         is_confirmed = typer.confirm(f"{what}?", err=True)
     except typer.Abort:
@@ -243,7 +243,7 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
 
 
 def _check_drift(store: "Schedule", asked: Asked, wish: "Wish", seen: int | None) -> None:
-    """Refuse what is far by now from what a person said yes to."""
+    """Refuse if the count now differs too much from the confirmed one."""
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import drift  # noqa: PLC0415 - as above
 
@@ -274,7 +274,7 @@ def _operate(store: "Schedule", asked: Asked, wish: "Wish", config: "Config") ->
             operation, is_interrupted = _carry_out(store, operation, runner, config)
         except BaseException:
             end = f"`amqsidecar operation cancel {operation.id}` ends it"
-            say(f"operation {operation.id} is not over; a running service continues it: {end}")
+            say(f"operation {operation.id} has not ended; a running service continues it: {end}")
             raise
     if not runner or wish.pace != OperationPace():
         print_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
@@ -333,7 +333,7 @@ def _carry_out(
 
 
 def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
-    """Act at once on what the broker keeps; no history is kept."""
+    """Act at once on messages that the broker keeps; there is no history."""
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationPace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
@@ -376,7 +376,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
 
 
 def _leave_interrupted() -> NoReturn:
-    say("interrupted; finished work stays, the same command does the rest")
+    say("interrupted; finished work is kept, the same command does the rest")
     raise typer.Exit(_EXIT_INTERRUPTED)
 
 
@@ -391,7 +391,7 @@ def _print_result(outcome: "ActionResult", output: OutputFormat) -> None:
         return
     left = outcome.matched - outcome.changed - outcome.overtaken
     if left:
-        say(f"{left} more were left as they are: they are being sent, or are final already")
+        say(f"{left} more were not changed: they are being sent, or are already final")
     if outcome.overtaken:
         say(f"{outcome.overtaken} more were skipped: another action changed them after this began")
 

@@ -28,18 +28,20 @@ def edit(
     ],
     text: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The new text, UTF-8; - = standard input."),
+        typer.Option(metavar="FILE", help="File with the new text, UTF-8; - = standard input."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--bytes", metavar="FILE", help="The new bytes; - = standard input."),
+        typer.Option(
+            "--bytes", metavar="FILE", help="File with the new bytes; - = standard input."
+        ),
     ] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option(
             "--property",
             metavar=_VALUE,
-            help="Set a property; without a type it keeps its own. Repeat it for more.",
+            help="Set a property; without a type it keeps its own. Repeatable.",
         ),
     ] = None,
     without: Annotated[
@@ -54,7 +56,7 @@ def edit(
     ] = None,
     reason: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the result, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
     config_file: ConfigFile = None,
@@ -63,9 +65,9 @@ def edit(
 ) -> None:
     r"""Edit a message and re-send it now.
 
-    The original stays in its history. What is not named keeps its bytes. The running service
-    carries the re-send out. A message in its final dead-letter queue is taken out of it first; if
-    it can't be edited so, it goes back.
+    The original stays in its history. Everything else keeps its bytes. The running service carries
+    the re-send out. A message in its final dead-letter queue is taken out of it first; if it can't
+    be edited so, it goes back.
 
     \b
     JSON: the operation, as `operation show`; with --dry-run what the message would be
@@ -93,7 +95,7 @@ def edit(
     )
     if change == MessageEdit() and not dry_run:
         raise typer.BadParameter(
-            "it says no change: give --text, --bytes, --property, --without, --entry or "
+            "no change is given: use --text, --bytes, --property, --without, --entry or "
             "--without-entry"
         )
     try:
@@ -171,7 +173,7 @@ def _put_back(store: "Schedule", row_id: int, suffix: str) -> None:
 def _not_one(message: str, ids: tuple[int, ...]) -> str:
     if not ids:
         return f"{message} waits no longer"
-    return f"{message} waits in several rows, name one of {', '.join(map(str, ids))}"
+    return f"{message} has several rows; give one of {', '.join(map(str, ids))}"
 
 
 def _read(path: Path) -> bytes:
@@ -204,7 +206,7 @@ def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> 
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("this would edit and re-send a message; to do it, add --yes")
+        raise typer.BadParameter("this would edit and re-send a message; add --yes to confirm")
     has_body = change.text is not None or change.data is not None
     names = [one.name for one in (*change.set_properties, *change.set_entries)]
     names += [*change.remove_properties, *change.remove_entries]

@@ -1,4 +1,4 @@
-"""`amqsidecar note`: what a person leaves on a group of failures for the next one."""
+"""`amqsidecar note`: notes on a group of failures."""
 
 from typing import Annotated
 
@@ -26,7 +26,9 @@ def note(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEXT", help="What to write down; none = only read.", show_default=False
+            metavar="TEXT",
+            help="Text of the note; without it the command only reads.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -45,8 +47,8 @@ def note(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Keep it off the first screen for this time, such as 8h, or until one more dies "
-            "of it; 0s = show it again.",
+            help="Hide the group on the first screen for this time, such as 8h, or until its "
+            "next death; 0s = show it again.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +71,7 @@ def note(
     from amqsidecar.operations.failures.notes import write_note  # noqa: PLC0415 - as above
 
     if (group is None) == (cause_group is None):
-        raise typer.BadParameter("say which group: --group N, or --cause-group TEXT")
+        raise typer.BadParameter("give the group: --group N, or --cause-group TEXT")
     name = canonical(destination, "--destination")
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
     is_written = (text, owner, snooze) != (None, None, None)

@@ -33,7 +33,7 @@ _LOOK_PAUSE_S = 0.5
 
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
 StepReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
+    str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
 ]
 
 
@@ -51,7 +51,7 @@ def list_operations(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number.")] = 20,
     before: Annotated[
         int | None,
-        typer.Option(min=1, help="Only with a lower number; gives the next page."),
+        typer.Option(min=1, help="Only operations with a lower number, for the next page."),
     ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
@@ -76,7 +76,7 @@ def list_operations(
     headers = ("number", "action", "state", "changed", "sent", "came back", "began", "by", "why")
     print_rows(headers, [_cells(one) for one in page.operations], below=3)
     if page.next_before is not None:
-        say(f"there is more: --before {page.next_before}")
+        say(f"more results: --before {page.next_before}")
 
 
 def _cells(operation: "Operation") -> tuple[str, ...]:
@@ -111,23 +111,25 @@ def show(
     number: Number,
     members: Annotated[
         MembersChoice | None,
-        typer.Option(help="List its messages of this outcome, too.", show_default=False),
+        typer.Option(help="Also list its messages with this outcome.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100,
-    after: Annotated[str, typer.Option(help="Only after this id; gives the next page.")] = "",
+    after: Annotated[
+        str, typer.Option(help=("Only messages after this id, for the next page."))
+    ] = "",
     wait: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
             help="Wait, at most this long (0s, 5m), until all messages are sent and judged; exit "
-            "code 69 if some are not, or some came back.",
+            "code 69 if some are not, or came back.",
         ),
     ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show an operation's progress, and what became of its messages.
+    """Show an operation's progress and the outcomes of its messages.
 
     \b
     JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
@@ -223,9 +225,9 @@ def undo(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Put back what a discard of the last hour removed.
+    """Restore the messages of a discard of the last hour.
 
-    Each message is as it was before. What lay in a final dead-letter queue goes back there.
+    Each message is as it was before. Messages from a final dead-letter queue go back there.
 
     JSON: as `operation show`
     """
@@ -349,7 +351,7 @@ def _print_members(page: "MemberPage") -> None:
     ]
     print_rows(("redelivery id", "destination", "outcome", "evidence"), rows, below=1)
     if page.next_after is not None:
-        say(f"there is more: --after {page.next_after}")
+        say(f"more results: --after {page.next_after}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Options of the commands that act on what waits: which messages, why, and how carefully."""
+"""Options of the commands that act on waiting messages: selection, reason and pace."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -25,22 +25,22 @@ Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
 ]
-All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
+All = Annotated[bool, typer.Option("--all", help="Select everything; not with another filter.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")
+    bool, typer.Option("--dry-run", help="Print the effect without changing anything.")
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
+    str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
 ]
 Detach = Annotated[
-    bool, typer.Option("--detach", help="Leave it to the running service, and return at once.")
+    bool, typer.Option("--detach", help="The running service does it; return at once.")
 ]
 At = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Leave it to the running service, not before 06:00 (the next one, UTC) or "
+        help="The running service does it, not before 06:00 (the next one, UTC) or "
         "2026-11-01T06:00:00+01:00.",
         show_default=False,
     ),
@@ -55,13 +55,18 @@ Probe = Annotated[
         "--probe",
         metavar="N",
         min=1,
-        help="Send this many first, and continue if few of them come back.",
+        help="Send this number first; continue if few of them come back.",
         show_default=False,
     ),
 ]
 Ramp = Annotated[
     bool,
-    typer.Option("--ramp", help="Go on by portions, each twice the one before and judged as it."),
+    typer.Option(
+        "--ramp",
+        help=(
+            "Continue in portions, each twice the size of the one before and judged the same way."
+        ),
+    ),
 ]
 StopShare = Annotated[
     float | None,
@@ -86,13 +91,17 @@ WindowOption = Annotated[
 Careful = Annotated[
     bool,
     typer.Option(
-        "--careful", help="As --probe 50 --ramp --stop-share 0.1 --pace 20, unless said otherwise."
+        "--careful",
+        help="Same as --probe 50 --ramp --stop-share 0.1 --pace 20; other options override.",
     ),
 ]
 Target = Annotated[
     str,
     typer.Option(
-        "--to", metavar="NAME", help="Where to, such as queue://orders.fixed.", show_default=False
+        "--to",
+        metavar="NAME",
+        help="Destination, such as queue://orders.fixed.",
+        show_default=False,
     ),
 ]
 
@@ -122,7 +131,7 @@ class Asked(Chosen):
 
 
 JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
-"""Options about what comes back; for commands that send."""
+"""Options about returns; for commands that send."""
 
 
 def read_selection(asked: Asked, now_ms: int) -> "Selection":
@@ -136,10 +145,10 @@ def read_selection(asked: Asked, now_ms: int) -> "Selection":
         raise typer.BadParameter("give ids or a filter, not both")
     if not asked.ids and not has_filter and not asked.everything:
         raise typer.BadParameter(
-            "say which messages: ids, --destination, --group, --cause, --older-than, or --all"
+            "select messages: ids, --destination, --group, --cause, --older-than, or --all"
         )
     if has_filter and asked.everything:
-        raise typer.BadParameter("--all is for no other filter")
+        raise typer.BadParameter("--all excludes other filters")
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""`amqsidecar pipeline causes`: what messages die of."""
+"""`amqsidecar pipeline causes`: the causes of death."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ NewSince = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Groups whose first death is not before this time are new. Without it: the latest 24 "
+        help="Groups whose first death is at or after this time are new. Default: the latest 24 "
         "hours of the history.",
         show_default=False,
     ),
@@ -27,12 +27,10 @@ DaysBefore = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help=("Maximum number of earlier days with which the latest day is compared."),
+        help="Maximum number of earlier days with which the latest day is compared.",
     ),
 ]
-Examples = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Deaths of each group to show, at most.")
-]
+Examples = Annotated[int, typer.Option(min=0, metavar="N", help="Maximum deaths shown per group.")]
 Similarity = Annotated[
     float,
     typer.Option(
@@ -55,7 +53,7 @@ def causes(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Report why messages die: what is new, and what grows.
+    """Report causes of death: the new ones, and those that grow.
 
     Per destination and over time. Writes tables and `report.html`; what they mean:
     `deploy/reference/pipeline.md`.

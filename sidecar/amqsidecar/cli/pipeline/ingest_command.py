@@ -11,8 +11,8 @@ Journals = Annotated[
     typer.Option(
         "--journal",
         metavar="PATH",
-        help="A journal: folder, or URL of an object store. May be repeated; a stream that several "
-        "of them hold is read once.",
+        help="A journal: folder, or URL of an object store. May be repeated; a stream in several "
+        "of them is read once.",
         show_default=False,
     ),
 ]
@@ -43,12 +43,12 @@ def ingest(
     continuous: Annotated[
         bool,
         typer.Option(
-            "--continuous", help="Go on until SIGTERM; otherwise it ends when all is read."
+            "--continuous", help="Run until SIGTERM; otherwise end when everything is read."
         ),
     ] = False,
     interval_s: Annotated[
         int,
-        typer.Option(min=1, help="Continuous: seconds from one look for new segments to the next."),
+        typer.Option(min=1, help="With --continuous: seconds between checks for new segments."),
     ] = 60,
     max_segments: Annotated[
         int, typer.Option(min=1, help="Segments of each stream that are written at once.")
@@ -57,8 +57,8 @@ def ingest(
         bool,
         typer.Option(
             "--skip-lost",
-            help="Go on without segments that were removed before they were read; otherwise that "
-            "is an error.",
+            help="Skip segments that were removed before they were read; otherwise they are an "
+            "error.",
         ),
     ] = False,
     keep_days: Annotated[

@@ -18,7 +18,7 @@ OutputFolder = Annotated[
     typer.Option(
         "--output-folder",
         metavar="PATH",
-        help="Where tables and `report.html` are written; what an earlier run left is replaced.",
+        help="Folder for tables and `report.html`; results of an earlier run are replaced.",
         show_default=False,
     ),
 ]
@@ -37,7 +37,7 @@ SparkConf = Annotated[
     typer.Option(
         "--conf",
         metavar="KEY=VALUE",
-        help="A setting of Spark. May be repeated.",
+        help="A Spark setting. May be repeated.",
         show_default=False,
     ),
 ]
@@ -56,8 +56,8 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="TIME",
-        help="The end of the observation: events at or after this time don't count. Without it the "
-        "latest event of the history ends it.",
+        help="The end of the observation: events at or after this time don't count. Default: the "
+        "latest event of the history.",
         show_default=False,
     ),
 ]

@@ -36,5 +36,5 @@ def pipeline() -> None:
     from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
 
     configure_logs("info", "text")
-    # Why: Spark's bridge to Java tells of each connection that it closes.
+    # Why: Spark's bridge to Java logs each connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -50,7 +50,7 @@ OnePerMessageId = Annotated[
     bool,
     typer.Option(
         "--one-per-message-id",
-        help="Of messages with the same message id only the one that died first.",
+        help="Of messages with the same id include only the one that died first.",
     ),
 ]
 RedrivePerSecond = Annotated[
@@ -60,7 +60,7 @@ RedrivePerSecond = Annotated[
 RampSeconds = Annotated[
     float,
     typer.Option(
-        min=0.0, metavar="SECONDS", help="Time over which the pace grows from nothing to the full."
+        min=0.0, metavar="SECONDS", help="Time in which the pace grows from zero to its full value."
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`amqsidecar pipeline whatif`: what other policies would have done, and which settings to try."""
+"""`amqsidecar pipeline whatif`: effects of other policies, and settings to try."""
 
 from typing import Annotated
 
@@ -59,8 +59,8 @@ def whatif(
         int,
         typer.Option(
             min=1,
-            help="Destinations with fewer messages get no proposal; cause groups with fewer are "
-            "taken together.",
+            help="Destinations with fewer messages get no proposal; smaller cause groups are "
+            "combined.",
         ),
     ] = 30,
     search: Annotated[
@@ -71,16 +71,16 @@ def whatif(
         typer.Option(
             min=0,
             max=100,
-            help="Search: percentage points of recovered messages that may be lost against the "
-            "best settings, where that saves re-sends.",
+            help="Search: percentage points of recovered messages that a setting may lose "
+            "against the best one to save re-sends.",
         ),
     ] = 1.0,
     slowdown: Annotated[
         float,
         typer.Option(
             min=1,
-            help="Search: how many times as long recovery may take, on average, as if each message "
-            "was re-sent the moment it can succeed.",
+            help="Search: maximum mean recovery time as a multiple of the time with a re-send at "
+            "the first possible moment.",
         ),
     ] = 2.0,
     master: Master = None,
@@ -89,7 +89,7 @@ def whatif(
     """Play policies on the history, and compare their results.
 
     Recoveries, re-sends, time to recovery and load, with bounds. Decides by the same code as the
-    sidecar. Writes what the policies would have come to, and a proposal: proposal/policy.yaml, and
+    sidecar. Writes the policies' results, and a proposal: proposal/policy.yaml, and
     proposal/values.yaml for Helm. Tables and what they mean: `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - keeps `--help` fast

@@ -127,7 +127,7 @@ class TlsOptions(Section):
         if self.key_file is not None and self.cert_file is None:
             yield "key_file", "needs `cert_file`, the certificate that belongs to the key"
         if self.ca_file is not None and not self.verify:
-            yield "verify", "is false, so `ca_file` would do nothing; remove one of them"
+            yield "verify", "is false, so `ca_file` has no effect; remove one of them"
 
 
 class BrokerOidcOptions(Section):
@@ -164,14 +164,14 @@ class BrokerOidcOptions(Section):
         if self.client_secret_file is None and self.client_key_file is None:
             yield "client_secret_file", "is not set: a client gets tokens by its secret or its key"
         if self.client_secret_file is not None and self.client_key_file is not None:
-            yield "client_key_file", "there is a `client_secret_file` too; remove one of them"
+            yield "client_key_file", "excludes `client_secret_file`; remove one of them"
         parts = urlsplit(self.issuer)
         if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
             yield "issuer", "is without TLS, so the client's secret could be read on the way"
 
 
 class BrokerOptions(Section):
-    """The broker and how to reach it."""
+    """The broker's address and log-in."""
 
     url: BrokerUrls = option(
         (),
@@ -264,7 +264,7 @@ class BrokerOptions(Section):
         yield from self._token_problems()
         if self.password_file is not None:
             if any(url.password is not None for url in self.url):
-                yield "password_file", "there is a password in `url` too; remove one of them"
+                yield "password_file", "`url` also has a password; remove one of them"
             if any(url.user is None for url in self.url):
                 yield "password_file", "needs the user in `url`, such as artemis://user@host:61616"
         yield from self._jolokia_problems()
@@ -285,9 +285,9 @@ class BrokerOptions(Section):
             return
         key = "token_file" if self.token_file is not None else "oidc.issuer"
         if self.token_file is not None and self.oidc.issuer:
-            yield key, "there is a provider in `oidc` too; remove one of them"
+            yield key, "`oidc` also names a provider; remove one of them"
         if self.password_file is not None or any(url.password is not None for url in self.url):
-            yield key, "there is a password too; remove one of them"
+            yield key, "a password is also set; remove one of them"
         if any(url.user is None for url in self.url):
             yield key, "needs the user in `url`, such as artemis://user@host:61616"
 
@@ -299,7 +299,7 @@ class BrokerOptions(Section):
         for key in ("ca_file", "cert_file"):
             if getattr(self.tls, key) is not None:
                 scheme = _WITH_TLS[self.url[0].scheme]
-                yield f"tls.{key}", f"does nothing, since `url` is without TLS; use {scheme}://"
+                yield f"tls.{key}", f"has no effect because `url` has no TLS; use {scheme}://"
 
     def _jolokia_problems(self) -> Iterator[KeyedProblem]:
         parts = urlsplit(self.jolokia_url)
@@ -308,9 +308,15 @@ class BrokerOptions(Section):
                 yield "jolokia_password_file", "needs `jolokia_url`, with the user"
             return
         if any(url.is_of_artemis for url in self.url) or self.kind is KindChoice.ARTEMIS:
-            yield "jolokia_url", "is for Classic; Artemis reports its counters by itself; remove it"
+            yield (
+                "jolokia_url",
+                ("is for Classic only; Artemis reports its counters itself; remove it"),
+            )
         if len(self.url) > 1:
-            yield "jolokia_url", "needs one broker in `url`, whose counters it shows"
+            yield (
+                "jolokia_url",
+                ("needs exactly one broker in `url`, the one whose counters it reads"),
+            )
         if (parts.username is None) != (self.jolokia_password_file is None):
             yield (
                 "jolokia_password_file",
@@ -321,7 +327,8 @@ class BrokerOptions(Section):
             yield (
                 "jolokia_url",
                 f"the password for {parts.hostname} would cross the network unencrypted; use "
-                "https://, or set `broker.allow_plain_password: true` if nobody can eavesdrop",
+                "https://, or set `broker.allow_plain_password: true` if eavesdropping is "
+                "impossible",
             )
 
     def _identity_problems(self) -> Iterator[KeyedProblem]:
@@ -338,7 +345,7 @@ class BrokerOptions(Section):
             yield "sasl_mechanisms", "has none for a token: add OAUTHBEARER, XOAUTH2 or PLAIN"
         has_password_only = not self.has_token and any(url.user is not None for url in self.url)
         if has_password_only and any(needs_user) and not any(m.takes_password for m in mechanisms):
-            yield "sasl_mechanisms", "has tokens' mechanisms only; set `token_file` or `oidc`"
+            yield "sasl_mechanisms", "has only mechanisms for tokens; set `token_file` or `oidc`"
         # Why not artemis: Core sends the password itself.
         is_hidden = (
             bool(mechanisms)
@@ -357,8 +364,8 @@ class BrokerOptions(Section):
                     "url",
                     f"the {'token' if self.has_token else 'password'} for {url.host} would cross "
                     f"the network unencrypted; use {_WITH_TLS[url.scheme]}:// with the broker's "
-                    "connector for TLS, or set `broker.allow_plain_password: true` if nobody "
-                    "can eavesdrop",
+                    "connector for TLS, or set `broker.allow_plain_password: true` if "
+                    "eavesdropping is impossible",
                 )
                 return
 
@@ -379,7 +386,7 @@ class BrokerOptions(Section):
         return None if url is None else url.password
 
     def token_files(self) -> Iterator[tuple[str, Path]]:
-        """Yield each option that names the file of a token or of what a token is asked for with."""
+        """Yield each option that names the file of a token, or of credentials to request one."""
         if self.token_file is not None:
             yield "broker.token_file", self.token_file
         if self.oidc.client_secret_file is not None:

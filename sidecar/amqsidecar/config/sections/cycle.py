@@ -18,7 +18,7 @@ class CycleOptions(Section):
         500,
         "Maximum sleep of the service while nothing arrives and nothing is due. Commands such as "
         "`retry` take effect after at most this time.",
-        why="hardly noticeable, and two wake-ups a second cost nothing",
+        why="hardly noticeable, and two wake-ups a second are cheap",
         unit="milliseconds",
         ge=1,
         le=60_000,

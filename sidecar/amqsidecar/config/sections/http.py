@@ -26,7 +26,7 @@ from amqsidecar.errors import ConfigError, Problem
 
 
 class BodyChoice(StrEnum):
-    """Who may see the content of messages."""
+    """The roles that may see the content of messages."""
 
     OPERATORS = "operators"
     VIEWERS = "viewers"
@@ -123,9 +123,9 @@ class OidcOptions(Section):
     )
     recheck_minutes: StrictInt = option(
         5,
-        "Time after which the next page view goes through the provider again, unnoticed by users "
-        "who are still logged in there. After twice this time, requests from an open page are "
-        "refused, too. A withdrawn role thus ends.",
+        "Time after which the next page view goes through the provider again, without a visible "
+        "log-in for users who are still logged in there. After twice this time, requests from an "
+        "open page are refused, too. A withdrawn role thus ends.",
         why="access should end within minutes after it was withdrawn",
         unit="minutes",
         ge=1,
@@ -250,15 +250,15 @@ class HttpOptions(Section):
         if self.proxy_user_header and not self.trusted_proxies:
             yield (
                 "trusted_proxies",
-                "is empty, so no proxy is trusted to name the user: add the proxy's address",
+                "is empty, so no proxy may name the user: add the proxy's address",
             )
         if self.proxy_groups_header and not self.proxy_user_header:
             yield "proxy_groups_header", "does nothing without `proxy_user_header`"
         if self.oidc.issuer and not self.public_url:
-            yield "public_url", "is not set: the OpenID provider has to lead browsers back to it"
+            yield "public_url", "is not set: the OpenID provider redirects browsers to it"
         by_groups = self.proxy_user_header or self.oidc.issuer
         if by_groups and not (self.operator_groups or self.viewer_groups):
-            yield "operator_groups", "is empty, as is `viewer_groups`: nobody could log in"
+            yield "operator_groups", "is empty, as is `viewer_groups`: no user could log in"
         for key, problem in self.oidc.problems():
             yield f"oidc.{key}", problem
 
@@ -274,7 +274,7 @@ class HttpOptions(Section):
         if self.is_loopback or not self.console or any(ways):
             return ""
         return (
-            "is beyond loopback, where strangers could read and act: configure an authentication "
+            "is beyond loopback, where anyone could read and act: configure an authentication "
             "method (http.tokens_file, http.users_file, http.proxy_user_header or "
             "http.oidc.issuer), switch console and API off (http.console: false), or listen on "
             "127.0.0.1"

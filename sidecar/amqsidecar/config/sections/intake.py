@@ -1,4 +1,4 @@
-"""Options `intake.*`: what is read."""
+"""Options `intake.*`: reading dead letters."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,7 +12,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 
 
 class Backlog(StrEnum):
-    """What happens to dead letters that were there before the sidecar."""
+    """Treatment of dead letters that were there before the sidecar."""
 
     HOLD = "hold"
     PROCESS = "process"
@@ -66,7 +66,7 @@ AllowedLosses = Annotated[
 
 
 class IntakeOptions(Section):
-    """Which dead letters are read, and how."""
+    """Reading dead letters."""
 
     queues: Texts = option(
         (),
@@ -76,15 +76,15 @@ class IntakeOptions(Section):
     )
     backlog: Backlog = option(
         Backlog.HOLD,
-        "What happens to dead letters that a queue already holds when the sidecar reads it for "
-        "the first time: `hold` = kept until a person releases them, where they are more than "
+        "Treatment of dead letters that are in a queue when the sidecar reads it for the first "
+        "time: `hold` = kept until a person releases them, if there are more than "
         "`backlog_threshold`; `process` = decided like any other.",
         why="a year of old failures must not be re-sent by starting a tool",
     )
     backlog_threshold: StrictInt = option(
         100,
         "Maximum old dead letters of a queue that are processed even with `backlog: hold`.",
-        why="a handful of them is today's trouble, not a backlog",
+        why="a few are today's failures, not a backlog",
         unit="messages",
         ge=0,
     )
@@ -102,11 +102,11 @@ class IntakeOptions(Section):
     )
     allow_lossy: AllowedLosses = option(
         (),
-        "STOMP, which can't carry everything: what messages may lose. `body_type` = Map, Object "
-        "and Stream bodies, and whether it was Text or Bytes; `property_types` = numbers and "
-        "booleans among the application properties become strings; `group` = `JMSXGroupID` and "
-        "`JMSXGroupSeq`. What would lose anything else is not taken. Classic over AMQP: "
-        "`body_type` = what deploy/reference/amqp-on-classic.md names.",
+        "STOMP can't carry everything: permitted losses. `body_type` = Map, Object and Stream "
+        "bodies, and whether it was Text or Bytes; `property_types` = numbers and booleans among "
+        "the application properties become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. "
+        "A message that would lose anything else is not taken. Classic over AMQP: `body_type` = "
+        "the losses listed in deploy/reference/amqp-on-classic.md.",
         why="no message is altered silently",
     )
     cause_properties: Texts = option(
@@ -120,21 +120,21 @@ class IntakeOptions(Section):
         "",
         "Queue in which consumers write why they failed, `amqsidecar.causes` by convention "
         "(`cause-notes.md`); it is read beside the dead-letter queues. Empty = none is read.",
-        why="who may write there is a right to be given first",
+        why="the right to write there must be granted first",
     )
     group_by: GroupBy = option(
         {},
-        "What else groups of failures differ in, by destination: `entries`, each with a pattern "
-        "and `fields`, and `default_entry` (`causes.md`). A field is `property:NAME`, `jms_type`, "
-        "`json:/path` or `xml:/path` into the body, or `redeliveries`. Empty = groups differ in "
-        "their causes only, and no body is opened.",
+        "Additional fields that divide groups of failures, by destination: `entries`, each with "
+        "a pattern and `fields`, and `default_entry` (`causes.md`). A field is `property:NAME`, "
+        "`jms_type`, `json:/path` or `xml:/path` into the body, or `redeliveries`. Empty = "
+        "groups by cause only, and no body is opened.",
         why="values of messages would stand in groups, which every viewer sees",
     )
     prefetch: StrictInt = option(
         0,
         "Maximum dead letters that the broker delivers ahead of their cycle, over all queues; 0 = "
         "the broker's best value.",
-        why="when the link breaks, Artemis counts a failed delivery for each, Classic does not",
+        why="when the link breaks, Artemis counts a failed delivery for each; Classic does not",
         unit="messages",
         ge=0,
         le=100_000,

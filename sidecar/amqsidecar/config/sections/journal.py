@@ -30,7 +30,7 @@ class JournalOptions(Section):
         'no journal. Needs `pip install "amqsidecar[journal]"`. A relative path in a '
         "configuration file starts at that file's folder. Sidecars may share a journal; those that "
         "share a store need the same journal.",
-        why="the operator decides about the space",
+        why="the operator decides on the space",
     )
     name: str = option(
         "",
@@ -46,7 +46,7 @@ class JournalOptions(Section):
     properties: Texts = option(
         (),
         "Application properties that history and journal hold of each dead letter, as text of at "
-        "most 1,000 characters; exact names. No others are, and bodies never are.",
+        "most 1,000 characters; exact names. Other properties and bodies are never recorded.",
         why="properties may be personal data",
     )
     segment_events: StrictInt = option(

@@ -42,7 +42,7 @@ Acceptor = Annotated[
 
 
 class ListenerOptions(Section):
-    """A proxy in front of one acceptor, which saves what consumers give up."""
+    """A proxy in front of one acceptor that saves messages that consumers give up."""
 
     listen: ListenAddress = option(
         "",
@@ -52,9 +52,9 @@ class ListenerOptions(Section):
     )
     acceptor: Acceptor = option(
         None,
-        "The broker's acceptor behind: `stomp://host:61613` or `amqp://host:5672`, with TLS "
-        "`stomp+ssl://` or `amqps://`. The clients' first bytes tell the protocol. Without a user: "
-        "the clients log in themselves.",
+        "The broker's acceptor: `stomp://host:61613` or `amqp://host:5672`, with TLS "
+        "`stomp+ssl://` or `amqps://`. The protocol is detected from a client's first bytes. "
+        "Give no user: the clients log in themselves.",
     )
     prefixes: Texts = option(
         (),
@@ -67,8 +67,9 @@ class ListenerOptions(Section):
     )
     proxy_protocol: StrictBool = option(
         False,
-        "Send the broker the client's address by the PROXY protocol, version 2. The acceptor needs "
-        "`proxyProtocolEnabled=true` (Artemis 2.43 or later), and then takes nobody else.",
+        "Send the broker the client's address by the PROXY protocol, version 2. The acceptor "
+        "needs `proxyProtocolEnabled=true` (Artemis 2.43 or later), and then refuses direct "
+        "clients.",
         why="an acceptor that does not expect it refuses each connection",
     )
     cert_file: OptionalPath = option(
@@ -86,9 +87,9 @@ class ListenerOptions(Section):
     )
     on_failure: OnFailure = option(
         OnFailure.CLOSED,
-        "What happens to a NACK or `rejected` whose message can't be saved: `closed` = the "
-        "connection ends, and the broker delivers the message again; `open` = it goes through, and "
-        "Artemis does what it does without a listener.",
+        "Treatment of a NACK or `rejected` whose message can't be saved: `closed` = the "
+        "connection ends, and the broker delivers the message again; `open` = it is passed on, "
+        "as without a listener.",
         why="no message is destroyed silently",
     )
     connections_max: StrictInt = option(
@@ -101,23 +102,24 @@ class ListenerOptions(Section):
     )
     memory_mib: StrictInt = option(
         64,
-        "Memory for messages that clients have in hand. Bodies beyond 64 KiB, and what goes beyond "
-        "this, go to a file.",
-        why="Artemis hands a STOMP client 10 KiB ahead unless told otherwise",
+        "Memory for messages in the hands of clients. Bodies above 64 KiB, and messages beyond "
+        "this limit, go to a file.",
+        why="Artemis sends a STOMP client 10 KiB ahead by default",
         unit="MiB",
         ge=1,
         le=65_536,
     )
     spool_mib: StrictInt = option(
         1024,
-        "Disk space for them. What finds no room is passed on, but can't be saved (`on_failure`).",
+        "Disk space for those files. A message without room there is passed on, but can't be "
+        "saved (`on_failure`).",
         why="ten messages of the largest size that Classic takes over STOMP",
         unit="MiB",
         ge=0,
         le=1_048_576,
     )
     spool_path: OptionalPath = option(
-        None, "Folder of these files, which have no name and end with the process; empty = `/tmp`."
+        None, "Folder of these unnamed files, which end with the process; empty = `/tmp`."
     )
     drain_s: StrictInt = option(
         10,
@@ -138,7 +140,7 @@ class ListenerOptions(Section):
         """Yield options that do not fit each other."""
         acceptor = self.acceptor
         if acceptor is not None and acceptor.scheme not in _SCHEMES:
-            yield "acceptor", f"only STOMP and AMQP are intercepted; use {_SAID}"
+            yield "acceptor", f"only STOMP and AMQP can be intercepted; use {_SAID}"
         if acceptor is not None and acceptor.user is not None:
             yield "acceptor", "has a user, but the clients log in themselves; remove it"
         if self.key_file is not None and self.cert_file is None:

@@ -1,4 +1,4 @@
-"""Options `outcomes.*`: what became of re-sends."""
+"""Options `outcomes.*`: outcomes of re-sends."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from amqsidecar.config.option import KeyedProblem, Section, StrictBool, StrictIn
 
 
 class OutcomesOptions(Section):
-    """What became of re-sends."""
+    """Outcomes of re-sends."""
 
     watch: StrictBool = option(
         True,
         "Whether the sidecar watches the queues that it re-sends to, over a separate read-only "
-        "connection. Otherwise no re-send is reported as consumed (`outcomes.md`).",
+        "connection. If not, no re-send is reported as consumed (`outcomes.md`).",
         why="a few requests to the broker every few seconds, and none when nothing waits",
     )
     window_s: StrictInt = option(

@@ -10,14 +10,14 @@ from amqsidecar.config.option import KeyedProblem, OptionalPath, Section, option
 
 
 class TopicPolicy(StrEnum):
-    """What happens to a dead letter of a plain topic on Classic."""
+    """Treatment of a dead letter of a plain topic on Classic."""
 
     PARK = "park"
     REPUBLISH = "republish"
 
 
 class VerdictPolicy(StrEnum):
-    """What happens to the verdict in a consumer's note."""
+    """Effect of the verdict in a consumer's note."""
 
     IGNORE = "ignore"
     OBEY = "obey"
@@ -80,29 +80,30 @@ class PolicyOptions(Section):
     )
     topics: TopicPolicy = option(
         TopicPolicy.PARK,
-        "Classic: what happens to a dead letter of a plain topic: `park` = kept for a person; "
+        "Classic: treatment of a dead letter of a plain topic: `park` = kept for a person; "
         "`republish` = sent to the topic again, so that all its subscribers get it again.",
         why="one subscriber's failure must not repeat the message for the others",
     )
 
     plugins: PluginTexts = option(
         (),
-        "Rules beyond the broker's, such as `rules` (`rules.md`), whatever the broker's own come "
-        "from; the last one is asked first, as in the broker, and all of them before its own.",
+        "Rules beyond the broker's, such as `rules` (`rules.md`), in addition to the broker's "
+        "rules from any source. They decide before the broker's rules; the last one decides "
+        "first, as in the broker.",
         why="the broker's rules alone decide",
     )
     verdicts: VerdictPolicy = option(
         VerdictPolicy.IGNORE,
-        "What a verdict in a consumer's note (`cause-notes.md`) does: `ignore` = it is recorded; "
-        "`obey` = it replaces a redelivery that the rules decide: later, elsewhere, or none. Each "
-        "redelivery then waits at least a second for its note.",
-        why="whoever may write notes would decide about messages",
+        "Effect of a verdict in a consumer's note (`cause-notes.md`): `ignore` = it is only "
+        "recorded; `obey` = it replaces a redelivery that the rules decide: later, elsewhere, or "
+        "none. Each redelivery then waits at least a second for its note.",
+        why="anyone with the right to write notes would decide about messages",
     )
     gates: GateTexts = option(
         (),
         "Gates that due redeliveries pass, in this order: `pace`, `breaker`, `windows`, `order`, "
         "or those of other packages (`gates.md`). None = the broker's rules alone decide the time.",
-        why="they are beyond what brokers do",
+        why="brokers have no gates",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:

@@ -1,4 +1,4 @@
-"""Options `redelivery.*`: what redeliveries look like."""
+"""Options `redelivery.*`: redeliveries and final queues."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -36,7 +36,7 @@ class ExhaustedChoice(StrEnum):
 
 
 class RedeliveryOptions(Section):
-    """What is redelivered, and where to."""
+    """Redelivery and its destinations."""
 
     final_suffix: str = option(
         FINAL_SUFFIX,
@@ -63,10 +63,10 @@ class RedeliveryOptions(Section):
     )
     exhausted: ExhaustedChoice = option(
         ExhaustedChoice.QUEUE,
-        "Where exhausted messages go: `queue` = to their final dead-letter queue, as the broker's "
-        "rules say; the schedule keeps ids, group and history, and takes messages back when a "
-        "person acts on them. `keep` = they stay in the schedule, with their bodies; what lies in "
-        "final queues whose name ends with `redelivery.final_suffix` is taken back, unless a "
-        "person has given it up. Both are shown as exhausted until a person acts on them.",
+        "Where exhausted messages go: `queue` = to their final dead-letter queue, as the "
+        "broker's rules say; the schedule keeps ids, group and history, and takes messages back "
+        "when a person acts on them. `keep` = they stay in the schedule, with their bodies; "
+        "messages in final queues whose name ends with `redelivery.final_suffix` are taken back, "
+        "unless a person gave them up. Both are shown as exhausted until a person acts on them.",
         why="the broker's rules name that queue",
     )

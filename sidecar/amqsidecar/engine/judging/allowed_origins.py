@@ -1,7 +1,7 @@
 """Where redeliveries may go at all.
 
-An origin is a property that whoever may write to a dead-letter queue chooses, and the sidecar sends
-with rights of its own.
+Anyone with write permission on a dead-letter queue chooses the origin, and the sidecar sends with
+its own rights.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def parse_pattern(text: str) -> Destination:
 
 
 def within(allowed: Sequence[str], problem: ResendProblem) -> ResendProblem:
-    """Return a problem for what no pattern matches, else what `problem` says.
+    """Return a problem if no pattern matches, else the result of `problem`.
 
     Args:
         allowed: patterns, of an Artemis queue those of its address; empty = everything may be sent

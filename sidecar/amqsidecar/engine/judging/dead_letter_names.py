@@ -138,7 +138,7 @@ def _topic_affixes(strategy: IndividualDeadLetterStrategy) -> tuple[str, str] | 
 
 
 def _middle(name: str, prefix: str, suffix: str) -> str:
-    """Return what is between prefix and suffix; "" = nothing, or the name has others."""
+    """Return the part between prefix and suffix; "" = none, or the name has others."""
     if not name.startswith(prefix) or not name.endswith(suffix):
         return ""
     return name[len(prefix) : len(name) - len(suffix)]

@@ -12,7 +12,7 @@ def final_destination(
     is_intake: Callable[[Destination], bool],
     suffix: str,
 ) -> Destination:
-    """Return the queue for what the rules give up: never one that the intake reads, and no topic.
+    """Return the queue for exhausted messages: never one that the intake reads, never a topic.
 
     Where no rule names it, it belongs to the queue that the message was read from. Rules of
     Classic's kind without a strategy say nothing of Artemis, and little of a Classic that has one.

@@ -115,11 +115,11 @@ DeathGroupOf = Callable[[Delivery, Destination | None, str | None], str]
 
 
 FactsOf = Callable[[Delivery, str | None, int], Facts]
-"""Delivery, cause and milliseconds since the first death to what only other rules ask about."""
+"""Maps delivery, cause and milliseconds since the first death to the inputs of other rules."""
 
 
 Advise = Callable[[Delivery, Redeliver], Decision]
-"""Delivery and the rules' redelivery to what its consumer advises; the same where it is silent."""
+"""Maps a delivery and its redelivery to the consumer's advice; unchanged without one."""
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -238,7 +238,7 @@ class Judge:
             redelivery_id = first_redelivery_id(uid, row_id)
             if self._facts_of is not None:
                 redelivery_id = dated_redelivery_id(redelivery_id, now_ms)
-        # Why this order: who gave it up knows more than the broker.
+        # Why this order: the consumer's cause is better than the broker's.
         cause = self._cause_of(delivery.encoding, delivery.message) or provenance.cause
         received = (Received if provenance.redelivery_count == 0 else Returned)(
             at_ms=now_ms,
@@ -281,15 +281,17 @@ class Judge:
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
-            return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
+            return draft.park(
+                origin, f"the rules failed on this message: {type(error).__name__}: {error}"
+            )
         if (fault := _fault_of(decision)) is not None:
-            return draft.park(origin, f"the rules fail on it: {fault}")
+            return draft.park(origin, f"the rules failed on this message: {fault}")
         if self._advise is not None and isinstance(decision, Redeliver):
             decision = self._advised(decision, self._advise(delivery, decision))
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
     def _advised(self, decision: Redeliver, advised: Decision) -> Decision:
-        """Return what a consumer advises, or the rules' decision where that may not be."""
+        """Return the consumer's advice, or the rules' decision if the advice is not allowed."""
         if isinstance(advised, Redirect) and self.redirect_problem(advised.destination) is not None:
             return decision
         return advised
@@ -313,7 +315,7 @@ class Judge:
             case Redirect() | Exhaust() | Park():
                 return self._carry_out_beyond(decision, origin, draft, is_backlog=is_backlog)
             case None:
-                return draft.park(origin, "no plugin of the chain decided about it")
+                return draft.park(origin, "no plugin of the chain decided on it")
             case _:
                 assert_never(decision)
 
@@ -333,7 +335,7 @@ class Judge:
         *,
         is_backlog: bool,
     ) -> Judgement:
-        """Carry out what no rule of a broker says."""
+        """Carry out an action beyond the broker's rules."""
         match decision:
             case Redirect(destination, delay_ms, count, rule):
                 if (reason := self.redirect_problem(destination)) is not None:
@@ -352,7 +354,7 @@ class Judge:
         if provenance.problem is not None:
             return provenance.problem
         if origin is None:
-            return "the message does not show where it came from"
+            return "the message does not name its origin"
         if self.is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
             return (
                 f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
@@ -366,7 +368,7 @@ class Judge:
         if (fault := _fault_of_name(destination)) is not None:
             return fault.replace("its origin ", "")
         if self.is_intake(destination) or destination.name.endswith(self._settings.final_suffix):
-            return f"{destination} is a dead-letter queue: the message would come back at once"
+            return f"{destination} is a dead-letter queue: it would die again at once"
         return self._no_resend_reason(destination)
 
     def _no_resend_reason(self, origin: Destination) -> str | None:
@@ -408,14 +410,14 @@ def _fault_of(decision: object) -> str | None:
             is_whole = True
         case _:
             return f"they answer {decision!r}"
-    return None if is_whole else f"they answer with a number that is not whole: {decision}"
+    return None if is_whole else f"they returned a number that is not an integer: {decision}"
 
 
 @lru_cache(maxsize=4096)
 def _dead_letter(
     origin: Destination, redelivery_count: int, persistent: bool, expired: bool, duplicate: bool, /
 ) -> DeadLetter:
-    """Return what policies look at; of an origin they know the address, without `::queue`."""
+    """Return the input of policies; of an origin they know the address, without `::queue`."""
     destination = origin
     if "::" in origin.name:
         destination = Destination(DestinationKind(origin.kind), origin.address)

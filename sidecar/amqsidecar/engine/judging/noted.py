@@ -31,7 +31,7 @@ ReadNote = Callable[[str, bytes], CauseNote]
 
 
 class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed to take notes.
+    """The parts needed to take notes.
 
     Attributes:
         queue: the queue of notes.
@@ -68,7 +68,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def advise(self, delivery: Delivery, decision: Redeliver) -> Decision:
-        """Return what the consumer's verdict makes of a redelivery."""
+        """Apply the consumer's verdict to a redelivery."""
         note = self.find(delivery)
         if note is None:
             # Why: "retry after" is never early, also where the note comes a little later.
@@ -78,7 +78,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advised(decision: Redeliver, note: CauseNote) -> Decision:
-    """Return what a note's verdict makes of a redelivery; the rules still bound their number."""
+    """Apply a note's verdict to a redelivery; the rules still limit the number."""
     count, rule = decision.redelivery_count, verdict_rule(note, decision.rule)
     match note.verdict:
         case RetryAfter(delay_ms):
@@ -119,7 +119,7 @@ class NotedJudge:
         return self._judge.resend_problem(destination)
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> None:
-        """Read the notes among deliveries, whatever their order."""
+        """Read the notes among deliveries, in any order."""
         self._judge.prepare(deliveries)
         notes = self._notes
         now_s = notes.clock.monotonic_s()
@@ -188,7 +188,7 @@ class NotedJudge:
 
 
 def death_of(received: Received) -> Death:
-    """Return the death that an event tells of."""
+    """Return the death that an event records."""
     return Death(
         row_id=received.id,
         redelivery_id=received.redelivery_id,

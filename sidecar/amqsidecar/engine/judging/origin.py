@@ -16,7 +16,7 @@ from amqsidecar.policy.classic_rules import (
 from amqsidecar.policy.destination_map import DestinationMap
 
 TrueOrigin = Callable[[Destination, Destination], Destination]
-"""Takes what a dead letter names as its origin and the queue it was found in."""
+"""Takes the origin that a dead letter names and the queue where it was found."""
 
 
 def named_origin(origin: Destination, source: Destination) -> Destination:
@@ -46,7 +46,7 @@ class ClassicOrigins:
         there into `source`, its name holds the topic's, and no durable subscription explains it.
 
         Args:
-            origin: what the message names.
+            origin: as named by the message.
             source: the dead-letter queue that it was found in.
 
         Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor: prefix and
@@ -89,7 +89,7 @@ def _individual(entry: PolicyEntry | None) -> IndividualDeadLetterStrategy | Non
 
 
 def _middle(name: str, prefix: str, suffix: str) -> str:
-    """Return what is between prefix and suffix; "" = nothing, or the name has others."""
+    """Return the part between prefix and suffix; "" = none, or the name has others."""
     if not name.startswith(prefix) or not name.endswith(suffix):
         return ""
     return name[len(prefix) : len(name) - len(suffix)]

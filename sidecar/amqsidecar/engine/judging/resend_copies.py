@@ -28,7 +28,7 @@ The answer is a sentence that says what mends it.
 """
 
 FIRST_SENDS_ONLY = f"{PROPERTY_REDELIVERY_COUNT} IS NULL"
-"""The JMS selector that matches what the sidecar has not sent."""
+"""The JMS selector that matches messages not sent by the sidecar."""
 
 _REDELIVERY_MARKS = (PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID)
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
@@ -171,7 +171,7 @@ def _is_first_send(condition: Sequence[str]) -> bool:
 
 
 def mirrors(mirror: MirroredQueues, destination: Destination) -> bool:
-    """Return whether what is sent to a destination is mirrored."""
+    """Return whether sends to a destination are mirrored."""
     return destination.is_queue and (mirror.temporary or not destination.is_temporary)
 
 

@@ -25,7 +25,7 @@ class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
-        int, Meta(description="Only of which one died since, in milliseconds.", ge=0)
+        int, Meta(description="Only groups with a death since this time, in milliseconds.", ge=0)
     ] = 0
 
 
@@ -59,7 +59,7 @@ class Exporting:
             ),
             _file(
                 "/operations/{number}/members.csv",
-                f"What became of the messages of an operation {most}",
+                f"Outcomes of the messages of an operation {most}",
                 self._members_file,
                 MembersFileQuery,
             ),

@@ -21,16 +21,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     id: Annotated[list[int], Meta(description="Row numbers.")] = []
     destination: Annotated[
-        str | None, Meta(description="Where they go, such as `queue://orders`.")
+        str | None, Meta(description="Their destination, such as `queue://orders`.")
     ] = None
     state: RowState | None = None
-    cause_group: Annotated[str | None, Meta(description="The group of the cause, whole.")] = None
+    cause_group: Annotated[str | None, Meta(description="The cause group, in full.")] = None
     cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
-    source: Annotated[
-        str | None, Meta(description="The dead-letter queue that they were taken from.")
-    ] = None
+    source: Annotated[str | None, Meta(description="Their dead-letter queue.")] = None
     attempt: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the redelivery that waits.")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the waiting redelivery.")
     ] = None
     older_than: Annotated[
         Age | None,
@@ -39,7 +37,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     newer_than: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
     count_at_least: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="The redelivery that waits is at least of this number."),
+        Meta(description="Minimum number of the waiting redelivery."),
     ] = None
     property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
 

@@ -29,7 +29,7 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         text: may be empty where one of the others is given.
-        owner: the group's owner from now on; "" = nobody; None = unchanged.
+        owner: the group's new owner; "" = no owner; None = unchanged.
         snooze_s: seconds to hide the group, unless another message dies of it; 0 = show it again;
             None = as it is.
     """
@@ -53,7 +53,7 @@ class Noting:
             ApiEndpoint(
                 method="GET",
                 path="/notes",
-                summary="What people wrote down about a group, the latest first.",
+                summary="Notes on a group, the latest first.",
                 run=self._notes,
                 answer=list[GroupNote],
                 query=GroupNotesQuery,

@@ -48,8 +48,8 @@ def document(endpoints: Sequence[ApiEndpoint]) -> dict[str, Any]:
             "title": "amqsidecar",
             "version": __version__,
             "description": (
-                "Looking at dead letters that wait, and acting on them. Times are milliseconds "
-                f"since the epoch. A change needs a bearer token, or the `{CSRF_HEADER}` that "
+                "Waiting dead letters and actions on them. Times are milliseconds since the "
+                f"epoch. A change needs a bearer token, or the `{CSRF_HEADER}` that "
                 f"`{API_V1}/session` returns."
             ),
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
@@ -140,7 +140,7 @@ def _parameters(endpoint: ApiEndpoint, components: dict[str, Any]) -> list[dict[
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what a query may say: null is said by saying nothing."""
+    """Return the schema of a query parameter; an absent one means null."""
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) != 1:
         return schema

@@ -1,4 +1,4 @@
-"""The API's side that acts: previews, operations, and what becomes of their messages."""
+"""The API's endpoints that act: previews, operations, and outcomes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,7 +84,7 @@ class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     before: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Only with lower numbers, for the next page."),
+        Meta(description="Only operations with lower numbers, for the next page."),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
@@ -98,12 +98,12 @@ class MembersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation, and what became of its messages so far.
+    """An operation and the outcomes of its messages so far.
 
     Attributes:
         outcomes: how many messages have which outcome; `not sent yet` has none.
         undoable: how many discarded messages `undo` would put back now.
-        result: what is known of all its messages; null = it sends nothing, or has changed nothing.
+        result: summary of all its messages; null = it sends nothing, or has changed nothing.
     """
 
     operation: Operation
@@ -113,7 +113,7 @@ class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionEndpoints:
-    """Carries out what is asked for."""
+    """Carries out requested actions."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self._queries = queries
@@ -150,7 +150,7 @@ class ActionEndpoints:
             ApiEndpoint(
                 method="GET",
                 path="/preview",
-                summary="What an action would do now.",
+                summary="Preview of an action.",
                 run=self._preview_operation,
                 answer=Preview,
                 query=PreviewQuery,
@@ -171,12 +171,12 @@ class ActionEndpoints:
                 answer=Operation,
                 body=NewOperation,
                 status=201,
-                problems={409: "The count is far from the one that was expected."},
+                problems={409: "The count differs too much from the expected one."},
             ),
             ApiEndpoint(
                 method="GET",
                 path="/operations/{number}",
-                summary="One operation, and what became of its messages so far.",
+                summary="One operation and the outcomes of its messages so far.",
                 run=self._operation,
                 answer=OperationAnswer,
             ),
@@ -192,7 +192,7 @@ class ActionEndpoints:
             ApiEndpoint(
                 method="POST",
                 path="/messages/{reference}/edit-preview",
-                summary="What a message would be after an edit; nothing is changed.",
+                summary="Preview of an edited message; nothing is changed.",
                 run=self._try_edit,
                 answer=MessageView,
                 body=Edit,
@@ -208,7 +208,7 @@ class ActionEndpoints:
                 body=Edit,
                 status=201,
                 problems={
-                    409: "It can't be edited now, or would be the same.",
+                    409: "It can't be edited now, or the edit changes nothing.",
                     503: "It is still being taken out of its final queue: repeat the edit.",
                 },
             ),
@@ -242,7 +242,7 @@ class ActionEndpoints:
             asked = understood(wanted.filter, now_ms, self._queries.masking, call.caller.role)
             if asked.is_everything and not wanted.everything:
                 raise HttpRefused(
-                    400, "the filter has no condition: say `everything` if that is meant"
+                    400, "the filter has no condition: set `everything` to select all messages"
                 )
             check_expected(self._would(store, wanted.action, asked.selection), wanted.expected)
             wish = Wish(
@@ -378,7 +378,7 @@ class ActionEndpoints:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn what is refused in this block into answers."""
+    """Turn refusals in this block into answers."""
     try:
         yield
     except EditRefused as error:
@@ -393,7 +393,7 @@ def known(store: Schedule, number: int) -> Operation:
     """Return an operation.
 
     Raises:
-        HttpRefused: there is none of this number.
+        HttpRefused: no operation has this number.
     """
     found = store.operation(number)
     if found is None:
@@ -402,7 +402,7 @@ def known(store: Schedule, number: int) -> Operation:
 
 
 def check_expected(found: Preview, expected: int) -> None:
-    """Check that what would be changed now is about what a person has seen.
+    """Check that the count differs little from the one that a person has seen.
 
     Raises:
         HttpRefused: it is not.

@@ -1,4 +1,4 @@
-"""The API's side about rules: as they act, of one case, and what others would change."""
+"""The API's endpoints for rules: current rules, one case, and effects of other rules."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -27,7 +27,7 @@ from amqsidecar.operations.policies import (
 class CaseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A dead letter to ask the rules about."""
 
-    destination: Annotated[str, Meta(description="Where it died, such as `queue://orders`.")]
+    destination: Annotated[str, Meta(description="Its origin, such as `queue://orders`.")]
     redelivery_count: Annotated[
         int, Meta(description="Redeliveries so far, 0 = the first death.", ge=0, le=2**31 - 1)
     ] = 0
@@ -58,7 +58,7 @@ class MessageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Ruling:
-    """Answers what is asked about rules."""
+    """Answers queries about rules."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self._queries = queries
@@ -69,14 +69,14 @@ class Ruling:
             ApiEndpoint(
                 method="GET",
                 path="/policies",
-                summary="The rules as they act where messages die.",
+                summary="The rules that apply to each origin.",
                 run=self._policies,
                 answer=PolicyView,
             ),
             ApiEndpoint(
                 method="GET",
                 path="/policies/explain",
-                summary="What the rules do with a dead letter, now and should it die again.",
+                summary="The rules' decisions on a dead letter: now and at later deaths.",
                 run=self._explain,
                 answer=Forecast,
                 query=CaseQuery,
@@ -84,7 +84,7 @@ class Ruling:
             ApiEndpoint(
                 method="POST",
                 path="/policies/explain",
-                summary="What other rules would make of a message; nothing is changed.",
+                summary="Decisions of other rules on a message; nothing is changed.",
                 run=self._explain_message,
                 answer=MessageEffect,
                 body=MessageRules,
@@ -93,7 +93,7 @@ class Ruling:
             ApiEndpoint(
                 method="POST",
                 path="/policies/effect",
-                summary="What other rules would change; nothing is changed.",
+                summary="Effect of other rules; nothing is changed.",
                 run=self._effect,
                 answer=PolicyEffect,
                 body=OtherRules,
@@ -137,7 +137,7 @@ class Ruling:
         except ConfigError as error:
             raise _unusable(error) from error
         if found is None:
-            raise HttpRefused(404, f"of {asked.message} it is not known where it died")
+            raise HttpRefused(404, f"the origin of {asked.message} is unknown")
         return found
 
 

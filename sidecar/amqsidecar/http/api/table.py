@@ -1,4 +1,4 @@
-"""One table says what the API has; routes and the OpenAPI document are both made of it."""
+"""One table defines the API; routes and the OpenAPI document are made of it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from types import NoneType, UnionType
@@ -57,12 +57,12 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         path: below `/api/v1`, with names in braces.
         summary: one sentence.
         run: returns a value of `answer`, or a whole response.
-        answer: type of what it returns; None = `media_type` says what comes.
-        query: struct of what may stand in the query; lists are given by repeating the name.
+        answer: type of what it returns; None = see `media_type`.
+        query: struct of the query parameters; a repeated name gives a list.
         body: struct of the JSON that is sent.
         body_may_lack: no body means one with nothing set.
         media_type: of an answer that is no JSON.
-        problems: what may be refused besides what every request may be, by status.
+        problems: refusals beyond the common ones, by status.
     """
 
     method: str
@@ -106,8 +106,8 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
     """Return the values in the query.
 
     Raises:
-        HttpRefused: it is not understood; an unknown name is an error, since a filter that is not
-            seen would let an action hit more than was meant.
+        HttpRefused: it is invalid; an unknown name is an error, since an ignored filter would widen
+            an action.
     """
     hints = get_type_hints(kind)
     fields = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}
@@ -126,7 +126,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise HttpRefused(400, f"this query is not understood: {error}") from error
+        raise HttpRefused(400, f"this query can't be parsed: {error}") from error
 
 
 def is_list(kind: Any) -> bool:
@@ -150,4 +150,4 @@ async def _read_body(request: Request, endpoint: ApiEndpoint) -> Any:
     try:
         return msgspec.json.decode(text, type=endpoint.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpRefused(400, f"this body is not understood: {error}") from error
+        raise HttpRefused(400, f"this body can't be parsed: {error}") from error

@@ -65,7 +65,7 @@ class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
-        int, Meta(description="Only of which one died since, in milliseconds.", ge=0)
+        int, Meta(description="Only groups with a death since this time, in milliseconds.", ge=0)
     ] = 0
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
@@ -73,13 +73,13 @@ class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ViewQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much of a message."""
 
-    max_bytes: Annotated[int, Meta(description="Of the body at most.", ge=1, le=EDIT_BYTES_MAX)] = (
-        VIEW_BYTES_MAX
-    )
+    max_bytes: Annotated[
+        int, Meta(description="Maximum bytes of the body.", ge=1, le=EDIT_BYTES_MAX)
+    ] = VIEW_BYTES_MAX
 
 
 class Looking:
-    """Answers what is only looked at."""
+    """Answers queries that change nothing."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self._queries = queries
@@ -119,18 +119,18 @@ class Looking:
             ApiEndpoint(
                 method="GET",
                 path="/messages/{reference}/content",
-                summary="A message that waits, as it was taken off the wire.",
+                summary="The encoded bytes of a waiting message.",
                 run=self._content,
                 media_type="application/octet-stream",
-                problems={403: "What messages carry is not shown to this role."},
+                problems={403: "This role may not see the content of messages."},
             ),
             ApiEndpoint(
                 method="GET",
                 path="/messages/{reference}/originals/{number}/content",
-                summary="A message as it was before a person edited it.",
+                summary="A message before a person edited it.",
                 run=self._original_content,
                 media_type="application/octet-stream",
-                problems={403: "What messages carry is not shown to this role."},
+                problems={403: "This role may not see the content of messages."},
             ),
         ]
 
@@ -256,4 +256,4 @@ def kept(store: Schedule, call: Call) -> tuple[RowView, bytes]:
 
 def unknown(call: Call) -> HttpRefused:
     """Return the error for a message that is not there."""
-    return HttpRefused(404, f"{call.part('reference')} does not wait, or is not known (any more)")
+    return HttpRefused(404, f"{call.part('reference')} is not waiting, or is unknown")

@@ -1,8 +1,8 @@
-"""Slows down password guessing, and locks out nobody.
+"""Slows down password guessing without locking users out.
 
 Counted are failures of an address, of a name from an address, and of a name wherever they come
 from. A browser in which somebody has logged in before is counted by itself: strangers can't make it
-wait. Of IPv6, addresses of one /64 are one: whoever has one has them all.
+wait. IPv6 addresses of one /64 count as one, because one client has them all.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Files of bearer tokens, and of users with passwords; read anew when changed.
 
-A line is a name, a role, and what proves it: `sha256:` of a token, `scrypt$` of a password.
+A line has a name, a role, and a proof: `sha256:` of a token, `scrypt$` of a password.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Named(NamedTuple):
 
 
 class User(NamedTuple):
-    """A user with what proves the password."""
+    """A user with the hash of the password."""
 
     name: str
     role: Role
@@ -122,7 +122,7 @@ def parse_users(text: str) -> Mapping[str, User]:
     found: dict[str, User] = {}
     for number, name, role, proof in _lines(text):
         if name in found:
-            raise ValueError(f"line {number}: {name} was there before")
+            raise ValueError(f"line {number}: {name} appears twice")
         if _scrypt_parts(proof) is None:
             raise ValueError(f"line {number}: expected `NAME ROLE scrypt$...`")
         found[name] = User(name, role, proof)

@@ -134,7 +134,7 @@ class LoginPage:
     async def _user(self, name: str, password: str) -> User | None:
         """Return the user whose name and password these are."""
         if self._waiting >= _MAX_WAITING:
-            raise HttpRefused(503, "too many log in at this moment", Retry_After="5")
+            raise HttpRefused(503, "too many log-ins at this moment", Retry_After="5")
         user = None if self._users is None else self._users().get(name)
         self._waiting += 1
         try:

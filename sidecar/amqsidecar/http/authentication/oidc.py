@@ -74,7 +74,7 @@ class OidcLogin:
         """Return a client that knows the provider and the secret as they are now.
 
         Raises:
-            WrongProvider: it says that it is another, or signs in no way that we take.
+            WrongProvider: its issuer differs, or it signs with no accepted algorithm.
         """
         settings = self._settings
         client = OAuth().register(
@@ -94,7 +94,7 @@ class OidcLogin:
         named = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
         taken = [name for name in named if name in ALGORITHMS]
         if not taken:
-            raise WrongProvider("it signs by no asymmetric algorithm")
+            raise WrongProvider("it signs with no asymmetric algorithm")
         metadata["id_token_signing_alg_values_supported"] = taken
         return client
 
@@ -132,7 +132,7 @@ class OidcLogin:
         try:
             kept = self._serializer.loads(request.cookies.get(_COOKIE, ""), max_age=_COOKIE_S)
         except BadSignature:
-            raise HttpRefused(403, "this log-in was not begun here, or too long ago") from None
+            raise HttpRefused(403, "this log-in began elsewhere, or too long ago") from None
         self._use(request.cookies[_COOKIE])
         request.scope["session"] = kept["session"]
         claims = await self._claims(request)
@@ -141,7 +141,7 @@ class OidcLogin:
         where = self._address_of(request)
         if role is None or not name:
             audit.warning("login_failed", actor=name, way="oidc", address=where, reason="no role")
-            raise HttpRefused(403, f"{name} is in no group that may come in")
+            raise HttpRefused(403, f"{name} is in no group that has access")
         audit.info("login", actor=name, way="oidc", role=role.value, address=where)
         answer = lead_on(own_path(kept["to"]))
         before, session = kept["lapsed"] or ("", None)
@@ -160,7 +160,7 @@ class OidcLogin:
         """
         key = sha256(begun.encode()).hexdigest()
         if key in self._used:
-            raise HttpRefused(403, "this log-in was answered before; begin it again")
+            raise HttpRefused(403, "this log-in is already finished; start again")
         self._used[key] = None
         if len(self._used) > _USED_MAX:
             del self._used[next(iter(self._used))]

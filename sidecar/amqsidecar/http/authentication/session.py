@@ -129,7 +129,7 @@ class Sessions:
     def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
         """Return name and id of a session whose role is to be asked for anew; None = there is none.
 
-        The provider says whether it goes on: it proves nothing here.
+        Only the provider decides whether the session continues; the expired one proves nothing.
         """
         kept, age_s = self._kept(request) or (None, 0.0)
         if kept is None or kept.way != "oidc" or age_s <= self._oidc_s:

@@ -10,7 +10,7 @@ from amqsidecar.http.authentication.proxy import Network
 
 
 class Bodies(StrEnum):
-    """Who may see the content of messages."""
+    """The roles that may see the content of messages."""
 
     OPERATORS = "operators"
     VIEWERS = "viewers"
@@ -24,8 +24,8 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         issuer: its URL, as it calls itself.
         client_secret: returns it as it is now; None = a public client.
-        name_claim: what actors are called.
-        groups_claim: what roles are given by.
+        name_claim: claim with the actor's name.
+        groups_claim: claim with the groups that map to roles.
         recheck_s: see `Sessions`.
     """
 
@@ -44,7 +44,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     None at all: everybody is operator.
 
     Attributes:
-        session_key: what sessions are signed with; None = made at start.
+        session_key: key that signs sessions; None = made at start.
         oidc: None = there is no provider.
     """
 

@@ -1,4 +1,4 @@
-"""Pages of actions: what one would do, its pace and its reason, and then the confirmation."""
+"""Pages of actions: preview, pace and reason, then the confirmation."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
@@ -73,9 +73,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         actor = caller_of(request).actor("console")
         try:
             if ACTIONS[action].is_final and form.get("sure") != "yes":
-                raise ActionRefused(
-                    "nothing redelivers them after this: tick the box to say that you mean it"
-                )
+                raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
             wish = _wish(action, query.selection, form, actor)
 
             def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:

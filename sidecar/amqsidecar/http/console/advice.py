@@ -18,7 +18,7 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
         (group.exhausted, "exhausted"),
         (group.parked, "parked"),
         (group.held, "held"),
-        (group.waiting, "waiting for the next try"),
+        (group.waiting, "waiting for the next attempt"),
     )
     kept = [f"{count:,} {word}" for count, word in states if count]
     if kept:
@@ -34,24 +34,25 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     state = None if recovery is None else recovery.state
     steps = []
     if group.exhausted:
-        steps.append("The exhausted ones wait for a person: mend the cause, then retry them.")
+        steps.append("The exhausted ones wait for a person: fix the cause, then retry them.")
     if group.parked:
         steps.append(
-            "The parked ones can't be sent as things are: open one to see why, then retry or "
-            "redirect them."
+            "The parked ones can't be sent: open one to see the reason, then retry or redirect "
+            "them."
         )
     if state is RecoveryState.LIES:
         steps.append("The re-sent messages are still in their queue: check the consumers.")
     if group.waiting and state is RecoveryState.FAILS:
-        steps.append("Most re-sends come back: hold the group until the cause is mended.")
+        steps.append("Most re-sends come back: hold the group until the cause is fixed.")
     elif group.waiting and group.recent:
         steps.append(
-            "The waiting ones go by themselves; hold them if the cause needs time to be mended."
+            "The waiting ones are sent automatically; hold them if the cause needs time to be "
+            "fixed."
         )
     elif group.waiting:
-        steps.append("Nothing to do: they go by themselves when they are due.")
+        steps.append("Nothing to do: they are sent automatically when they are due.")
     if group.held:
-        steps.append("The held ones go when a person releases or retries them.")
+        steps.append("The held ones are sent when a person releases or retries them.")
     return steps
 
 
@@ -73,6 +74,6 @@ def died(messages: int, deaths: int) -> str:
         '5,000 messages died in the last hour, 9,730 times.'
     """
     if not deaths:
-        return "Nothing died of it in the last hour."
+        return "No death of this group in the last hour."
     times = "" if deaths == messages else f", {many(deaths, 'time')}"
     return f"{many(messages, 'message')} died in the last hour{times}."

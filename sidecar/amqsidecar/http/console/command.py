@@ -28,7 +28,7 @@ def command_of(
         pace: how carefully.
         target: where to, for redirecting.
         reason: in the person's words.
-        now_ms: what ages count back from.
+        now_ms: reference time of ages.
     """
     rows = selection.rows
     state = None if rows.state is NEEDED_STATES.get(action) else rows.state

@@ -1,4 +1,4 @@
-"""What the messages of a group have in common, and the others of their destination have not."""
+"""Fields that the messages of a group share and other messages of their destination don't."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class CommonValue(msgspec.Struct, frozen=True, kw_only=True):
 def read_common(
     queries: StoreQueries, store: Schedule, place: Place, role: Role
 ) -> list[CommonValue]:
-    """Return what the newest messages of a group have in common, as far as this role may see it.
+    """Return the fields that a group's newest messages share, as far as this role may see them.
 
     Args:
         queries: shows messages, masked.

@@ -35,11 +35,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PageMissing(Exception):
-    """There is nothing at this address; the text says what is missing and perhaps why."""
+    """Nothing is at this address; the text names what is missing."""
 
 
 class Console:
-    """Renders pages and answers what goes wrong with a page of one clear sentence."""
+    """Renders pages; an error becomes a page with one clear sentence."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self.queries = queries
@@ -55,7 +55,7 @@ class Console:
         )
 
     def route(self, path: str, handler: Handler, *methods: str) -> Route:
-        """Return the route of a page; what its handler raises on purpose becomes a page."""
+        """Return the route of a page; its handler's deliberate errors become pages."""
 
         @functools.wraps(handler)
         async def answered(request: Request) -> Response:
@@ -74,7 +74,7 @@ class Console:
 
         Raises:
             QueryError: it is not understood.
-            HttpRefused: the caller may not see what it asks for.
+            HttpRefused: the caller may not see it.
         """
         query = read_query(request.query_params, self.queries.clock.now_ms())
         self.queries.masking.check_selection(query.selection, caller_of(request).role)
@@ -107,7 +107,7 @@ class Console:
     def problem(
         self, request: Request, status: int, title: str, what: str, next_step: str = ""
     ) -> HTMLResponse:
-        """Return a page that says what went wrong, and what to do."""
+        """Return a page with the error and the next step."""
         values = {"title": title, "what": what, "next_step": next_step}
         return HTMLResponse(self._rendered(request, "problem.html", values), status)
 
@@ -126,12 +126,12 @@ class Console:
 
 _REFUSALS: Final = {
     401: (
-        "You are not known here",
-        "Open the console by the address of the proxy that logs you in; programs send a token.",
+        "You are not logged in",
+        "Open the console at the address of the proxy that logs you in; programs send a token.",
     ),
     403: ("This is not allowed", "Ask a person with the required role, or go back."),
-    404: ("Nothing here", "The address may be mistyped, or its target is gone."),
-    405: ("This address only takes forms", ""),
+    404: ("Nothing here", "The address may be wrong, or the page no longer exists."),
+    405: ("This address accepts only forms", ""),
     413: ("That is too large", ""),
     421: (
         "Not by this name",
@@ -140,14 +140,14 @@ _REFUSALS: Final = {
     ),
     500: (
         "A fault of amqsidecar",
-        "If you asked for an action, it may not have been done: check before you repeat it.",
+        "If you requested an action, it may not have been carried out: check before you repeat it.",
     ),
-    503: ("Not now", "Load the page again in a moment."),
+    503: ("Not now", "Reload the page in a moment."),
 }
 """Title and advice of the pages of refusals."""
 
 _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
-    QueryError: (400, "This address is not understood", ""),
+    QueryError: (400, "This address is not valid", ""),
     PageMissing: (404, "Nothing here", ""),
     NoStore: (
         404,
@@ -156,12 +156,12 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
         "broker:), has no groups, messages or operations to show; /metrics and /readyz still "
         "answer.",
     ),
-    StoreBusy: (503, "Too much at once", "Load the page again in a moment."),
+    StoreBusy: (503, "Too much at once", "Reload the page in a moment."),
     StoreError: (
         503,
         "The schedule can't be read now",
-        "Nothing is lost by that. Load the page again in a moment; the log of the sidecar says "
-        "more if it stays.",
+        "Nothing is lost. Reload the page in a moment; if the problem lasts, see the sidecar's "
+        "log.",
     ),
 }
 """Exceptions of handlers, with the status, title and advice of their pages."""

@@ -16,7 +16,7 @@ class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: on buttons.
-        what: what it does, a sentence.
+        what: its effect, a sentence.
         is_final: nothing redelivers the messages after it.
     """
 
@@ -27,21 +27,22 @@ class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
 
 ACTIONS: Final = {
     Action.RETRY: ActionWords(
-        name="Retry", what="Re-sends messages to their destination now, held and parked ones too."
+        name="Retry",
+        what="Sends messages to their destination again now, including held and parked ones.",
     ),
     Action.REDIRECT: ActionWords(
-        name="Redirect", what="Sends messages to another destination now, this once."
+        name="Redirect", what="Sends messages to another destination now, once."
     ),
     Action.TAKE_BACK: ActionWords(
         name="Take back",
-        what="Takes exhausted messages out of their final queue and keeps them here.",
+        what="Moves exhausted messages from their final queue into the schedule.",
     ),
     Action.HOLD: ActionWords(
         name="Hold", what="Keeps waiting messages until a person releases or retries them."
     ),
     Action.RELEASE: ActionWords(
         name="Release",
-        what=("Releases held messages: they are sent when due, at once if that time has passed."),
+        what=("Releases held messages: they are sent when due, or at once if overdue."),
     ),
     Action.CANCEL: ActionWords(
         name="Give up",
@@ -51,7 +52,7 @@ ACTIONS: Final = {
     Action.DISCARD: ActionWords(
         name="Discard",
         what="Removes messages. For an hour the operation can be undone; then only their history "
-        "is left.",
+        "remains.",
         is_final=True,
     ),
 }
@@ -92,9 +93,9 @@ def describe_pace(pace: OperationPace) -> str:
     """Return how carefully an operation goes, as a sentence."""
     said = []
     if pace.probe:
-        said.append(f"{pace.probe:,} first, then a look whether they come back")
+        said.append(f"{pace.probe:,} first, then a check whether they come back")
     if pace.ramp:
-        said.append("then twice as many each time")
+        said.append("then portions of twice the size")
     if pace.per_second is not None:
         said.append(f"at most {pace.per_second:g} a second")
     if pace.stop_share is not None:

@@ -1,4 +1,4 @@
-"""The page that edits a message: what it is, what it would be, and then the re-send."""
+"""The page that edits a message: its content, the preview, then the re-send."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -47,10 +47,9 @@ NEW_PROPERTIES: Final = 3
 PROPERTIES_MAX: Final = 150
 """Maximum properties edited on a page: the limit of a form."""
 
-GONE: Final = "This message waits no longer, so it can't be edited."
+GONE: Final = "This message is no longer waiting, so it can't be edited."
 LIES: Final = (
-    "This message lies in its final dead-letter queue. Open its own page, and choose Take back and "
-    "edit."
+    "This message is in its final dead-letter queue. Open its page and choose Take back and edit."
 )
 
 
@@ -146,7 +145,7 @@ async def _fetch(console: Console, request: Request) -> Response:
         if row.is_in_final_queue:
             await fetch_message(queries, row.id, caller.actor("console"))
     except NotHereYet as error:
-        return console.problem(request, 503, "It is not here yet", str(error))
+        return console.problem(request, 503, "It has not arrived yet", str(error))
     except ActionRefused as error:
         return console.problem(request, 409, "It can't be edited now", str(error))
     return RedirectResponse(f"/messages/edit?id={row.id}", 303)
@@ -182,7 +181,7 @@ def _edit_what_was_seen(queries: StoreQueries, role: Role, mark: str) -> EditMes
         if _mark(queries.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
             raise _Changed(
                 "The message has changed since you opened this page: another person edited it. "
-                "This is its present content."
+                "This is its current content."
             )
         return queries.edit(encoding, message, change, role)
 
@@ -251,4 +250,4 @@ def _type(text: str) -> ValueType:
     try:
         return ValueType(text)
     except ValueError as error:
-        raise EditRefused(f"{text!r} is no type of a property") from error
+        raise EditRefused(f"{text!r} is not a property type") from error

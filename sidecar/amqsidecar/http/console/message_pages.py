@@ -110,8 +110,8 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         found = await queries.ask(read) if reference else None
         if found is None:
             raise PageMissing(
-                f"Nothing is known of the message {reference!r}: it never was here, or its history "
-                "was removed after history.keep_days."
+                f"No message is known as {reference!r}: it never was here, or its history was "
+                "removed after history.keep_days."
             )
         return await console.page(
             request,
@@ -161,7 +161,7 @@ def _download_route(console: Console) -> BaseRoute:
 
         data = await queries.ask(read) if reference else None
         if data is None:
-            raise PageMissing("This message is not here (any more), so nothing can be downloaded.")
+            raise PageMissing("This message is not here, so it can't be downloaded.")
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(reference, safe='')}.bin",

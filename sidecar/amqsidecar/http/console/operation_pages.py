@@ -1,4 +1,4 @@
-"""Pages of operations: what people asked for, how far it is, and what became of each message."""
+"""Pages of operations: request, progress, and the outcome of each message."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -40,7 +40,7 @@ OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationSt
 
 
 class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation with what became of its messages.
+    """An operation with the outcomes of its messages.
 
     Attributes:
         counts: members by outcome; None = not sent yet.
@@ -134,7 +134,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             request.path_params["change"]
         )
         if how is None or number is None:
-            raise PageMissing("There is no such action on an operation.")
+            raise PageMissing("An operation has no such action.")
         reason = str((await request.form()).get("reason", "")).strip()
         actor = caller_of(request).actor("console")
 

@@ -1,4 +1,4 @@
-"""The pages: what is dying, what waits, where it goes; every address can be kept and sent on."""
+"""The pages; every address can be bookmarked and shared."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -203,8 +203,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         found = await queries.ask(read)
         if found.group is None and not found.members:
             raise PageMissing(
-                "Nothing died of this cause there in the time of the history; it may have been "
-                "removed after history.keep_days."
+                "The history has no death of this cause there; it may have been removed after "
+                "history.keep_days."
             )
         owner = found.notes[0].owner if found.notes else ""
         return await console.page(
@@ -243,7 +243,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             note=text, owner=form.get("owner", ""), snooze=form.get("snooze", "")
         )
         if written.snooze not in _SNOOZE_MS:
-            raise QueryError("snooze: there is no such time")
+            raise QueryError("snooze: not a valid time")
 
         def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
             before = store.notes(*place)
@@ -328,7 +328,7 @@ def _dying(overview: Overview) -> str:
     died = overview.died
     if not died.deaths:
         if overview.status is not None and not overview.status.is_well:
-            return "Nothing was seen to die in the last hour, but this sidecar needs a person."
+            return "No deaths in the last hour, but this sidecar needs attention."
         return "Nothing died in the last hour."
     times = "" if died.deaths == died.messages else f", {many(died.deaths, 'time')}"
     said = f"{many(died.messages, 'message')} died in the last hour{times}, of "

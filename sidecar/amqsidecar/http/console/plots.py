@@ -80,11 +80,11 @@ def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
     ]
     return Plotted(
         key="recovery",
-        title="What came back, by attempt, last 24 hours",
+        title="Returns by attempt, last 24 hours",
         description="; ".join(said) + ".",
         axis="attempt",
         labels=[f"{one.attempt}{' and later' if one.has_later else ''}" for one in attempts],
-        names=["not come back so far", "came back"],
+        names=["not returned so far", "came back"],
         counts=[
             [one.came_back.whole - one.came_back.part for one in attempts],
             [one.came_back.part for one in attempts],
@@ -103,7 +103,7 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
     return Plotted(
         key="lateness",
         title="Lateness of re-sends, since this process began",
-        description=f"{number(in_time)} of {number(total)} at most a second after they were due.",
+        description=f"{number(in_time)} of {number(total)} at most a second late.",
         axis="after it was due",
         labels=labels,
         names=["messages re-sent"],

@@ -1,4 +1,4 @@
-"""Policies as they act, and what other rules would change."""
+"""Policies in force, and effects of other rules."""
 
 from collections.abc import Iterable, Sequence
 

@@ -21,7 +21,7 @@ _ID_MAX = 2**63 - 1
 
 
 class QueryError(ValueError):
-    """An address asks for something that is not understood; the text says what and where."""
+    """An address has an invalid parameter; the text names it."""
 
 
 class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
         selection: as an operation takes it.
         order: how they are listed.
         after: where the page before ended.
-        fields: what the address says, by the names that it uses; ages as they were written.
+        fields: the address's parameters by name; ages as written.
     """
 
     selection: Selection
@@ -45,7 +45,7 @@ class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
         return self.selection == Selection()
 
     def address(self, path: str, **changes: str | None) -> str:
-        """Return an address that asks for the same, but for changes; None = without it."""
+        """Return the same address with changes; None = without it."""
         names = (*FILTER_NAMES, "order")
         pairs = [
             (name, value)
@@ -99,7 +99,7 @@ def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
 
     Args:
         params: fields that are empty count as not given.
-        now_ms: what ages count back from.
+        now_ms: reference time of ages.
 
     Raises:
         QueryError: it is not understood.

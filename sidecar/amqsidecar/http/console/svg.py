@@ -1,7 +1,7 @@
 """Plots as inline SVG, without scripts and styles of their own.
 
-Colours are classes of the style sheet (`s0` to `s5`). What a plot shows stands beside it as a
-table, too; see the macro `plot`.
+Colours are classes of the style sheet (`s0` to `s5`). Each plot also has a table beside it; see the
+macro `plot`.
 """
 
 from collections.abc import Sequence

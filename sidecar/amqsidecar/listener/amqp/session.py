@@ -255,7 +255,7 @@ class AmqpSession(CutSession[FrameCutter]):
                 self._client_channels = said.number(3, 0xFFFF)
             case frames.BEGIN:
                 if said.channel == self._channel:
-                    self._end(f"the client uses channel {said.channel}, which the listener took")
+                    self._end(f"the client uses channel {said.channel}, which the listener uses")
                     return False
                 self._by_client[said.channel] = ClientChannel(said.channel, self._budget)
             case frames.ATTACH if channel is not None and said.flag(2):
@@ -293,7 +293,7 @@ class AmqpSession(CutSession[FrameCutter]):
         except (UndecodableMessage, OSError) as problem:
             return self._failed(str(problem), messages)
         if not is_whole:
-            return self._failed("there was no room to keep it", messages)
+            return self._failed("no room was left to keep it", messages)
         if not min(self._client_channels, self._broker_channels):
             return self._failed("the connection has no second channel", messages)
         self._rescues.append(_Rescue(channel, said, messages, copies))
@@ -491,7 +491,7 @@ class AmqpSession(CutSession[FrameCutter]):
             if code == frames.TRANSACTIONAL_STATE:
                 code, fields = read_described(fields[1]) if len(fields) > 1 else (0, [])
             if code != frames.ACCEPTED:
-                self._refused(_words(fields[0] if fields else b"") or "it did not take the copy")
+                self._refused(_words(fields[0] if fields else b"") or "it did not accept the copy")
                 return
             self._unconfirmed.discard(number)
             if not self._unconfirmed and not self._to_send:

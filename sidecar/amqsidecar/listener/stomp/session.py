@@ -280,7 +280,7 @@ class StompSession(CutSession[StreamCutter]):
             return True
         covered = self._deliveries.covered(headers)
         if not covered:
-            return not self._broker_is_plain or self._failed("it was not seen when it came", 1)
+            return not self._broker_is_plain or self._failed("its delivery was not seen", 1)
         transaction = headers.get(b"transaction", b"")
         if transaction in self._transactions:
             for one in covered:
@@ -297,7 +297,7 @@ class StompSession(CutSession[StreamCutter]):
         """Send copies; the frame follows as an ACK. Return whether it is passed on instead."""
         if not all(one.is_whole for one in saved):
             self._deliveries.drop(covered)
-            return self._failed("there was no room to keep it", len(saved))
+            return self._failed("no room was left to keep it", len(saved))
         self._send_copies(
             covered, saved, ack_frame(head, raw_header(head, b"receipt")), reason_of(head)
         )
@@ -350,7 +350,7 @@ class StompSession(CutSession[StreamCutter]):
             if not saved:
                 continue
             if not all(one.is_whole for one in saved):
-                if self._failed("there was no room to keep it", len(saved)):
+                if self._failed("no room was left to keep it", len(saved)):
                     self._effects.append(ToBroker(ack_frame(head)))
                     self._deliveries.drop(covered)
                     continue

@@ -1,1 +1,1 @@
-"""Groups of failures: found, described, annotated, and what ended them."""
+"""Groups of failures: found, described, annotated, and solved."""

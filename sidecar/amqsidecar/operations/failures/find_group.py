@@ -73,7 +73,7 @@ def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
     names = list(dict.fromkeys(tally.destination for tally in tallies))
     if rows.destination is not None and rows.destination not in names:
         near = get_close_matches(rows.destination, names, _SHOWN, 0.5) or names
-        return f"; there is nothing of {rows.destination}, but of {_list(near)}"
+        return f"; the schedule has no messages of {rows.destination}, but of {_list(near)}"
     total = sum(tally.count for tally in tallies)
     return f"; {many(total, 'message is', 'messages are')} in the schedule, see `amqsidecar status`"
 

@@ -1,4 +1,4 @@
-"""Notes on groups of failures: what a person leaves for the next one."""
+"""Notes of people on groups of failures."""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ def write_note(
         text: the note; may be empty where owner or snooze are given.
         author: the author's name.
         now_ms: the time.
-        owner: the group's owner from now on; "" = nobody, None = unchanged.
+        owner: the group's new owner; "" = no owner, None = unchanged.
         snooze_ms: time to hide the group, unless another message dies of it; 0 = show it again,
             None = as it is.
 

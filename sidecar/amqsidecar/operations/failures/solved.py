@@ -1,4 +1,4 @@
-"""Groups of which nothing is left: since when, and what ended them."""
+"""Solved groups: since when, and what ended them."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -28,7 +28,7 @@ class Ending(StrEnum):
 
     RESENT = "was re-sent, and did not come back"
     REDIRECTED = "was sent elsewhere"
-    GIVEN_UP = "went to its final dead-letter queue"
+    GIVEN_UP = "was moved to its final dead-letter queue"
     MISSED = (
         "is gone from its final dead-letter queue: another program took it, or purged the queue"
     )

@@ -101,7 +101,7 @@ def divide(destination: str, messages: Sequence[Mapping[str, str]]) -> Suggestio
     """Return the fields by which some messages are divided best.
 
     A field counts that half of the messages have, with few values: at most one for each four
-    messages. Fields whose names tell errors come first, then those whose values are most even.
+    messages. Fields with names of errors come first, then those with the most even values.
     """
     counts = len(messages)
     names = dict.fromkeys(name for one in messages for name in one if name.isprintable())

@@ -96,7 +96,7 @@ def _config(options: DeadLetterOptions) -> Config:
             ]
         ) from None
     if not config.broker.url:
-        what = "is not set: say where the broker listens, such as artemis://user@host:61616"
+        what = "is not set: give the broker's address, such as artemis://user@host:61616"
         raise ConfigError([Problem("option url", what)])
     return config
 

@@ -49,7 +49,7 @@ class IngestOptions:
     """The options of `amqsidecar pipeline ingest`.
 
     Attributes:
-        journals: folders or URLs; a stream that several of them hold is read once.
+        journals: folders or URLs; a stream in several of them is read once.
         table: folder or URL of the table.
         checkpoint: folder or URL of the checkpoint; it belongs to this table only.
         continuous: whether it runs until it is stopped; otherwise it ends when all is read.

@@ -56,7 +56,7 @@ class JournalSourceOptions(NamedTuple):
     """The options of the source.
 
     Attributes:
-        paths: of journals; a stream that several of them hold is read once.
+        paths: of journals; a stream in several of them is read once.
         fails_on_data_loss: whether a missing segment ends a read; otherwise it is logged.
         max_segments: maximum segments of each stream in one micro-batch; None = all.
     """

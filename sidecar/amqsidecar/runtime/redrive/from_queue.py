@@ -27,7 +27,7 @@ NOT_CHOSEN = (
     "only over AMQP on Artemis can chosen messages be taken out of a queue of any length (Classic "
     "shows a selector no more than the first few hundred): move these in the broker's own console"
 )
-NOT_OURS = "another process executes this plan: it holds the token of {}"
+NOT_OURS = "another process executes this plan and holds the token {}"
 
 NOT_IN_QUEUE = "not_in_queue"
 """Reason: the queue does not hold it, or another consumer has it."""
@@ -99,7 +99,7 @@ class QueueHand:
                 self.taken += 1
             elif problem := self._problem(message.destination):
                 self.left[NO_ROUTE] += 1
-                self._say(f"{message.redelivery_id} stays where it is: {problem}")
+                self._say(f"{message.redelivery_id} stays in its queue: {problem}")
             else:
                 self._pending[message.redelivery_id] = parse_destination(message.source)
                 due_at_ms = began_ms + message.offset_ms
@@ -129,11 +129,11 @@ class QueueHand:
 
         Raises:
             LinkLost, StoreUnavailable: as `Hand.step`.
-            LogInOutdated: between cycles, as soon as there is a newer token to log in with.
+            LogInOutdated: between cycles, as soon as a newer token exists; logging in with it.
         """
         if self._login_outdated(self._since_s):
             self.engine.settle_up()
-            raise LogInOutdated("there is a newer token: logging in with it")
+            raise LogInOutdated("a newer token exists: logging in with it")
         if not self._pending:
             self.engine.turn(wait_s)
             return
@@ -173,7 +173,7 @@ class QueueHand:
                     self._looks = 0
                     self._wait_for_look()
                 case DestinationBlocked():
-                    self._say(f"{event.destination} takes nothing for now: {event.reason}")
+                    self._say(f"{event.destination} accepts no messages now: {event.reason}")
                 case Parked():
                     self._say(f"{event.redelivery_id} is parked: {event.reason}")
                 case _:

@@ -58,7 +58,7 @@ class ProgressFile:
     def add(self, next_number: int, taken: int, left: Mapping[str, int]) -> None:
         """Take note that a batch is done; durable when it returns.
 
-        If the process dies inside, the file says what it said before or this.
+        If the process dies inside, the file has the old or the new content.
 
         Raises:
             StoreUnavailable: the file can't be written.

@@ -128,7 +128,7 @@ class Redrive:
         """Prepare.
 
         Args:
-            plan: what to execute.
+            plan: the plan to execute.
             place: only messages that lie there.
             sidecar: only messages of this one; None = of all.
             open_hand: opens what redelivers them; raises what `Hand.step` does.
@@ -268,7 +268,7 @@ class _Batches:
 
 
 def was_redriven(store: Store, redelivery_id: str, actor: str) -> bool:
-    """Return whether a store's history says that a plan has redelivered a message."""
+    """Return whether a store's history shows a plan's redelivery of a message."""
     return any(
         isinstance(event, Retried) and event.actor == actor
         for event in store.history(redelivery_id)

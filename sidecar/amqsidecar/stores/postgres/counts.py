@@ -16,7 +16,7 @@ ROOM = {"groups_max": GROUPS_MAX, "more": MORE}
 
 
 class CountChanges:
-    """Differences; what a cycle adds counts when it is finished, everything else at once.
+    """Differences; those of a cycle count when it is finished, all others at once.
 
     Texts are cut to what an index takes when all is summed up: it would cost too much for each.
     """

@@ -215,8 +215,8 @@ class PostgresDatabase:
             # Why: the answer may come later, and would be taken for that of the next statement.
             self._connected().close()
             raise StoreUnavailable(
-                f"{self.place} could not {what}: no answer for {self._limit_s:.0f} s; see whether "
-                "the server hangs"
+                f"{self.place} could not {what}: no answer for {self._limit_s:.0f} s; check "
+                "whether the server hangs"
             ) from error
         except psycopg.Error as error:
             raise as_store_fault(error, self.place, what) from error
@@ -233,11 +233,11 @@ class PostgresDatabase:
         self._queued.append((QUERIES[name], values))
 
     def query(self, name: str, /, **values: Any) -> PostgresRows:
-        """Run a named query, after what is queued, and return its rows."""
+        """Run a named query, after queued ones, and return its rows."""
         return self.query_all((name, values))[0]
 
     def query_all(self, *queries: tuple[str, SqlValues]) -> list[PostgresRows]:
-        """Run named queries in one round trip, after what is queued; return the rows of each."""
+        """Run named queries in one round trip, after queued ones; return the rows of each."""
         with self.mapped():
             queued, self._queued = self._queued, []
             cursors = self._run([*queued, *((QUERIES[name], values) for name, values in queries)])
@@ -246,13 +246,13 @@ class PostgresDatabase:
             ]
 
     def change(self, name: str, /, **values: Any) -> int:
-        """Run a named query, after what is queued, and return how many rows it changed."""
+        """Run a named query, after queued ones, and return the number of changed rows."""
         with self.mapped():
             queued, self._queued = self._queued, []
             return self._run([*queued, (QUERIES[name], values)])[-1].rowcount
 
     def copy(self, name: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Run a named COPY with rows of these types, after what is queued."""
+        """Run a named COPY with rows of these types, after queued queries."""
         with self.mapped():
             queued, self._queued = self._queued, []
             if queued:

@@ -64,7 +64,7 @@ def lock_journal(database: PostgresDatabase) -> None:
 def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditions: int) -> int:
     """Remove at most `limit` events of the blocks that a query names; returns how many.
 
-    What is kept for the journal is left. Segments that lose some are whole no longer.
+    Events kept for the journal stay. Segments that lose some are whole no longer.
     """
     lock_journal(database)
     removed = written = 0

@@ -1,20 +1,20 @@
-"""Translates faults of PostgreSQL and of its connection into errors that say what to do."""
+"""Translates faults of PostgreSQL and of its connection into errors with a remedy."""
 
 import psycopg
 
 from amqsidecar.errors import StoreFull, StoreUnavailable
 
 _HINTS_BY_STATE = {
-    "55P03": "another process writes for too long; find it in pg_stat_activity",
-    "57014": "it took too long; see what the server is busy with",
+    "55P03": "another process is writing for too long; find it in pg_stat_activity",
+    "57014": "it took too long; check the load of the server",
     "53100": "the disk of the server is full; make room, nothing was changed",
     "53200": "the server is out of memory",
-    "53300": "the server takes no more connections; raise max_connections or end some",
-    "54000": "a message is larger than PostgreSQL takes",
+    "53300": "the server accepts no more connections; raise max_connections or close some",
+    "54000": "a message exceeds PostgreSQL's size limit",
     "25006": "this server is a read-only standby; name all servers in store.url and add "
     "target_session_attrs=read-write",
     "25P02": "a statement before it failed; nothing was changed",
-    "25P03": "a transaction did nothing for a whole lease; it will be done again",
+    "25P03": "a transaction was idle for a whole lease; it is repeated",
     "42501": "this user lacks a permission; an administrator must grant it, or create the schema "
     "and make this user its owner",
     "3D000": "the database does not exist; create it, or change store.url",
@@ -25,8 +25,8 @@ _HINTS_BY_STATE = {
     "57P01": "the server is shutting down or an administrator ended the connection",
     "57P02": "the server crashed; it restarts by itself",
     "57P03": "the server is starting up or shutting down",
-    "40P01": "a deadlock was resolved; it will be done again",
-    "40001": "others changed the same; it will be done again",
+    "40P01": "a deadlock was resolved; the transaction is repeated",
+    "40001": "another transaction changed the same rows; the transaction is repeated",
 }
 
 # Why by words: libpq gives no SQLSTATE for a connection that failed.
@@ -42,11 +42,11 @@ _HINTS_BY_WORDS = {
     "starting up": _HINTS_BY_STATE["57P03"],
     "shutting down": _HINTS_BY_STATE["57P03"],
     "read-only": _HINTS_BY_STATE["25006"],
-    "refused": "see that the server runs, and that host and port are right",
+    "refused": "check that the server runs, and check host and port",
     "could not translate host name": "the host name is unknown; change store.url",
     "failed to resolve host": "the host name is unknown; change store.url",
     "timeout expired": "the server does not answer; see host, port and firewalls",
-    "certificate": "the server's certificate is not accepted; see sslrootcert in store.url",
+    "certificate": "the server's certificate is not trusted; see sslrootcert in store.url",
     "SSL": "the two sides don't agree on TLS; see sslmode in store.url",
 }
 
@@ -75,6 +75,6 @@ def as_store_fault(error: psycopg.Error, place: str, what: str) -> Exception:
         hint = next((hint for part, hint in _HINTS_BY_WORDS.items() if part in words), None)
     if hint is None and (error.sqlstate or "")[:2] == "58":
         hint = "the server reports a fault of its system; see its log"
-    hint = hint or "whether the last change was written shows when it is opened again"
+    hint = hint or "the next start shows whether the last change was written"
     fault = StoreFull if error.sqlstate == "53100" else StoreUnavailable
     return fault(f"{place} could not {what}: {words}; {hint}")

@@ -106,8 +106,8 @@ class Lease:
             return self._refusal(self.name)
         self.holder = None
         return StoreUnavailable(
-            f"{self._database.place}: another process took over the instance {self.name!r} because "
-            f"this one gave no sign of life for {self._lease_s:.0f} s"
+            f"{self._database.place}: another process took over the instance {self.name!r} "
+            f"because this one sent no heartbeat for {self._lease_s:.0f} s"
         )
 
     def release(self) -> None:

@@ -208,7 +208,7 @@ class PostgresLooking:
         return _Moment(snapshot=snapshot, hidden=hidden)
 
     def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Keep what was seen; of each destination at most one a minute, the latest."""
+        """Store observations; of each destination at most one a minute, the latest."""
         latest = dict[tuple[str, int], Observation]()
         for seen in sorted(observations, key=lambda seen: seen.at_ms):
             latest[grouped_name(seen.destination), seen.at_ms // _MINUTE_MS] = seen
@@ -270,7 +270,7 @@ class PostgresLooking:
         return [read_group_note(row) for row in self._database.query("latest_notes", limit=limit)]
 
     def add_service_mark(self, mark: ServiceMark) -> None:
-        """Keep what a service did; of each instance the latest `MARKS_KEPT`. Durable."""
+        """Store service marks; of each instance the latest `MARKS_KEPT`. Durable."""
         self._database.query(
             "add_service_mark",
             at_ms=mark.at_ms,

@@ -50,7 +50,7 @@ class PostgresOperations:
     _written_as_nobody: Callable[[], AbstractContextManager[PostgresTransaction]]
 
     def event_mark(self) -> int:
-        """Return a number; events of what people do from now on lie above it.
+        """Return a number below all events of later actions.
 
         People's transactions come one after the other, so their numbers rise.
         """
@@ -66,7 +66,7 @@ class PostgresOperations:
             return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = there is none of this number."""
+        """Return an operation; None = no operation has this number."""
         found = _operations(self._database.query("read_operation", number=number))
         return found[0] if found else None
 
@@ -80,10 +80,10 @@ class PostgresOperations:
         return _operations(self._database.query("open_operations"))
 
     def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+        """Replace an operation by the result of `change` on its current state; durable, atomic.
 
         Raises:
-            KeyError: there is none of this number.
+            KeyError: no operation has this number.
         """
         with self._written_as_nobody():
             return self._write(change(self._locked(number)))
@@ -106,11 +106,11 @@ class PostgresOperations:
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            change: what becomes of a row; None = it is left as it is.
+            change: returns the new state of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
             limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
-                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+                counts set; its result is stored. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
         """
         attempt = 0
@@ -201,7 +201,7 @@ class PostgresOperations:
         return found[0][0] if found else None
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """Note what was seen of members, and up to where events were read; durable together.
+        """Store observations of members, and the position in the events; durable together.
 
         Ids without an open member are left out. Only updates after the member's change count.
         """
@@ -314,7 +314,7 @@ class PostgresOperations:
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """Remove what is older than a time, and merge older counts; returns how much.
+        """Remove older records, and merge older counts; returns how many.
 
         Indexes that a migration left to a better time are made here.
 

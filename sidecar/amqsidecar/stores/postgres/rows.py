@@ -25,7 +25,7 @@ ROW_TYPES = (
 
 
 def pg_text(text: str) -> str:
-    r"""Return a text that PostgreSQL can keep; what it can't is spelled out.
+    r"""Return a text that PostgreSQL can store; other characters are escaped.
 
     Example:
         >>> pg_text("a\0b")

@@ -56,7 +56,7 @@ class Schema:
         found = self._read()
         if found is None and read_only:
             raise StoreUnavailable(
-                f"{self._database.place} is empty; the service fills it when it starts"
+                f"{self._database.place} is empty; the service creates the tables when it starts"
             )
         if found is not None and found[0] < self.version and read_only:
             raise StoreUnavailable(
@@ -84,8 +84,8 @@ class Schema:
     def make_indexes(self) -> None:
         """Make the indexes that are missing, while everybody goes on; may take minutes.
 
-        Promise: safe to call again, and by several processes at once: one does it. What a process
-        leaves that dies inside is made anew by the next call.
+        Promise: safe to call again, and by several processes at once: one does it. If the process
+        dies inside, the next call makes everything again.
         """
         database = self._database
         for name, file in self._indexes.items():
@@ -139,7 +139,7 @@ class Schema:
             database.run(f'CREATE SCHEMA "{self._name}"')
 
     def _tidy(self) -> None:
-        """Run what older programs would not survive, if none is an instance now."""
+        """Run changes that older programs can't use, if none of them is an instance now."""
         database = self._database
         with database.transaction():
             database.query("lock", lock=database.advisory_lock("schema"))

@@ -155,7 +155,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return self.open()
 
     def close(self) -> None:
-        """Close, and let others be this instance at once; safe to call twice."""
+        """Close, and release this instance at once; safe to call twice."""
         if self._database.is_open:
             self._lease.release()
         self._database.close()
@@ -339,7 +339,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return [view_row(row) for row in rows]
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by what becomes of them, by number, none in flight."""
+        """Return exhausted rows by their next step, by number, none in flight."""
         number = RECALL_NUMBERS[recall]
         rows = self._database.query("recalled_rows", recall=number, limit=limit)
         return [view_row(row) for row in rows]
@@ -354,7 +354,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         """Return how many rows of this kind lie in each final queue."""
         return dict(self._database.query("count_recalled", recall=RECALL_NUMBERS[recall]))
 
-    # What people do.
+    # Actions of people.
 
     def change(
         self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched

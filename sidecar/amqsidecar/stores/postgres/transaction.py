@@ -87,7 +87,7 @@ class PostgresTransaction:
             database: in a transaction.
             instance: number of the instance; 0 = none.
             holder: holder of the lease on the instance.
-            keeps_discarded: there is room for what may be put back.
+            keeps_discarded: there is room for discarded messages.
 
         Raises:
             LookupError: another process is this instance now.
@@ -109,7 +109,7 @@ class PostgresTransaction:
         self._has_holds_lock = False
 
     def close(self) -> None:
-        """Write what is known of the instance; with the commit."""
+        """Write the state of the instance; with the commit."""
         counts = self._counts.packed()
         if counts is not None:
             self._queue("add_counts", counts=counts, **ROOM)
@@ -123,9 +123,9 @@ class PostgresTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed.
+        """The broker committed this cycle: taken messages wait, sent ones are removed.
 
-        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        A message sent to a final dead-letter queue stays as EXHAUSTED, without its body.
         """
         unfinished = self._expect_unfinished(cycle)
         self._queue("delete_sent_rows")
@@ -153,7 +153,7 @@ class PostgresTransaction:
         self._unfinished = None
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """Nobody knows: what the cycle took waits, what it sent waits again.
+        """The result is unknown: taken messages wait, sent ones wait again.
 
         The cycle number counts as used. Events about the sent rows are discarded.
         """
@@ -178,7 +178,7 @@ class PostgresTransaction:
         transaction ends, and never rows of an unfinished cycle, whoever's it is:
 
         - A cycle that names a row was recorded by a transaction that had the row locked, and both
-          ended at once. So when we get the lock, who had it before has committed.
+          ended at once. So when we get the lock, its former holder has committed.
         - But the statement that locks goes by what was visible when it began: it may not see that
           record. Therefore the records are read again by another statement, which sees everything
           that was committed before it began (READ COMMITTED), so before we had the locks.
@@ -356,7 +356,7 @@ class PostgresTransaction:
         self._queue("delete_messages", ids=list(ids))
 
     def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
-        """Write what an operator's action made of free rows, with its events."""
+        """Write an operator's changes of free rows, with their events."""
         tally, counts = Counter[tuple[str, int]](), self._counts
         kept = [(view, made) for view, made in changes if not made.is_removed]
         for view, _ in changes:
@@ -423,7 +423,7 @@ class PostgresTransaction:
         self._queue("add_tallies", **_tally_values(tally))
         return views
 
-    # What belongs to no row.
+    # Records that belong to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         """Write events that belong to no cycle; they count at once."""

@@ -33,7 +33,7 @@ class Changed(NamedTuple):
 
     Attributes:
         matched: how many of the rows count already.
-        changes: rows as they were, and what became of them.
+        changes: rows before and after.
     """
 
     matched: int
@@ -41,7 +41,7 @@ class Changed(NamedTuple):
 
 
 def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyDelta]:
-    """Add rows with their messages; returns what is to be added to tallies."""
+    """Add rows with their messages; returns the change of tallies."""
     # Why by kind: the rows of a cycle have few different texts.
     kinds = [
         (
@@ -124,7 +124,7 @@ def _texts_of(kind: _Kind) -> list[str]:
 
 
 def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
-    """Remove rows with their messages, by runs of ids; returns what is to be taken off tallies."""
+    """Remove rows with their messages, by runs of ids; returns the change of tallies."""
     gone, words = _take_out(database, runs)
     _unuse(database, words)
     database.query_each("delete_messages", runs)
@@ -161,7 +161,7 @@ def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> l
     Their messages are removed.
 
     Returns:
-        What is to be added to tallies.
+        The change of tallies.
     """
     exhausted = Counter(chain.from_iterable(database.query("exhaust_rows", run) for run in runs))
     deltas = []
@@ -180,7 +180,7 @@ def change_rows(
     Args:
         database: in a transaction.
         rows: rows of a `list_` query.
-        change: what becomes of a row; None = it is left as it is.
+        change: returns the new state of a row; None = it is left as it is.
     """
     taken, sent = read_in_flight(database)
     counting = [row for row in rows if row[0] not in taken]
@@ -235,7 +235,7 @@ def change_rows(
 def _remove(
     database: SqliteDatabase, changes: Sequence[tuple[RowView, Change]]
 ) -> list[TallyDelta]:
-    """Remove rows, or set them aside; returns what is to be taken off tallies."""
+    """Remove rows, or set them aside; returns the change of tallies."""
     kept = [] if database.is_short else latest_undoable(changes)
     aside = {view.id for view, _ in kept}
     gone = delete_rows(database, runs_of(view.id for view, _ in changes if view.id not in aside))
@@ -249,7 +249,7 @@ def _remove(
 
 
 def _trim_discarded(database: SqliteDatabase) -> None:
-    """Forget the oldest of what was discarded, beyond what is kept."""
+    """Remove the oldest discarded messages beyond the limit."""
     count, size_bytes = database.query("discarded_size").fetchone()
     excess = size_bytes + count * UNDO_ROW_BYTES - UNDO_BYTES
     while excess > 0:

@@ -53,11 +53,11 @@ LARGE_BYTES = 1024 * 1024
 _SQLITE_OLDEST = (3, 38, 0)
 
 _HINTS = {
-    sqlite3.SQLITE_BUSY: "another process writes for too long; find out which has the file open",
+    sqlite3.SQLITE_BUSY: "another process is writing for too long; find the one that has it open",
     sqlite3.SQLITE_FULL: "the disk is full; make room, nothing was changed",
     sqlite3.SQLITE_READONLY: "check its owner, permissions and mount options",
     sqlite3.SQLITE_CANTOPEN: "check that the file and its folder are readable and writable",
-    sqlite3.SQLITE_NOTADB: "it is no SQLite file; move it away or change store.url",
+    sqlite3.SQLITE_NOTADB: "it is not an SQLite file; move it away or change store.url",
     sqlite3.SQLITE_CORRUPT: "it is damaged; stop the service and recover the file from a backup or "
     "with `.recover` of the sqlite3 shell",
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the medium and its mount",
@@ -183,7 +183,7 @@ class SqliteDatabase:
         if version is None:
             if self._read_only:
                 raise StoreUnavailable(
-                    f"the store {self.path} is empty; the service fills it when it starts"
+                    f"the store {self.path} is empty; the service creates the tables when it starts"
                 )
             self._create(instance_name)
         elif version != SCHEMA_VERSION and version not in _MIGRATIONS:
@@ -291,7 +291,7 @@ class SqliteDatabase:
             yield
             if self._is_spoiled:
                 raise StoreUnavailable(
-                    f"the store {self.path} gave a transaction up; nothing was changed"
+                    f"the store {self.path} gave up a transaction; nothing was changed"
                 )
             with self.mapped("be written"):
                 self.run("COMMIT")

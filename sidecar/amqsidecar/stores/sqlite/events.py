@@ -53,7 +53,7 @@ def rewrite_block(
 def forget_events(database: SqliteDatabase, blocks: str, limit: int, **conditions: int) -> int:
     """Remove at most `limit` events of the blocks that a query names; returns how many.
 
-    What is kept for the journal is left. Segments that lose some are whole no longer.
+    Events kept for the journal stay. Segments that lose some are whole no longer.
     """
     removed = written = 0
     record = read_unfinished(database)

@@ -1,4 +1,4 @@
-"""The ledger side of the SQLite store: what people look at and act through."""
+"""The ledger of the SQLite store: views and actions of people."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -81,7 +81,7 @@ _decode_observation = msgspec.json.Decoder(Observation).decode
 class SqliteLedger:
     """The `Ledger` of the store that inherits it.
 
-    Promise: what writes is one transaction; if the process dies inside, nothing of it happened.
+    Promise: each write is one transaction; if the process dies inside, nothing happened.
     """
 
     _database: SqliteDatabase
@@ -176,7 +176,7 @@ class SqliteLedger:
     # Operations.
 
     def event_mark(self) -> int:
-        """Return a number; events of what people do from now on lie above it."""
+        """Return a number below all events of later actions."""
         with self._database.mapped("be read"):
             return int(self._database.query("last_block").fetchone()[0])
 
@@ -193,7 +193,7 @@ class SqliteLedger:
             )
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = there is none of this number."""
+        """Return an operation; None = no operation has this number."""
         with self._database.mapped("be read"):
             return read_operation(self._database, number)
 
@@ -213,10 +213,10 @@ class SqliteLedger:
             return [operation for operation in found if operation is not None]
 
     def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+        """Replace an operation by the result of `change` on its current state; durable, atomic.
 
         Raises:
-            KeyError: there is none of this number.
+            KeyError: no operation has this number.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
@@ -235,15 +235,15 @@ class SqliteLedger:
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            change: what becomes of a row; None = it is left as it is.
+            change: returns the new state of a row; None = it is left as it is.
             select: which of the rows that the filter hits are meant; None = all of them.
             limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
-                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+                counts set; its result is stored. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
 
         Raises:
-            KeyError: there is none of this number.
+            KeyError: no operation has this number.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
@@ -276,7 +276,7 @@ class SqliteLedger:
         """Put messages back that an operation discarded, as they were; durable with its progress.
 
         Raises:
-            KeyError: there is none of this number.
+            KeyError: no operation has this number.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
@@ -324,7 +324,7 @@ class SqliteLedger:
             return None if row is None else str(row[0])
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """Note what was seen of members, and up to where events were read; durable together.
+        """Store observations of members, and the position in the events; durable together.
 
         Ids without an open member are left out, and updates before the member's change. Adds to
         `resent` and `came_back` of the operations.
@@ -401,7 +401,7 @@ class SqliteLedger:
     # What was seen of destinations.
 
     def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Keep what was seen; of each destination at most one a minute, the latest."""
+        """Store observations; of each destination at most one a minute, the latest."""
         with self._database.transaction(), self._database.mapped("be written"):
             self._database.query_each(
                 "add_observation",
@@ -454,7 +454,7 @@ class SqliteLedger:
     # Services.
 
     def add_service_mark(self, mark: ServiceMark) -> None:
-        """Keep what the service did; the latest `MARKS_KEPT`. Durable."""
+        """Store service marks; the latest `MARKS_KEPT`. Durable."""
         with self._database.transaction(), self._database.mapped("be written"):
             values = mark.at_ms, storable(mark.instance), mark.kind.value, mark.rules_digest
             self._database.query("add_service_mark", values)
@@ -476,7 +476,7 @@ class SqliteLedger:
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """Remove what is older than a time, and merge older counts; returns how much.
+        """Remove older records, and merge older counts; returns how many.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
         that lie before are removed, at most `limit` of each; and such notes whose group is gone,

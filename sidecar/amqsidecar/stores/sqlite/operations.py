@@ -1,4 +1,4 @@
-"""How the SQLite store keeps operations, their members, and what was seen of these."""
+"""Operations of the SQLite store, with their members and observations."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(Operation).decode
 
 
 def read_operation(database: SqliteDatabase, number: int) -> Operation | None:
-    """Return an operation; None = there is none of this number."""
+    """Return an operation; None = no operation has this number."""
     row = database.query("read_operation", (number,)).fetchone()
     return None if row is None else _decode(row[0])
 
@@ -198,7 +198,7 @@ def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | N
 
 
 def update_members(database: SqliteDatabase, updates: Sequence[MemberUpdate]) -> None:
-    """Note what was seen of open members, and count it in their operations."""
+    """Store observations of open members, and count them in their operations."""
     resent, came_back = Counter[int](), Counter[int]()
     for update in updates:
         for number, member in _open_members(database, update.redelivery_id):

@@ -1,7 +1,7 @@
 """Space on the volume of a SQLite store that is kept for sending, discarding and housekeeping.
 
 A ballast file beside the store holds the space. Where the volume gets short, the file is cut: from
-then on no dead letters are taken. What makes space works in the rest of the volume. Where another
+then on no dead letters are taken. Housekeeping works in the rest of the volume. Where another
 program fills that, the file is removed, and what makes space works in the file's room. The service
 makes the file whole again once there is enough. So the file itself is the state: every process sees
 it, also after a restart.
@@ -56,7 +56,7 @@ class Reserve:
                 self._cut(_left_when_short(size))
 
     def note_full(self) -> None:
-        """A write found the volume full, whatever it says: remove the ballast, stop taking."""
+        """A write found the volume full: remove the ballast, stop taking."""
         if self._wanted_bytes:
             self._path.unlink(missing_ok=True)
             self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
@@ -69,7 +69,7 @@ class Reserve:
 
     @property
     def log_bytes(self) -> int:
-        """Return how long a write-ahead log the reserve can hold beside what is written then."""
+        """Return the size of the write-ahead log that fits into the reserve beside new writes."""
         if not self._wanted_bytes:
             return _WITHOUT_END
         return self._free_and_size()[1] // 4
@@ -136,7 +136,7 @@ class Reserve:
             told = os.statvfs(self._path.parent)
         except OSError as error:
             raise StoreUnavailable(
-                f"the volume of {self._path.parent} can't be looked at: {error.strerror}"
+                f"the volume of {self._path.parent} can't be examined: {error.strerror}"
             ) from error
         largest = told.f_blocks * told.f_frsize // _SHARE_OF_VOLUME
         size = max(SMALLEST_BYTES, min(self._wanted_bytes, largest))
@@ -146,7 +146,7 @@ class Reserve:
         return self._held_bytes() >= _whole(size)
 
     def _held_bytes(self) -> int:
-        """Return what the ballast holds; 0 = there is none."""
+        """Return the size of the ballast; 0 = there is none."""
         try:
             return self._path.stat().st_size
         except FileNotFoundError:

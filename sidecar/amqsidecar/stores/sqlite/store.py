@@ -1,11 +1,11 @@
 """The schedule in one SQLite file.
 
-Rules: a message costs work only when it comes and when it goes; what is true of a whole cycle is
-written once per cycle. The unfinished cycle is one record that names the rows it took, the rows it
-sends, its events and its differences of the tallies; rows themselves don't know cycles. So
-finishing, undoing and settling are a few statements over runs of ids. Every write transaction is
-BEGIN IMMEDIATE (serializable), in WAL with a sync at commit; other processes may use the same file
-at the same time.
+Rules: a message costs work only when it comes and when it goes; facts of a whole cycle are written
+once per cycle. The unfinished cycle is one record that names the rows it took, the rows it sends,
+its events and its differences of the tallies; rows themselves don't know cycles. So finishing,
+undoing and settling are a few statements over runs of ids. Every write transaction is BEGIN
+IMMEDIATE (serializable), in WAL with a sync at commit; other processes may use the same file at the
+same time.
 """
 
 import time
@@ -316,7 +316,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             return [view_row(database, row, row[0] in sent) for row in visible]
 
     def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many rows the filter hits; what is tallied costs no scan."""
+        """Return the number of rows that match the filter; tallied filters need no scan."""
         with self._database.snapshot():
             source, values = filter_values(self._database, row_filter)
             name = f"count_{source}"
@@ -342,7 +342,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             return [view_row(database, row) for row in sorted(rows) if row[0] not in hidden]
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by what becomes of them, by number, none in flight."""
+        """Return exhausted rows by their next step, by number, none in flight."""
         return self._recalled("recalled_rows", recall, limit)
 
     def returned(self, limit: int) -> list[RowView]:
@@ -402,7 +402,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         """
         return self._reserve.keep() if self._is_for_service else self._reserve.look()
 
-    # What people do.
+    # Actions of people.
 
     def change(
         self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched

@@ -1,4 +1,4 @@
-"""One write transaction of the SQLite store: cycles, single rows, and what belongs to none."""
+"""One write transaction of the SQLite store: cycles, single rows, and other records."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -65,9 +65,9 @@ class SqliteTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed.
+        """The broker committed this cycle: taken messages wait, sent ones are removed.
 
-        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        A message sent to a final dead-letter queue stays as EXHAUSTED, without its body.
         """
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
@@ -91,7 +91,7 @@ class SqliteTransaction:
             self._database.query("delete_unfinished")
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """Nobody knows: what the cycle took waits, what it sent waits again.
+        """The result is unknown: taken messages wait, sent ones wait again.
 
         The cycle number counts as used. Events about the sent rows are discarded.
         """
@@ -266,7 +266,7 @@ class SqliteTransaction:
         record_events(self._database, [made.event for _, made in changed.changes])
         return changed
 
-    # What belongs to no row.
+    # Records that belong to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         """Write events that belong to no cycle; they count at once."""
@@ -295,7 +295,7 @@ class SqliteTransaction:
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog.
 
-        What the unfinished cycle takes counts as taken.
+        The unfinished cycle's takes count.
         """
         with self._database.mapped("be read"):
             record = read_unfinished(self._database)

@@ -259,7 +259,7 @@ def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:
     ("provenance", "words"),
     [
         ({"origin": None}, "does not show"),
-        ({"problem": "it can't be taken apart"}, "taken apart"),
+        ({"problem": "it can't be parsed"}, "taken apart"),
         ({"origin": queue("DLQ")}, "itself a dead-letter queue"),
         ({"origin": queue("DLQ.exhausted")}, "itself a dead-letter queue"),
         ({"origin": topic("ActiveMQ.Advisory.Queue.X")}, "advisory"),
@@ -351,7 +351,7 @@ def test_a_count_stays_at_what_the_wire_can_carry(answer: object) -> None:
 def test_an_answer_that_no_store_can_keep_parks_the_message(answer: object) -> None:
     verdict, _ = judge(answer)
     assert row_of(verdict).state is RowState.PARKED
-    assert "the rules fail on it" in event_of(verdict, Parked).reason
+    assert "the rules failed on this message" in event_of(verdict, Parked).reason
 
 
 def test_numbers_of_strangers_end_where_64_bits_end() -> None:
@@ -397,4 +397,4 @@ def test_names_and_ids_of_any_length_stay_out_of_rows_and_events() -> None:
 def test_a_reason_is_bounded() -> None:
     judged, _ = judge(ValueError("x" * 2**20))
     assert len(row_of(judged).rule) == 2_048
-    assert row_of(judged).rule.startswith("the rules fail on it: ValueError: xxx")
+    assert row_of(judged).rule.startswith("the rules failed on this message: ValueError: xxx")
