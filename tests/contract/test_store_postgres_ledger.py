@@ -81,8 +81,7 @@ def test_sidecars_know_the_rules_of_those_at_work_on_their_schedule(make: MakeSt
     at_work = rules_at_work(make(is_for_service=False))
     assert at_work == {names[0]: "one", names[1]: "two"}
     assert different_rules(at_work, "one").startswith(
-        "sidecars that share this schedule decide by other rules than this one (one): "
-        f"{names[1]} (two)"
+        f"sidecars that share this schedule use other rules than this one (one): {names[1]} (two)"
     )
     assert different_rules({names[0]: "one"}, "one") == ""
 

@@ -492,7 +492,7 @@ class Run:
     def _decide(self, sidecar: Sidecar, store: Store) -> None:
         """Let a person retry what is parked, where its message group waits for that."""
         waiting = store.list_rows(RowFilter(state=RowState.WAITING), 10_000)
-        if any("is parked: a person has to decide" in (row.reason or "") for row in waiting):
+        if any("is parked: a person must decide" in (row.reason or "") for row in waiting):
             parked = RowFilter(state=RowState.PARKED)
             rows = store.list_rows(parked, 10_000)
             store.change(parked, row_changes.retry(sidecar.clock.now_ms(), "ann"))

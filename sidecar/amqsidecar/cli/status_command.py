@@ -43,7 +43,7 @@ class Wanted(Chosen):
 
 @takes(Wanted)
 def status(wanted: Wanted) -> None:
-    """Print waiting messages by destination and state, and overdue ones.
+    """Print waiting messages by destination and state.
 
     Filters say which messages are counted; all else is about the whole schedule.
 

@@ -196,7 +196,7 @@ def check_classic(where: str, text: str) -> None:
     broken = next((one for one in text if one > LAST_OF_THREE_BYTES or one == "\0"), None)
     if broken is not None:
         raise EditRefused(
-            f"{where}: Classic garbles U+{ord(broken):04X} on broken; characters from U+0001 to "
+            f"{where}: Classic garbles U+{ord(broken):04X}; characters from U+0001 to "
             "U+FFFF are expected"
         )
 

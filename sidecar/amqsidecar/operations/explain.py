@@ -245,7 +245,7 @@ class Explainer:
         if (reason := self._park_reason(origin)) is not UNSET:
             return reason
         if self._is_intake(target) or target.name.endswith(self._suffix):
-            return f"{_PARKS}: {target} is a dead-letter queue: it would die again at once"
+            return f"{_PARKS}: {target} is a dead-letter queue: the message would come back at once"
         problem = self._problem_of_resend(target)
         return f"{_PARKS}: {problem}" if problem else UNSET
 

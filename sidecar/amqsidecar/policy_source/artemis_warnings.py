@@ -92,8 +92,8 @@ def _dead_letter_address_warnings(
     if of_address.max_delivery_attempts > 0:
         yield (
             f"{entry.source}: the dead-letter address {address} is itself limited to "
-            f"{of_address.max_delivery_attempts} deliveries: a dead letter that is given back as "
-            "often (by crashes, say) loses its origin for ever; write "
+            f"{of_address.max_delivery_attempts} deliveries: a dead letter that is returned "
+            "that often (by crashes, for example) loses its origin for good; write "
             f'<address-setting match="{address}"><max-delivery-attempts>-1</max-delivery-attempts>'
             "<redelivery-delay>0</redelivery-delay></address-setting>"
         )

@@ -235,8 +235,8 @@ def test_the_demo_starts_a_broker_out_of_a_folder_and_says_what_else_it_needs(
         ([], empty, "mvn is not on PATH: install Maven 3"),
         ([], {**empty, "PATH": ""}, "java is not on PATH: install a Java runtime"),
         (artemis, {**empty, "PATH": ""}, "java is not on PATH: install a Java runtime"),
-        (nowhere, empty, "is no unpacked Apache Artemis"),
-        ([*nowhere, "--kind", "classic"], empty, "is no unpacked ActiveMQ Classic"),
+        (nowhere, empty, "is not an unpacked Apache Artemis"),
+        ([*nowhere, "--kind", "classic"], empty, "is not an unpacked ActiveMQ Classic"),
     ):
         refused = run_in(tmp_path / "run", [*ONE, *more], variables)
         assert refused.returncode == 78

@@ -162,7 +162,7 @@ def test_what_was_given_up_before_the_sidecar_came_is_counted(
     assert fine["severity"] == "ok"
     [found] = verdict.of("exhausted")
     assert (found["severity"], found["subject"]) == ("note", f"queue://{final}")
-    assert "holds 3 messages that the schedule does not know" in found["what"]
+    assert "holds 3 messages that are not in the schedule" in found["what"]
     assert found["mend"] == "redelivery: {exhausted: keep}"
     assert [one.delivery_count for one in left] == [1] * 3
 

@@ -204,7 +204,7 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
         let_die(peer, "orders", 20)
         let_die(peer, "last", 5)
         let_die(peer, "own.new", 5)
-        eventually(lambda: one.seen() == two.seen() == 455, what="the deaths are heard of")
+        eventually(lambda: one.seen() == two.seen() == 455, what="advisories report later deaths")
         said = eventually(lambda: len(found := one.decisions()) == 455 and found)
         assert eventually(lambda: len(found := two.decisions()) == 455 and found) == said
         after = peer.browse("ActiveMQ.DLQ")

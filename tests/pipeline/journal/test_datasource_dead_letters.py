@@ -115,7 +115,7 @@ def test_a_look_that_shows_less_is_an_error_unless_asked_for(
     ("options", "words"),
     [
         ({"url": "amqp://u@h"}, "option queue: is not set: name the dead-letter queues"),
-        ({"queue": "DLQ"}, "option url: is not set: say where the broker listens"),
+        ({"queue": "DLQ"}, "option url: is not set: give the broker's address"),
         ({"url": "amqp://u@h", "queue": "DLQ", "password": "x"}, "option password: there is no"),
         ({"url": f"amqp://u:{SECRET}@h:port", "queue": "DLQ"}, "option url: .*port"),
         ({"url": "amqp://u@127.0.0.1:1", "queue": "DLQ", "password_file": "/absent"}, "/absent"),

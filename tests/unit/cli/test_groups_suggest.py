@@ -38,7 +38,7 @@ def test_suggest_prints_fields_with_their_values(
     printed = capsys.readouterr()
     assert "queue://orders: fields of 8 messages\n  property:code: " in printed.out
     assert "\x1b" not in printed.out
-    assert "queue://bills: no field divides the 1 messages looked at" in printed.err
+    assert "queue://bills: no field divides the 1 examined messages" in printed.err
 
     asked = ["groups", "--suggest", "--destination", "orders", "--output", "json", *where]
     assert main.run_command_line(asked) == 0

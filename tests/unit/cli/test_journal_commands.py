@@ -104,7 +104,7 @@ def test_a_path_alone_is_verified_without_a_store(run: Run, journal: Path) -> No
 def test_a_journal_of_another_store_lacks_what_this_one_wrote(run: Run, tmp_path: Path) -> None:
     code, _, told = run("verify", "--store", "--path", str(tmp_path / "elsewhere"))
     assert code == 78
-    assert "segment 1 is missing, the store says it was written" in told
+    assert "segment 1 is missing, but the store recorded it as written" in told
 
 
 def test_files_are_compacted(run: Run, journal: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_password_in_a_url_is_percent_encoded() -> None:
         ("amqp://a..b", "the host is not a valid name"),
         ("amqp://h:0", "port"),
         ("amqp://h:99999", "port"),
-        ("amqp://:p@h", "no user"),
+        ("amqp://:p@h", "needs a user"),
         ("amqp://h?x=1", "nothing may follow"),
         ("amqp://u:geh/eim@h:5672", "nothing may follow|port must be"),
     ],

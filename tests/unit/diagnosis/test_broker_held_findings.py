@@ -10,7 +10,7 @@ ENDLESS = {"maxDeliveryAttempts": -1}
 
 def test_what_waits_must_not_die_of_crashes() -> None:
     (finding,) = settings_findings({WAITING_QUEUE.name: {}})
-    assert "limited to 10 deliveries" in finding.what
+    assert "a limit of 10 deliveries" in finding.what
     assert finding.mend == (
         '<address-setting match="amqsidecar.waiting"><max-delivery-attempts>-1'
         "</max-delivery-attempts></address-setting>"

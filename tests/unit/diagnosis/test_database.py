@@ -21,7 +21,7 @@ FIT = DatabaseFacts(
         (
             {"may_create": False},
             Severity.PROBLEM,
-            "user ann may not make",
+            "user ann may not create",
             'CREATE SCHEMA share AUTHORIZATION "ann";',
         ),
         ({"may_write": False}, Severity.PROBLEM, "may not read and write", "REASSIGN OWNED"),

@@ -90,7 +90,9 @@ def test_a_plain_word_stays_plain() -> None:
 def test_a_pace_is_said_in_words() -> None:
     assert describe_pace(OperationPace()) == "All at once."
     said = describe_pace(CAREFUL)
-    assert said.startswith("50 first, then a check whether they come back; then twice as many")
+    assert said.startswith(
+        "50 first, then a check whether they come back; then portions of twice the size"
+    )
     assert said.endswith("more than 10 % come back. A message may come back for 1m.")
 
 

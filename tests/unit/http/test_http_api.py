@@ -266,7 +266,7 @@ def begun(api: httpx2.Client) -> int:
         ({"filtre": {}}, 400, "unknown field `filtre`"),
         ({"action": "explode"}, 400, "Invalid enum value 'explode'"),
         ({"action": "redirect"}, 400, "redirect needs one"),
-        ({"pace": {"probe": 5}}, 400, "nothing comes back of hold"),
+        ({"pace": {"probe": 5}}, 400, "messages of hold do not come back"),
         ({"reason": "x" * 501}, 400, "at most 500 characters"),
         ({"expected": -1}, 400, "Expected `int` >= 0"),
     ],

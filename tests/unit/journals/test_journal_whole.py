@@ -266,7 +266,7 @@ def _stray_above(journaled: Journaled) -> None:
     ("harm", "fault"),
     [
         (_removed, "segment 2 is missing"),
-        (_last_removed, "segment 3 is missing, the store says it was written"),
+        (_last_removed, "segment 3 is missing, but the store recorded it as written"),
         (_first_removed, "segments 1 to 1 are missing"),
         (_torn, "segment-2-2.parquet: is torn or no Parquet file"),
         (_bit_flipped, "segment-2-2.parquet: is torn or no Parquet file"),

@@ -75,7 +75,7 @@ def test_queue_that_was_never_empty_proves_nothing() -> None:
     outcome = verdict(seen)
 
     assert outcome.kind is OutcomeKind.UNKNOWN
-    assert "it held 3" in outcome.evidence
+    assert "last seen with 3" in outcome.evidence
 
 
 def test_queue_that_was_empty_only_within_the_window_proves_nothing() -> None:

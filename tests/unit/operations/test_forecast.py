@@ -55,8 +55,8 @@ def test_a_forecast_goes_on_until_the_message_is_given_up() -> None:
         "queue://ActiveMQ.DLQ",
     )
     assert forecast.end.differs == (
-        "no rule names the dead-letter queue: the final dead letter goes to the queue that it was "
-        "read from, plus .final, such as queue://ActiveMQ.DLQ.final"
+        "no rule names the dead-letter queue: the final dead letter goes to the name of "
+        "the queue that it was read from, plus .final, such as queue://ActiveMQ.DLQ.final"
     )
 
 

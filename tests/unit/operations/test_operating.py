@@ -352,7 +352,7 @@ def test_the_service_undoes_a_discard_also_one_that_has_not_ended(stage: Stage) 
     assert (undone.state, undone.restored, undone.changed) == (OperationState.UNDONE, 500, 500)
     assert doing(undone, stage.clock.now_ms()) == "500 of 500 messages were put back"
     assert set(stage.changes("restored").values()) == {1}
-    with pytest.raises(ActionRefused, match="nothing that operation 1 discarded is kept"):
+    with pytest.raises(ActionRefused, match="no message that operation 1 discarded is kept"):
         operate.undo(stage.store, begun.id, stage.clock.now_ms(), "ann")
 
 
@@ -382,11 +382,11 @@ def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: S
     [
         ({"pace": OperationPace(per_second=1e-300)}, "from one message an hour"),
         ({"pace": OperationPace(window_ms=2**63 - 1)}, "at most 30 days"),
-        ({"action": Action.REDIRECT, "target": "a,b"}, "one destination"),
-        ({"action": Action.REDIRECT, "target": "topic://prices.>"}, "one destination"),
-        ({"action": Action.REDIRECT, "target": "orders.*.new"}, "one destination"),
+        ({"action": Action.REDIRECT, "target": "a,b"}, "several destinations"),
+        ({"action": Action.REDIRECT, "target": "topic://prices.>"}, "several destinations"),
+        ({"action": Action.REDIRECT, "target": "orders.*.new"}, "several destinations"),
         ({"action": Action.REDIRECT, "target": "temp-queue://ID:1"}, "temporary"),
-        ({"action": Action.REDIRECT, "target": "amqsidecar.token.a"}, "of its own"),
+        ({"action": Action.REDIRECT, "target": "amqsidecar.token.a"}, "a private queue"),
         (
             {"action": Action.HOLD, "selection": Selection(rows=RowFilter(state=RowState.PARKED))},
             "hold is for waiting messages, not for parked ones",
@@ -462,7 +462,7 @@ def test_exhausted_messages_in_their_final_queue_are_counted_and_given_up_ones_l
     found = look(stage, state=RowState.EXHAUSTED)
     assert (found.count, found.left) == (2, [])
     assert [(one.destination, one.count) for one in found.targets] == [("queue://orders", 2)]
-    assert any("2 of them lie in their final dead-letter queue" in note for note in found.notes)
+    assert any("2 of them are in their final dead-letter queue" in note for note in found.notes)
     given_up = look(stage, Action.CANCEL, state=RowState.EXHAUSTED)
     assert (given_up.count, given_up.left) == (0, [SkippedRows(IN_FINAL_QUEUE, 2)])
     assert stage.finish(stage.begin()).changed == 2
@@ -538,7 +538,7 @@ def test_a_preview_says_what_expired_and_what_is_final(
     assert not any("expired" in note for note in look(stage, Action.HOLD).notes)
     if rows_max > 5:
         stage.finish(stage.begin(Action.CANCEL))
-        assert any(note.startswith("5 of them are on their way") for note in look(stage).notes)
+        assert any(note.startswith("5 of them are already going") for note in look(stage).notes)
 
 
 def test_a_preview_tells_of_operations_that_run(stage: Stage) -> None:
@@ -656,13 +656,13 @@ def test_a_probe_that_stays_away_lets_the_rest_go(stage: Stage) -> None:
     assert stage.turn(begun).changed == 10
     stage.clock.advance(10 * MINUTE)
     assert stage.turn(begun).changed == 0, "nobody has sent it yet"
-    assert "waits until 10 more were sent" in read_progress(stage.store, 1, 0).doing
+    assert "waits for 10 more sends" in read_progress(stage.store, 1, 0).doing
     assert "pause and resume it" in read_progress(stage.store, 1, 0).doing
     stage.send()
     turn = stage.turn(begun)
     assert turn.next_at_ms == stage.clock.now_ms() + MINUTE
     doing = read_progress(stage.store, 1, stage.clock.now_ms()).doing
-    assert doing.startswith("it sent 10 and waits until 1970-01-01 00:")
+    assert doing.startswith("it sent 10 and counts returns until 1970-01-01 00:")
     stage.clock.advance(MINUTE)
     assert stage.turn(begun).changed == 30
 
@@ -829,7 +829,10 @@ def test_an_operation_that_breaks_is_paused_and_the_others_go_on(
     operating.look()
     first, second = stage.operation(1), stage.operation(2)
     assert first.state is OperationState.PAUSED
-    assert first.state_reason == "a fault of amqsidecar (ValueError), its log has more (by service)"
+    assert (
+        first.state_reason
+        == "an internal error of amqsidecar (ValueError); see its log (by service)"
+    )
     assert (second.state, second.changed) == (OperationState.DONE, 2)
     operating.close()
 

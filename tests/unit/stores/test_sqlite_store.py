@@ -94,7 +94,7 @@ def test_a_folder_is_no_store(tmp_path: Path) -> None:
 def test_another_file_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary " * 500)
-    with pytest.raises(StoreUnavailable, match=r"notes.txt .* it is no SQLite file"):
+    with pytest.raises(StoreUnavailable, match=r"notes.txt .* it is not an SQLite file"):
         store_at(path).open()
     assert path.read_text() == "dear diary " * 500
 

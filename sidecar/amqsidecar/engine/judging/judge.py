@@ -368,7 +368,7 @@ class Judge:
         if (fault := _fault_of_name(destination)) is not None:
             return fault.replace("its origin ", "")
         if self.is_intake(destination) or destination.name.endswith(self._settings.final_suffix):
-            return f"{destination} is a dead-letter queue: it would die again at once"
+            return f"{destination} is a dead-letter queue: the message would come back at once"
         return self._no_resend_reason(destination)
 
     def _no_resend_reason(self, origin: Destination) -> str | None:

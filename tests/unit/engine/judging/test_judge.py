@@ -258,8 +258,8 @@ def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:
 @pytest.mark.parametrize(
     ("provenance", "words"),
     [
-        ({"origin": None}, "does not show"),
-        ({"problem": "it can't be parsed"}, "taken apart"),
+        ({"origin": None}, "does not name"),
+        ({"problem": "it can't be parsed"}, "parsed"),
         ({"origin": queue("DLQ")}, "itself a dead-letter queue"),
         ({"origin": queue("DLQ.exhausted")}, "itself a dead-letter queue"),
         ({"origin": topic("ActiveMQ.Advisory.Queue.X")}, "advisory"),
