@@ -16,7 +16,9 @@ from support.tier import at_length
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
-pytestmark = pytest.mark.broker
+WAIT_S = at_length(1_500, otherwise=90)
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(WAIT_S + 210)]
 
 PRODUCTS = (
     *("apples", "bread", "cheese", "dates", "eggs", "figs"),
@@ -53,9 +55,7 @@ def broker_of(name: str) -> Broker:
 
 
 @contextmanager
-def dead_orders(
-    folder: Path, name: str, framework: str, *, notes: str, wait_s: float
-) -> Iterator[SidecarProcess]:
+def dead_orders(folder: Path, name: str, framework: str, *, notes: str) -> Iterator[SidecarProcess]:
     """Have an application fail on orders of each product, and wait until all have died."""
     count = DEATHS_OF_EACH * len(PRODUCTS)
     with broker_of(name) as broker:
@@ -77,7 +77,7 @@ def dead_orders(
         with sidecar.start(), Application(application, folder):
             eventually(
                 lambda: sidecar.metric("amqsidecar_waiting") >= count,
-                within_s=wait_s,
+                within_s=WAIT_S,
                 what=f"{count} orders have died",
             )
             yield sidecar
@@ -97,9 +97,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize(("name", "framework"), COMBINATIONS)
 def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str) -> None:
-    with dead_orders(
-        tmp_path, name, framework, notes="amqsidecar.causes", wait_s=at_length(900, otherwise=90)
-    ) as sidecar:
+    with dead_orders(tmp_path, name, framework, notes="amqsidecar.causes") as sidecar:
         eventually(
             lambda: len(sidecar.json_command("groups")) == len(PRODUCTS), what="the last notes"
         )
@@ -114,7 +112,7 @@ def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str
 def test_without_notes_the_field_that_divides_them_is_suggested(
     tmp_path: Path, name: str, framework: str
 ) -> None:
-    with dead_orders(tmp_path, name, framework, notes="", wait_s=900) as sidecar:
+    with dead_orders(tmp_path, name, framework, notes="") as sidecar:
         [group] = sidecar.json_command("groups")
         assert group["cause_group"] == "(no reason given)"
         [found] = sidecar.json_command("groups", "--suggest")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amqsidecar.engine.crash_points import NAMES
+from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from support.brokers.real import Broker
 from support.jms.peer import JmsMessage, JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -79,8 +82,15 @@ class Noted:
         found = self.sidecar.json_command("list", "--destination", self.queue)["rows"]
         return {row["message_id"].removeprefix("ID:"): row for row in found}
 
+    def wait_for_rows(self, count: int) -> None:
+        eventually(lambda: len(self.rows()) == count, what=f"{count} have died")
+
     def row(self, message: JmsMessage) -> dict[str, Any]:
         return self.rows()[message.message_id.removeprefix("ID:")]
+
+    def unread(self) -> int:
+        """Return how many notes are in their queue."""
+        return len(self._peer.browse(self.notes))
 
     def explained(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         shown = self.sidecar.json_command("show", str(row["id"]))
@@ -163,3 +173,32 @@ def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:
             assert explained["answer"].startswith("not obeyed")
         assert "verdict of shop: never (shop.Bug)" in noted.row(early["never"])["rule"]
         assert noted.sidecar.stop() == 0
+
+
+@pytest.mark.proof
+def test_a_kill_costs_causes_and_doubles_none(noted: Noted) -> None:
+    """What a cycle that is undone has read comes again; after a commit notes are forgotten."""
+    died: dict[str, str] = {}
+    for name in NAMES:
+        early, late = noted.produce(2)
+        for _ in range(2):
+            noted.write(early, exception=f"shop.Early-{name}")
+        noted.fail(2)
+        died |= {early.message_id: f"shop.Early-{name}", late.message_id: f"shop.Late-{name}"}
+        crash = {CRASH_POINT_VARIABLE: f"{name}:1"}
+        killed = noted.sidecar.start(ready=False, environ=crash).process
+        assert killed is not None
+        assert killed.wait(PATIENCE_S) == -signal.SIGKILL, noted.sidecar.log()[-4000:]
+        with noted.sidecar.start():
+            noted.wait_for_rows(len(died))
+            for _ in range(2):
+                noted.write(late, exception=f"shop.Late-{name}")
+            eventually(lambda: noted.unread() == 0, what="the notes are read")
+            assert noted.sidecar.stop() == 0
+        if name in ("gathered", "stored", "sent"):
+            assert len(noted.explained(noted.row(early))) == 1, name
+    for message_id, exception in died.items():
+        row = noted.rows()[message_id.removeprefix("ID:")]
+        shown = noted.sidecar.json_command("show", str(row["id"]))["history"]
+        assert [one["type"] for one in shown].count("received") == 1
+        assert [one["cause"] for one in shown if one["type"] == "explained"] in ([], [exception])
