@@ -1,1 +1,1 @@
-"""What the tests, the demo and the benchmarks share: real brokers and real JMS peers."""
+"""Shared by tests, demo and benchmarks: real brokers and real JMS peers."""

@@ -129,7 +129,7 @@ def with_table(text: str, table: str) -> str:
 
 
 def table(results: Mapping[Release, Mapping[str, Counter[str]]]) -> str:
-    """Return what passed on which release."""
+    """Return the results of each release."""
     names = list(dict.fromkeys(part.name for part in PARTS))
     rows = [f"| release | wires | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
     for chosen, by_part in results.items():
@@ -144,7 +144,7 @@ def table(results: Mapping[Release, Mapping[str, Counter[str]]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; return 1 if a test failed."""
+    """Run the requested tests; return 1 if one failed."""
     asked = {tuple(argument.split("=", 1)) for argument in arguments}
     results: dict[Release, dict[str, Counter[str]]] = {}
     for chosen in RELEASES:

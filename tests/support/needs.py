@@ -23,7 +23,7 @@ class Need(NamedTuple):
 
     Attributes:
         words: its name for a person.
-        is_there: tells whether the machine has it.
+        is_there: returns whether the machine has it.
     """
 
     words: str

@@ -29,7 +29,7 @@ class Stage(NamedTuple):
 
     Attributes:
         name: what `--only` takes.
-        proves: what stands behind it, in the report.
+        proves: its claim, in the report.
         command: of a process in the root of the checkout.
     """
 

@@ -30,7 +30,7 @@ _HEADER: Final = ("", "tests", "wall s", "processor s", "waiting s", "broker sta
 
 
 class Spent(NamedTuple):
-    """What a test, or many, took.
+    """The cost of a test, or of many.
 
     Attributes:
         wall_s: seconds from begin to end.

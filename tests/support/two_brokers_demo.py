@@ -41,7 +41,7 @@ class JmsApplications:
         self._peer.fill(queue, len(ids), batch=1, test_id=f"{queue}-", per_second=per_second or 0)
 
     def is_empty(self, queue: str) -> bool:
-        """Tell whether no message is in a queue."""
+        """Return whether a queue is empty."""
         return not self._peer.browse(queue)
 
 

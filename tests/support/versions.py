@@ -26,7 +26,7 @@ class Release(NamedTuple):
     Attributes:
         family: `classic_5`, `classic_6` or `artemis`; what a fixture is named after.
         libraries: coordinates of its modules; empty = its own distribution.
-        wires: what its modules speak.
+        wires: wires of its modules.
     """
 
     family: str
@@ -35,7 +35,7 @@ class Release(NamedTuple):
     wires: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return what people call it, such as `Classic 6.3.1`."""
+        """Return its name for people, such as `Classic 6.3.1`."""
         return f"{'Artemis' if self.family == 'artemis' else 'Classic'} {self.version}"
 
 

@@ -20,7 +20,7 @@ class VirtualClock:
         return self.current_ms / 1000
 
     def advance(self, by_ms: int) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.current_ms += by_ms
 
     def jump(self, by_ms: int) -> None:

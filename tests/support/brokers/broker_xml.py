@@ -97,13 +97,13 @@ def classic_xml(
     store_limit: str = "4 gb",
     temp_limit: str = "1 gb",
 ) -> str:
-    """Return a whole activemq.xml: the stock file without web console, plus what is asked for.
+    """Return a whole activemq.xml: the stock file without web console, plus the requested parts.
 
     Args:
         plugins: children of `<plugins>`, in the broker's order.
         destination_policy: children of `<policyEntries>`; replaces the stock topic entry.
         connectors: URI by name, as XML text; marks such as `@OPENWIRE_PORT@` become free ports.
-        authentication: admit only admin with password admin; the stock broker asks nobody.
+        authentication: admit only admin with password admin; the stock broker needs no log-in.
         broker_attributes: further attributes of `<broker>`, as XML text.
         beans: Spring beans before `<broker>`.
         store_limit: the broker lowers it by itself on a small disk.
@@ -245,7 +245,7 @@ def artemis_xml(
     persistent: bool = True,
     broker_name: str = "localhost",
 ) -> str:
-    """Return a whole broker.xml: what `artemis create` writes, plus what is asked for.
+    """Return a whole broker.xml: the file of `artemis create`, plus the requested parts.
 
     Args:
         address_settings: children of `<address-settings>`; replaces the stock ones.

@@ -1,4 +1,4 @@
-"""Connectors on this machine, for tests of what connects."""
+"""Connectors on this machine, for tests of connections."""
 
 from typing import Any
 

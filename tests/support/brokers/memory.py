@@ -79,11 +79,11 @@ class Token:
 
 @dataclass(eq=False)
 class Session:
-    """What the broker keeps for a connection until it has noticed its end.
+    """The broker's state of a connection until it notices its end.
 
     Attributes:
         waits_for_token: False = it only looks.
-        in_hand: what was handed out and is not accepted, by handle.
+        in_hand: deliveries handed out and not accepted, by handle.
         token: in its hand.
         request: a commit that is on its way to the broker.
     """
@@ -101,7 +101,7 @@ class Session:
 
 
 class Watcher:
-    """Called with what happens in the broker; does nothing."""
+    """Called with events in the broker; does nothing."""
 
     def handed(self, message: StoredMessage) -> None:
         """A dead letter was handed out."""
@@ -121,12 +121,12 @@ class Watcher:
 
 @dataclass
 class MemoryBroker:
-    """Queues by name; what a connection has in hand comes back when it is lost.
+    """Queues by name; the messages in a connection's hand come back when it is lost.
 
     Attributes:
-        is_down: nobody can connect.
+        is_down: no client can connect.
         tells_tokens: False = it can't be asked whether there is a token.
-        room: how many messages a queue may hold; who sends more is held up with all else.
+        room: maximum messages of a queue; a client that sends more is blocked.
         held_up: the queues that held up a link, which are asked about before something is sent.
     """
 
@@ -167,7 +167,7 @@ class MemoryBroker:
         return room is not None and len(self.queue(name)) + sends > room
 
     def holds(self, name: str, encoding: str) -> bool:
-        """Tell whether a queue holds a message that a client of this encoding reads."""
+        """Return whether a queue holds a message that a client of this encoding reads."""
         return any(one.encoding == encoding for one in self.queues.get(name, ()))
 
     def hand_out(self, name: str, session: Session, handle: int, encoding: str) -> StoredMessage:
@@ -183,7 +183,7 @@ class MemoryBroker:
         return message
 
     def accept(self, session: Session, handle: object) -> None:
-        """Remove what a session has in hand for good."""
+        """Remove the messages in a session's hand for good."""
         assert isinstance(handle, int)
         _name, message = session.in_hand.pop(handle)
         self.watcher.accepted(message)
@@ -209,7 +209,7 @@ class MemoryBroker:
         return next((one for one in self.sessions if one.waits_for_token), None)
 
     def end(self, session: Session, *, executes_request: bool = False) -> None:
-        """Notice the end of a session: what it has in hand comes back."""
+        """Notice the end of a session: the messages in its hand come back."""
         if session.is_over:
             return
         if executes_request and session.request is not None:
@@ -224,7 +224,7 @@ class MemoryBroker:
             session.token = None
 
     def restart(self) -> None:
-        """Lose all connections; what was committed is still there."""
+        """Lose all connections; committed messages stay."""
         for session in list(self.sessions):
             self.end(session)
 
@@ -311,7 +311,7 @@ class MemoryLink:
 
     @property
     def begun_sends(self) -> Sequence[Resend]:
-        """What was begun and not committed."""
+        """Sends begun and not committed."""
         return self._begun or ()
 
     @property
@@ -320,7 +320,7 @@ class MemoryLink:
         return [] if self._session is None else [self._session]
 
     def cut_off(self) -> list[Session]:
-        """Lose the connection without the broker's noticing; return what it still keeps."""
+        """Lose the connection unnoticed by the broker; return the state that it still keeps."""
         sessions, self._session = self.sessions, None
         return sessions
 
@@ -377,7 +377,7 @@ class MemoryLink:
         return Delivery(handle, queue(name), message.body, _provenance(message), self.encoding)
 
     def _is_settled(self, _message: StoredMessage) -> bool:
-        """Tell whether a predecessor has accepted it, and settle it then."""
+        """Return whether a predecessor has accepted it, and settle it then."""
         return False
 
     def wait(self, timeout_s: float) -> None:
@@ -496,7 +496,9 @@ class MemoryLink:
             raise LinkLost("it was held up", {str(queue(name)): _FULL for name in full})
 
     def _check_sends(self, sends: Sequence[Resend]) -> SendsRefused | CommitRefused | None:
-        """Return what the broker refuses: a send at once, a commit only when it was asked for."""
+        """Return the broker's refusals: of a send at once, of a commit only when it was
+        requested.
+        """
         broker = self.broker
         refusals = {
             index: words
@@ -517,7 +519,7 @@ class MemoryLink:
     def _commit(
         self, session: Session, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Do in the broker what a commit asks for."""
+        """Carry out a commit in the broker."""
         assert {one.encoding for one in sends} <= {"", self.encoding}, "the broker would convert"
         for delivery in accepts:
             self.broker.accept(session, delivery.handle)

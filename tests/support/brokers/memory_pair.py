@@ -1,4 +1,4 @@
-"""Two links in memory behind the product's pair: what `artemis://` does, without its wires."""
+"""Two links in memory behind the product's pair: `artemis://` without its wires."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MemoryPair:
             wire.close()
 
     def cut_off(self) -> list[Session]:
-        """Lose both connections without the broker's noticing; return what it still keeps."""
+        """Lose both connections unnoticed by the broker; return the state that it still keeps."""
         return [session for wire in self.wires for session in wire.cut_off()]
 
     @property
@@ -64,7 +64,7 @@ class MemoryPair:
 
     @property
     def begun_sends(self) -> Sequence[Resend]:
-        """What was begun and not committed."""
+        """Sends begun and not committed."""
         return [one for wire in self.wires for one in wire.begun_sends]
 
     @property

@@ -1,4 +1,4 @@
-"""One broker as a process: start, wait until it says that it is started, stop, crash, log."""
+"""One broker as a process: start, wait until it has started, stop, crash, log."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ class Broker(ABC):
             jvm_flags: QUICK_START, FULL_SPEED or flags of your own.
             folder: where configuration, data and log are kept; None: a temporary folder that is
                 removed with the broker.
-            start_timeout_s: how long the process may take until it says that it is started.
+            start_timeout_s: maximum seconds until the process reports its start.
         """
         self.folder = folder or Path(tempfile.mkdtemp(prefix=f"{self.kind}-"))
         self._remove_folder = (
@@ -113,7 +113,7 @@ class Broker(ABC):
     @property
     @abstractmethod
     def _started_line(self) -> str:
-        """What the broker logs when it has started."""
+        """The log line of a started broker."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class Broker(ABC):
         """Return the URL for a JMS client: `openwire`, `core` or `qpid`."""
 
     def start(self) -> Self:
-        """Start the broker and return when it says that it is started and listens."""
+        """Start the broker and return when it has started and listens."""
         with self._lock:
             if self.is_running:
                 return self
@@ -197,7 +197,7 @@ class Broker(ABC):
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> Self:

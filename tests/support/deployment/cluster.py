@@ -37,7 +37,7 @@ KUBELET_HEALTH = "http://127.0.0.1:10248/healthz"
 
 
 class KubectlError(RuntimeError):
-    """`kubectl` ended with an error; the text is what it said."""
+    """`kubectl` ended with an error; the text is its output."""
 
 
 class Cluster:
@@ -166,7 +166,7 @@ class Cluster:
     # ------------------------------------------------------------------ using it
 
     def kubectl(self, *arguments: str, given: str | None = None, timeout_s: float = 300) -> str:
-        """Return what `kubectl` prints.
+        """Return the output of `kubectl`.
 
         Args:
             given: its standard input.
@@ -187,7 +187,7 @@ class Cluster:
         return done.stdout
 
     def get(self, *arguments: str) -> Any:
-        """Return what `kubectl get` finds, as JSON."""
+        """Return the output of `kubectl get`, as JSON."""
         return json.loads(self.kubectl("get", *arguments, "--output=json"))
 
     def apply(self, manifests: Sequence[Manifest], namespace: str = "default") -> None:

@@ -52,7 +52,7 @@ Manifest = dict[str, Any]
 
 
 class Refused(Exception):
-    """Helm renders nothing; the text says why."""
+    """Helm renders nothing; the text is its error."""
 
 
 def helm_program() -> Path:
@@ -161,14 +161,14 @@ def render(
     release: str = "redelivery",
     is_upgrade: bool = False,
 ) -> list[Manifest]:
-    """Return what `helm template` makes of these values.
+    """Return the objects that `helm template` renders from these values.
 
     Args:
         values: of the chart, as `helm` takes them.
         is_upgrade: what an upgrade would send, not an installation.
 
     Raises:
-        Refused: Helm says that the values are wrong.
+        Refused: Helm rejects the values.
     """
     how = (*WITHOUT_CLUSTER, *(["--is-upgrade"] if is_upgrade else []))
     answer = helm("template", release, str(chart), "--namespace", "mq", *how, values=values)
@@ -183,7 +183,7 @@ def documents(text: str) -> list[Any]:
 
 
 def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> str:
-    """Return what Helm prints.
+    """Return the output of Helm.
 
     Args:
         arguments: the command and its arguments.

@@ -120,7 +120,7 @@ def archive(image: str, path: Path, name: str) -> Path:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """Return what a tool prints.
+    """Return the output of a tool.
 
     Raises:
         FetchError: it is missing, or fails.
@@ -168,7 +168,7 @@ def _make_base(tar: Path, packages: Sequence[str]) -> None:
 
 
 def _wheels(requirements: str) -> Path:
-    """Return the folder with what the pins name, for the Python of the base."""
+    """Return the folder with the pinned packages, for the Python of the base."""
     files = [REQUIREMENTS / "build.txt", REQUIREMENTS / requirements]
 
     def fetch(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Events of all kinds, and what the files of a journal hold."""
+"""Events of all kinds, and the content of a journal's files."""
 
 from collections.abc import Sequence
 from functools import cache

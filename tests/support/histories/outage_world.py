@@ -122,7 +122,7 @@ class OutageWorld:
                     self.dying.append(Dying(len(self.dying), index, at, is_poison))
 
     def are_out(self, place: int, at_ms: np.ndarray) -> np.ndarray:
-        """Tell at which times a destination is out of order."""
+        """Return the times at which a destination is out of order."""
         begins, ends = self._outages[place]
         latest = np.searchsorted(begins, at_ms, side="right") - 1
         return (latest >= 0) & (at_ms < ends[latest])

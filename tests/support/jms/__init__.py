@@ -1,1 +1,1 @@
-"""Real JMS applications, and the count of what they saw."""
+"""Real JMS applications, and the count of their messages."""

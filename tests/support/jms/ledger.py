@@ -1,4 +1,4 @@
-"""Counts by message id what JMS applications really saw: what is lost, doubled, altered."""
+"""Counts by message id the messages that JMS applications saw: lost, doubled, altered."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,7 +29,7 @@ def altered(
     exhausted: Iterable[JmsMessage],
     added: Sequence[str] = (),
 ) -> list[str]:
-    """Return each field that differs from what was sent, as `id: field: sent != seen`.
+    """Return each field that differs from the sent message, as `id: field: sent != seen`.
 
     Args:
         sent: as the producer saw them.

@@ -1,4 +1,4 @@
-"""What a JMS application sees: messages, deliveries, rates, as values."""
+"""The view of a JMS application: messages, deliveries, rates, as values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -497,7 +497,7 @@ class _Background(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop it after what it has in hand."""
+        """Stop it after the messages in its hand."""
 
     @abstractmethod
     def _receive(self, event: Mapping[str, Any]) -> None:
@@ -569,7 +569,7 @@ class FlakyConsumer(_Background):
         super().__init__(process, "start_flaky", **arguments)
 
     def events(self, outcome: str | None = None) -> list[Delivery]:
-        """Return what was reported so far, in order; only one kind of outcome when it is named."""
+        """Return the reports so far, in order; with a kind only outcomes of this kind."""
         with self._changed:
             return [one for one in self._events if outcome in (None, one.outcome)]
 

@@ -12,7 +12,7 @@ RECEIPTS = frozenset({"failing", "succeeding"})
 
 
 def receipts(consumer: FlakyConsumer) -> dict[str, list[Delivery]]:
-    """Return what the application was handed, by `testId`, in order."""
+    """Return the application's deliveries, by `testId`, in order."""
     found: dict[str, list[Delivery]] = {}
     for event in consumer.events():
         if event.outcome in RECEIPTS:

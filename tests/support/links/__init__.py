@@ -1,1 +1,1 @@
-"""What the contract suite needs of a broker, for each link."""
+"""Broker harnesses of the contract suite, one per link."""

@@ -55,7 +55,7 @@ class ArtemisHarness(ABC):
         """Return a link that is not opened."""
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         self.send(
             origin,
@@ -130,7 +130,7 @@ class ArtemisHarness(ABC):
         return self.management.message_count(name) or 0
 
     def exists(self, queue_name: str) -> bool:
-        """Tell whether the broker has a queue of that name."""
+        """Return whether the broker has a queue of that name."""
         return self.management.message_count(queue_name) is not None
 
     def refusing_destination(self) -> Destination:
@@ -144,7 +144,7 @@ class ArtemisHarness(ABC):
         """Cut the link's connection without a word, as a crash does."""
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""
         self.connection.close()
 
     def set_address(self, match: str, **settings: object) -> None:

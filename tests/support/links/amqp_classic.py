@@ -136,7 +136,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
         return found
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""
         self.connection.close()
         super().close()
 

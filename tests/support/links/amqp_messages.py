@@ -25,7 +25,7 @@ def copies_of(encoded: Sequence[bytes]) -> list[Message]:
 
 
 def drained(encoded: bytes) -> Drained:
-    """Return what a consumer sees of a message."""
+    """Return a consumer's view of a message."""
     message = _decoded(encoded)
     properties: dict[str, Any] = message.properties or {}
     plain = {

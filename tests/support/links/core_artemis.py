@@ -74,7 +74,7 @@ class CoreArtemisHarness(ArtemisHarness):
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         self.put([text_message(origin, one.ljust(size_bytes, "."), testId=one) for one in ids])
         self.kill(origin)
@@ -145,6 +145,6 @@ class CoreArtemisHarness(ArtemisHarness):
         link._connection._socket.shutdown(2)
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""
         self.core.close()
         super().close()

@@ -1,4 +1,4 @@
-"""What a fake session inherits in tests of an engine alone."""
+"""Base of fake sessions in tests of an engine alone."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn

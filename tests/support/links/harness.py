@@ -35,7 +35,7 @@ class LinkHarness(Protocol):
         """Return a link that is not opened."""
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Let `n` persistent text messages die in queue `origin`; return their ids in order.
+        """Make `n` persistent text messages die in queue `origin`; return their ids in order.
 
         Each has an application property `testId`, its id; its body begins with it and is filled
         with dots.
@@ -57,7 +57,7 @@ class LinkHarness(Protocol):
         """Return how many messages a queue holds, handed out ones too; 0 = there is no queue."""
 
     def exists(self, queue_name: str) -> bool:
-        """Tell whether the broker has a queue of that name."""
+        """Return whether the broker has a queue of that name."""
 
     def refusing_destination(self) -> Destination | None:
         """Return a destination to which the broker refuses sends; None = it has none."""
@@ -66,4 +66,4 @@ class LinkHarness(Protocol):
         """Cut the link's connection without a word, as a crash does."""
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""

@@ -154,7 +154,7 @@ class ClassicHarness(ABC):
         return len(self._consumers.browse(queue(queue_name), 400))
 
     def exists(self, queue_name: str) -> bool:
-        """Tell whether the broker has a queue of that name."""
+        """Return whether the broker has a queue of that name."""
         watch = OpenWireQueueWatch(self._connection, self._consumers, ".exhausted")
         return bool(watch.existing(queue(queue_name)))
 
@@ -167,7 +167,7 @@ class ClassicHarness(ABC):
         """Cut the link's connection without a word, as a crash does."""
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""
         self._connection.close()
 
 

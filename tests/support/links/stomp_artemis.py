@@ -46,7 +46,7 @@ class StompArtemisHarness(ArtemisHarness):
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         for one in ids:
             self.put(origin, one.ljust(size_bytes, ".").encode(), testId=one)
@@ -110,7 +110,7 @@ class StompArtemisHarness(ArtemisHarness):
         return True
 
     def close(self) -> None:
-        """Disconnect what the harness itself has open."""
+        """Close the harness's own connections."""
         self.peer.close()
         super().close()
 

@@ -182,7 +182,7 @@ def _java(name: str, label: str, libraries: Sequence[str]) -> list[str]:
 
 
 class Application:
-    """A running application, which says `ready`, and `failed` or `succeeded` for each delivery."""
+    """A running application that prints `ready`, and `failed` or `succeeded` for each delivery."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._command = list(command)
@@ -201,14 +201,14 @@ class Application:
         self._process.wait()
 
     def said(self, word: str) -> int:
-        """Return how often it has said a word."""
+        """Return how often it has printed a word."""
         return self._log.read_text(encoding="utf-8").splitlines().count(word)
 
     def wait_for(self, word: str) -> None:
-        """Wait until it says a word.
+        """Wait until it prints a word.
 
         Raises:
-            AssertionError: it does not; with all that it has said.
+            AssertionError: it does not; the text is its output.
         """
         try:
             eventually(lambda: self.said(word) > 0, within_s=PATIENCE_S, what=f"it says {word}")

@@ -76,7 +76,7 @@ class Stores:
 
 
 class Pki:
-    """One authority and what it signs, in a folder."""
+    """One authority and its certificates, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         """Make the authority."""

@@ -33,11 +33,11 @@ def podman(*arguments: str) -> list[str]:
 def run_container(
     image: str, *command: str, mounts: Mapping[Path, str] | None = None, entrypoint: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a container to its end, whatever that is.
+    """Run a container until it ends, with any exit code.
 
     Args:
         image: name.
-        command: what comes after the entry point.
+        command: arguments after the entry point.
         mounts: where folders of this machine are in the container.
         entrypoint: instead of that of the image.
     """

@@ -5,13 +5,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 
 class Server(Protocol):
-    """What is started and closed, such as a broker or a database."""
+    """A thing that is started and closed, such as a broker or a database."""
 
     def start(self) -> Self:
         """Start it; returns itself."""
 
     def close(self) -> None:
-        """Stop it and remove what it wrote."""
+        """Stop it and remove its files."""
 
 
 ServerT = TypeVar("ServerT", bound=Server)

@@ -36,7 +36,7 @@ class SmallVolume:
                     return
 
     def free(self) -> None:
-        """Give back what `fill` took; nothing where it took nothing."""
+        """Release the space that `fill` took, if any."""
         self._stuffing.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:

@@ -11,12 +11,12 @@ from support.sidecar import forked
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one run has said.
+    """The result of one run.
 
     Attributes:
         code: exit code.
         findings: as in the JSON output.
-        errors: what stood on standard error.
+        errors: text on standard error.
     """
 
     code: int

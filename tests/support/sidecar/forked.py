@@ -184,7 +184,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `amqsidecar` to its end and return what it printed.
+    """Run `amqsidecar` to its end and return its output.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than this many seconds, and was killed.

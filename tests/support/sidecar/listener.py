@@ -50,7 +50,7 @@ class ListenerProcess:
         return self
 
     def log(self) -> str:
-        """Return what it has logged."""
+        """Return its log lines."""
         return self.log_path.read_text(encoding="utf-8")
 
     def stop(self) -> int:

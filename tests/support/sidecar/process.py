@@ -61,7 +61,7 @@ class SidecarProcess:
         self._http = ""
 
     def start(self, *, ready: bool = True, environ: Mapping[str, str] | None = None) -> Self:
-        """Start the process; wait until it reads dead letters, unless told otherwise."""
+        """Start the process; by default wait until it reads dead letters."""
         STARTED.add(self)
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._http = ""
@@ -80,7 +80,7 @@ class SidecarProcess:
         return self
 
     def wait_ready(self, within_s: float = PATIENCE_S) -> None:
-        """Wait until /readyz says yes."""
+        """Wait until /readyz answers 200."""
 
         def is_ready() -> bool:
             assert self.process is not None
@@ -102,7 +102,7 @@ class SidecarProcess:
         return [part for option in self.options for part in ("--set", option)]
 
     def log(self) -> str:
-        """Return what the processes have logged so far."""
+        """Return the log lines of the processes so far."""
         return self.log_path.read_text(encoding="utf-8") if self.log_path.exists() else ""
 
     def log_lines(self) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class SidecarProcess:
         return self._run([*command.split(), *self._sets(), *rest], os.environ)
 
     def run_refused(self, *, expect: int) -> str:
-        """Run the service where it can't start, and return what it says on standard error."""
+        """Run the service where it can't start, and return its standard error."""
         done = self._run(["run", *self.flags, *self._sets()], {**os.environ, **self.environ})
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stderr
@@ -172,7 +172,7 @@ class SidecarProcess:
         )
 
     def json_command(self, *arguments: str) -> Any:
-        """Run another command with JSON output, and return what it printed.
+        """Run another command with JSON output, and return that output.
 
         A filter may match nothing, which ends the command with 1.
         """

@@ -61,7 +61,7 @@ class RedriveProcess:
         return done
 
     def outcome(self) -> Any:
-        """Run to the end, and return what it printed."""
+        """Run to the end, and return the output."""
         return json.loads(self.run().stdout)
 
     def dies(self, place: str) -> None:

@@ -102,7 +102,7 @@ class _Contents:
 
 
 class Medium:
-    """What is durable, and who writes to it now."""
+    """The durable content, and its current writer."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.chance = chance or random.Random()

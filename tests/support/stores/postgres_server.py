@@ -138,7 +138,7 @@ class PostgresServer:
         self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a frozen server."""
         self._signal_all(signal.SIGCONT)
 
     def restart(self) -> Self:
@@ -159,7 +159,7 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is None
 
     def wait_for_standby(self) -> None:
-        """Let no commit come back from now on before a standby has it."""
+        """From now on hold each commit until a standby has it."""
         self.execute(sql.SQL("alter system set synchronous_standby_names = '*'"))
         self.execute(sql.SQL("select pg_reload_conf()"))
         followers = sql.SQL("select 1 from pg_stat_replication where sync_state = 'sync'")
@@ -323,7 +323,7 @@ def _other_user() -> pwd.struct_passwd | None:
 
 
 def _is_known(uid: int) -> bool:
-    """Tell whether a user exists in our namespace."""
+    """Return whether a user exists in our namespace."""
     ranges = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
     return any(
         int(first) <= uid < int(first) + int(count)

@@ -29,7 +29,7 @@ def dead(row_id: int, cause: str | None, at_ms: int, **fields: object) -> TakenR
 
 
 def keep(store: SqliteStore, rows: Sequence[TakenRow], more: Sequence[AnyEvent] = ()) -> None:
-    """Let a cycle take rows, with their events."""
+    """Make a cycle take rows, with their events."""
     events: list[AnyEvent] = [event for row in rows for event in (took(row), scheduled(row))]
     cycle = store.open().cycle + 1 if rows else 0
     with store.transaction() as tx:

@@ -28,7 +28,7 @@ AUDIENCE = "broker"
 
 @dataclass
 class Provider:
-    """Lets everybody in who comes, with the claims that the test gives.
+    """Logs every user in, with the claims of the test.
 
     Attributes:
         issuer: its URL.
@@ -37,7 +37,7 @@ class Provider:
         algorithm: that it signs by; `none` = it doesn't.
         metadata: what it says of itself, over what is right.
         more_keys: that it shows beside its own.
-        client_key: public key of the client that proves who it is by a signature; None = by secret.
+        client_key: public key of a client that authenticates by a signature; None = by secret.
         lifetime_s: of the access tokens that clients get by their credentials.
         is_down: whether it gives no tokens for now.
         access_tokens: those, the newest last.
@@ -131,7 +131,7 @@ class Provider:
         return JSONResponse(answer)
 
     def _is_signed(self, form: FormData) -> bool:
-        """Whether the client has proved by its key who it is (RFC 7523, section 3)."""
+        """Whether the client has authenticated by its key (RFC 7523, section 3)."""
         assertion = form.get("client_assertion")
         if self.client_key is None or not isinstance(assertion, str):
             return False

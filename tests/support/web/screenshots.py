@@ -31,7 +31,7 @@ STORY: Final = (
 
 
 def rows(now_ms: int) -> Iterator[TakenRow]:
-    """Yield what waits."""
+    """Yield the waiting messages."""
     number = 0
     body = Message(body="an order").encode()
     for destination, cause, count, span_ms in STORY:

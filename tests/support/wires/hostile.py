@@ -24,7 +24,7 @@ _MARK = re.compile(rb"hostile:([a-z0-9 ]+);")
 
 
 def mark(name: str) -> bytes:
-    """Return what a specimen's body begins with."""
+    """Return the beginning of a specimen's body."""
     return f"hostile:{name};".encode()
 
 

@@ -1,4 +1,4 @@
-"""A STOMP 1.2 application over a bare socket, which can say what no client library would.
+"""A STOMP 1.2 application over a bare socket, free to send what client libraries refuse.
 
 with StompPeer(broker.ports["STOMP_PORT"]) as peer:
     peer.send("/queue/orders", {"priority": "nonsense"}, b"body")
@@ -76,7 +76,7 @@ class StompPeer:
         ack: str = "client-individual",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Subscribe, with single acknowledgements unless told otherwise, and further headers."""
+        """Subscribe, by default with single acknowledgements, and further headers."""
         headers = {"destination": destination, "id": name, "ack": ack, **(headers or {})}
         self._ask("SUBSCRIBE", headers if selector is None else {**headers, "selector": selector})
 

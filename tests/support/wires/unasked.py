@@ -22,7 +22,7 @@ def _flood(message: bytes) -> Iterator[bytes]:
 
 
 def _stomp(body: bytes, message_id: bytes, heard: bytes) -> bytes | Iterator[bytes]:
-    """Confirm what asks for it, and flood the first subscription."""
+    """Confirm requests for a receipt, and flood the first subscription."""
     receipts = _receipts(heard)
     subscription = _SUBSCRIPTION.search(heard)
     if subscription is None:
@@ -50,7 +50,7 @@ def _after(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _openwire(body: bytes, heard: bytes) -> bytes | Iterator[bytes]:
-    """Answer what asks for it, and flood the first consumer."""
+    """Answer requests, and flood the first consumer."""
     answers, consumer = [], b""
     for frame in map(bytes, codec.FrameSplitter(2**20).feed(heard)):
         if frame[0] == codec.CONSUMER_INFO:
@@ -79,15 +79,15 @@ CLASSIC_ID, ARTEMIS_ID = b"ID:host-1-2-2:1:-1:1:1", b"7"
 
 
 def stomp(body: bytes, message_id: bytes = CLASSIC_ID) -> Attack:
-    """Let the sidecar in, then hand over messages with this body without an end."""
+    """Accept the sidecar, then hand over messages with this body without end."""
     return (STOMP_CONNECTED, partial(_stomp, body, message_id))
 
 
 def openwire(body: bytes) -> Attack:
-    """Let the sidecar in, then hand over messages with this body without an end."""
+    """Accept the sidecar, then hand over messages with this body without end."""
     return (OPENWIRE_GREETING, partial(_openwire, body))
 
 
 def polite_stomp() -> Attack:
-    """Let the sidecar in, and confirm what asks for it."""
+    """Accept the sidecar, and confirm requests for a receipt."""
     return (STOMP_CONNECTED, _receipts)
