@@ -1,23 +1,27 @@
-"""Runs the tests of the wires on the releases that `make test` does not, and writes the results.
+"""Runs the tests of the wires on the releases that `make test` does not, and records the results.
 
-PYTHONPATH=tests python -m support.compatibility                   # make versions
-PYTHONPATH=tests python -m support.compatibility artemis=2.57.0    # one release, nothing is written
+PYTHONPATH=tests python -m support.compatibility                           # make versions
+PYTHONPATH=tests python -m support.compatibility artemis=2.57.0            # one release
+PYTHONPATH=tests python -m support.compatibility artemis=2.57.0/counters   # one part on it
+
+Each part is recorded as soon as it has run, so that a run can be ended and continued by hand.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-from support.versions import RELEASES, TESTED, Release
+from support.compatibility_page import PAGE, Result, with_tables, write_record
+from support.versions import RELEASES, TESTED, Release, newest
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "deploy" / "evidence" / "compatibility.md"
 
 
 class Part(NamedTuple):
@@ -30,6 +34,7 @@ class Part(NamedTuple):
         keyword: for pytest's `-k`; `{family}`, `{harness}` and `{version}` are the release's, as
             tests are named.
         needs: a wire that a release must speak to run it; "" = none.
+        is_newest_only: the tests choose the newest release that speaks `needs` themselves.
     """
 
     name: str
@@ -37,55 +42,93 @@ class Part(NamedTuple):
     paths: Sequence[str]
     keyword: str = ""
     needs: str = ""
+    is_newest_only: bool = False
+
+    def is_for(self, chosen: Release) -> bool:
+        """Return whether a release runs it."""
+        if chosen.family not in self.families or self.needs not in ("", *chosen.wires):
+            return False
+        return not self.is_newest_only or chosen == newest(chosen.family, self.needs)
 
 
 _CLASSIC: Final = ("classic_5", "classic_6")
 _ARTEMIS: Final = ("artemis",)
+_LINKS: Final = "contract/links/test_{}_link.py"
+_KILLS: Final = ("end_to_end/crashes/test_kills.py",)
 PARTS: Final = (
     Part("contract of links", _CLASSIC, ("contract/test_link_contract.py",), "{harness}"),
     Part("contract of links", _ARTEMIS, ("contract/test_link_contract.py",), "artemis"),
     Part(
-        "settings, as the broker's classes read them", _CLASSIC, ("oracle/test_classic_oracle.py",)
+        "each wire's own",
+        ("classic_6",),
+        tuple(_LINKS.format(one) for one in ("openwire", "stomp_classic", "amqp_classic")),
+        "not 5.18.3 and not classic_5",
     ),
     Part(
-        "settings, as the broker's classes read them",
+        "each wire's own",
         _ARTEMIS,
-        ("oracle/test_artemis_oracle.py", "oracle/test_core_oracle.py"),
+        (
+            *(_LINKS.format(f"{one}artemis") for one in ("amqp_", "core_", "stomp_")),
+            "contract/links/test_artemis_pair_link.py",
+            "contract/links/test_core_session.py",
+            "contract/test_tokens_across_wires.py",
+            "end_to_end/redelivery/test_core.py",
+        ),
     ),
-    Part("Core session", _ARTEMIS, ("contract/links/test_core_session.py",)),
-    Part("kills", _ARTEMIS, ("end_to_end/crashes/test_kills_artemis.py",)),
+    Part("settings", _CLASSIC, ("oracle/test_classic_oracle.py",), "not 5.18.3 or {version}"),
+    Part("settings", _ARTEMIS, ("oracle/test_artemis_oracle.py", "oracle/test_core_oracle.py")),
+    Part("fields", (*_CLASSIC, *_ARTEMIS), ("matrix/test_matrix.py",), "recorded and {family}"),
     Part(
         "service, rights, doctor",
         _ARTEMIS,
         (
             "end_to_end/rights/test_permissions_artemis.py",
+            "end_to_end/rights/test_doctor_permissions.py",
             "end_to_end/operators/test_doctor.py",
         ),
         "artemis or core",
         needs="amqp",
     ),
-    Part("redelivery over Core", _ARTEMIS, ("end_to_end/redelivery/test_core.py",)),
     Part(
         "service, rights, doctor",
         _CLASSIC,
         (
             "end_to_end/redelivery/test_moving.py",
             "end_to_end/rights/test_permissions.py",
+            "end_to_end/rights/test_doctor_permissions.py",
             "end_to_end/operators/test_doctor.py",
         ),
         "{harness} or {family} or {version}",
     ),
     Part(
-        "what clients see, field by field",
-        (*_CLASSIC, *_ARTEMIS),
-        ("matrix/test_matrix.py",),
-        "recorded and {family}",
+        "counters",
+        ("classic_6",),
+        ("contract/test_queue_counters.py", "end_to_end/operators/test_outcomes.py"),
+        "counting or console or stock",
     ),
+    Part(
+        "counters",
+        _ARTEMIS,
+        ("contract/test_queue_counters.py", "end_to_end/operators/test_outcomes.py"),
+        "artemis or single",
+        needs="amqp",
+    ),
+    Part("log-in by tokens", _ARTEMIS, ("end_to_end/rights/test_tokens.py",), needs="amqp"),
+    Part("kills", ("classic_6",), _KILLS, "openwire", "openwire", is_newest_only=True),
+    Part("kills", _ARTEMIS, _KILLS, "amqp", "amqp", is_newest_only=True),
+    Part("kills over Core", _ARTEMIS, _KILLS, "core", "core", is_newest_only=True),
+    Part(
+        "kills, mixed producers",
+        _ARTEMIS,
+        ("end_to_end/crashes/test_kills_artemis.py",),
+        needs="amqp",
+    ),
+    Part("chaos", ("classic_6", "artemis"), ("chaos/test_chaos_small.py",), needs="amqp"),
 )
 
 
-def run(chosen: Release, part: Part) -> Counter[str]:
-    """Run a part on a release; return the number of tests by outcome."""
+def run(chosen: Release, part: Part) -> Result:
+    """Run a part on a release; return what became of its tests."""
     family = chosen.family
     keyword = part.keyword.format(
         harness=family.replace("_", "-"), family=family, version=chosen.version
@@ -102,67 +145,76 @@ def run(chosen: Release, part: Part) -> Counter[str]:
             env={**os.environ, f"TEST_{family.upper()}": chosen.version},
             check=False,
         )
-        return outcomes(report)
+        return result(chosen, part, report)
 
 
-def outcomes(report: Path) -> Counter[str]:
-    """Return the number of tests by outcome, from pytest's report in JUnit's format."""
-    found: Counter[str] = Counter()
-    for suite in ElementTree.parse(report).getroot():
-        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        found["failed"] += failed
-        found["skipped"] += skipped
-        found["passed"] += int(suite.get("tests", 0)) - failed - skipped
-    return +found
+def result(chosen: Release, part: Part, report: Path) -> Result:
+    """Return what became of the tests, from pytest's report in JUnit's format."""
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    failed = {
+        str(case.get("name"))
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    }
+    skipped = Counter(
+        str(found.get("message")) for case in cases if (found := case.find("skipped")) is not None
+    )
+    return Result(
+        release=str(chosen),
+        part=part.name,
+        paths=part.paths,
+        passed=len(cases) - len(failed) - skipped.total(),
+        failed=sorted(failed),
+        skipped=dict(sorted(skipped.items())),
+        commit=_commit(),
+        day=time.strftime("%Y-%m-%d", time.gmtime()),
+    )
 
 
-_BEGIN: Final = "<!-- by make versions -->\n"
-_END: Final = "<!-- end -->\n"
+def _commit() -> str:
+    said = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.stdout.strip()
 
 
-def with_table(text: str, table: str) -> str:
-    """Return the page with another table."""
-    head, _, rest = text.partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    return f"{head}{_BEGIN}\n{table}\n\n{_END}{tail}"
-
-
-def table(results: Mapping[Release, Mapping[str, Counter[str]]]) -> str:
-    """Return the results of each release."""
-    names = list(dict.fromkeys(part.name for part in PARTS))
-    rows = [f"| release | wires | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
-    for chosen, by_part in results.items():
-        cells = [
-            ", ".join(f"{count} {outcome}" for outcome, count in by_part[name].items())
-            if name in by_part
-            else ""
-            for name in names
-        ]
-        rows.append(f"| {chosen} | {', '.join(chosen.wires)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+def planned(arguments: Sequence[str]) -> list[tuple[Release, Part]]:
+    """Return what is asked for, as `family=version` or `family=version/part`; nothing = all."""
+    asked = [argument.partition("/") for argument in arguments]
+    return [
+        (chosen, part)
+        for chosen in RELEASES
+        for part in PARTS
+        if part.is_for(chosen)
+        and (
+            any(
+                name == f"{chosen.family}={chosen.version}" and only in ("", part.name)
+                for name, _, only in asked
+            )
+            if asked
+            else chosen != TESTED[chosen.family]
+        )
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the requested tests; return 1 if one failed."""
-    asked = {tuple(argument.split("=", 1)) for argument in arguments}
-    results: dict[Release, dict[str, Counter[str]]] = {}
-    for chosen in RELEASES:
-        is_asked = (
-            (chosen.family, chosen.version) in asked if asked else chosen != TESTED[chosen.family]
-        )
-        if not is_asked:
-            continue
-        results[chosen] = {
-            part.name: run(chosen, part)
-            for part in PARTS
-            if chosen.family in part.families and part.needs in ("", *chosen.wires)
-        }
-    print(table(results))
-    if not asked:
-        text = with_table(PAGE.read_text(encoding="utf-8"), table(results))
-        PAGE.write_text(text, encoding="utf-8")
-    return int(any(found["failed"] for parts in results.values() for found in parts.values()))
+    """Run what is asked for and write the page; return 1 if a test failed."""
+    plan = planned(arguments)
+    if not plan:
+        print(f"no part is called {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    has_failed = False
+    for chosen, part in plan:
+        print(f"{chosen}: {part.name}", flush=True)
+        found = run(chosen, part)
+        has_failed |= bool(found.failed)
+        record = write_record(found)
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+    return int(has_failed)
 
 
 if __name__ == "__main__":

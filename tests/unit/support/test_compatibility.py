@@ -1,37 +1,88 @@
-"""The page of compatibility: what pytest reports gets into the table, and nothing else changes."""
+"""The page of compatibility: what pytest reports gets into its tables, and nothing else changes."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from support.compatibility import PAGE, outcomes, table, with_table
+from support.compatibility import PARTS, Part, planned, result
+from support.compatibility_page import (
+    DIFFERENCES,
+    PAGE,
+    Result,
+    differences_table,
+    read_record,
+    results_table,
+    skipped_list,
+    with_tables,
+)
 from support.versions import RELEASES, release
 
-REPORT = """<?xml version="1.0"?><testsuites>
-<testsuite tests="7" failures="1" errors="1" skipped="2"/></testsuites>"""
+ROOT = Path(__file__).parents[3]
+REPORT = """<?xml version="1.0"?><testsuites><testsuite>
+<testcase name="a"/><testcase name="b[1]"><failure message="no"/></testcase>
+<testcase name="c"><error message="no"/></testcase>
+<testcase name="d"><skipped message="it runs without amqp"/></testcase>
+</testsuite></testsuites>"""
+FOUND = Result(
+    release="Artemis 2.57.0",
+    part="counters",
+    paths=["contract/test_queue_counters.py"],
+    passed=3,
+    failed=["b[1]"],
+    skipped={"it runs without amqp": 1},
+    commit="12345678",
+    day="2026-11-24",
+)
 
 
 def test_tests_are_counted_by_outcome(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(REPORT)
-    assert outcomes(path) == Counter(failed=2, skipped=2, passed=3)
+    found = result(release("artemis", "2.57.0"), PARTS[0], path)
+    assert (found.release, found.part) == ("Artemis 2.57.0", PARTS[0].name)
+    assert (found.passed, found.failed) == (1, ["b[1]", "c"])
+    assert found.skipped == {"it runs without amqp": 1}
 
 
-def test_a_table_replaces_the_one_before_and_nothing_else() -> None:
+def test_the_page_says_what_is_recorded_and_nothing_else() -> None:
+    """It is generated: whoever edits a table by hand is found out."""
     text = PAGE.read_text(encoding="utf-8")
-    once = with_table(text, "| a |")
-    assert "| a |" in once
-    assert with_table(with_table(once, "| b |"), "| a |") == once
-    assert once.startswith(text.partition("<!--")[0])
-    assert once.endswith(text.rpartition("-->")[2])
+    assert with_tables(text, read_record()) == text
+    other = with_tables(text, [FOUND])
+    assert other != text
+    assert with_tables(other, read_record()) == text
 
 
-def test_a_release_has_a_row_with_its_wires_and_results() -> None:
-    chosen = release("artemis", "2.57.0")
-    row = table({chosen: {"kills": Counter(passed=3, skipped=1)}}).splitlines()[-1]
-    assert row.startswith("| Artemis 2.57.0 | core, stomp |")
-    assert "3 passed, 1 skipped" in row
+def test_a_result_has_a_cell_with_its_failures_and_the_reason_of_what_was_skipped() -> None:
+    head, _, row, at = results_table([FOUND]).splitlines()
+    assert head == "| | Artemis 2.57.0 |"
+    assert row == "| counters | 3 passed, 1 skipped, 1 **failed**: `b[1]` |"
+    assert at == "| *at* | 12345678 (2026-11-24) |"
+    assert skipped_list([FOUND]) == "- Artemis 2.57.0, 1 tests: it runs without amqp."
+
+
+def test_a_difference_has_a_test_and_says_where_it_passed() -> None:
+    """A test that failed holds nothing."""
+    for one in DIFFERENCES:
+        assert (ROOT / one.path).is_file()
+    path = DIFFERENCES[0].path.removeprefix("tests/")
+    failed = Result("Artemis 2.55.0", "settings", [path], 1, ["b"], {}, "", "")
+    passed = Result("Artemis 2.57.0", "settings", [path], 1, [], {}, "", "")
+    row = differences_table([failed, passed]).splitlines()[2]
+    assert row.endswith(f"`{DIFFERENCES[0].path}`, passed on Artemis 2.57.0 |")
+
+
+def test_a_part_is_run_where_its_wire_is_spoken_and_where_it_is_asked_for() -> None:
+    assert not [part for one, part in planned([]) if part.needs not in ("", *one.wires)]
+    [(chosen, part)] = planned(["artemis=2.55.0/kills"])
+    assert (str(chosen), part.name, part.keyword) == ("Artemis 2.55.0", "kills", "amqp")
+    assert planned(["artemis=2.57.0/kills"]) == []
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda one: f"{one.name} {one.families[0]}")
+def test_the_tests_of_a_part_exist(part: Part) -> None:
+    for path in part.paths:
+        assert (ROOT / "tests" / path).is_file()
 
 
 def test_a_release_that_is_not_in_the_table_is_refused_with_those_that_are() -> None:
