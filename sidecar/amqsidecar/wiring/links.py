@@ -10,6 +10,7 @@ from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.credentials import Credentials, Password
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
@@ -101,6 +102,7 @@ class LinkMaker:
         self._unreadable: dict[str, str] = {}
         self._unreadable_told = 0
         self._rooms = Rooms()
+        self._frame_limit = FrameLimit()
         # Why one: it is renewed for all links, those of other threads, too.
         self._tokens = broker_tokens(config.broker, SystemClock())
         self._second_wires: dict[int, SecondWireMemory] = {}
@@ -268,6 +270,7 @@ class LinkMaker:
             allowed_losses=frozenset(self._config.intake.allow_lossy),
             unreadable=self._unreadable,
             rooms=self._rooms,
+            frame_limit=self._frame_limit,
             **self._of_classic(),
         )
 

@@ -20,12 +20,14 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.stomp_classic import bad_message_proof
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
+from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
-from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer, Typed
 from support.links.openwire import OpenWireHarness
@@ -47,6 +49,12 @@ INDIVIDUAL_DEAD_LETTERS = """
   </deadLetterStrategy>
 </policyEntry>
 """
+SMALL_FRAMES = 200_000
+SMALL_CONNECTORS = {
+    "openwire": CLASSIC_CONNECTORS["openwire"],
+    "stomp": f"stomp://127.0.0.1:@STOMP_PORT@?wireFormat.maxFrameSize={SMALL_FRAMES}"
+    f"&amp;wireFormat.maxDataLength={SMALL_FRAMES - 50}",
+}
 OURS = (
     "amqsidecarRedeliveryId",
     "amqsidecarRedeliveryCheck",
@@ -81,6 +89,15 @@ on_both_versions = pytest.mark.parametrize("broker", [CLASSIC_5, CLASSIC_6], ind
 )
 def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
     with ClassicBroker(request.param, destination_policy=INDIVIDUAL_DEAD_LETTERS) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[ClassicBroker]:
+    """A broker that takes small frames over STOMP."""
+    with ClassicBroker(
+        CLASSIC_6, destination_policy=INDIVIDUAL_DEAD_LETTERS, connectors=SMALL_CONNECTORS
+    ) as started:
         yield started
 
 
@@ -442,6 +459,53 @@ def test_many_that_broke_connections_stop_their_queue_only(
     link.attach([intake(unique)], 10)
     move_all(link, 1)
     assert left(link) == {}
+
+
+@pytest.mark.parametrize("below", [10, 100])
+def test_a_message_beyond_the_brokers_limit_is_refused_once_it_is_known(
+    limited: ClassicBroker,
+    unique: str,
+    make_link: MakeLink,
+    unreadable: dict[str, str],
+    below: int,
+) -> None:
+    """It ends one connection by its body or by its frame; the others go, and none is suspected."""
+    jms = JmsPeer.of(limited, "openwire")
+    produce = partial(jms.produce, unique, "Bytes", sample_properties=False, group=None)
+    [small] = produce(body_size=100)
+    produce(body_size=SMALL_FRAMES - below)
+    jms.fail(unique, messages=2)
+    make = partial(make_link, endpoint=limited.endpoint("STOMP_PORT"), frame_limit=FrameLimit())
+    link = make()
+    link.attach([intake(unique)], 10)
+    deliveries = receive(link, 2)
+    with pytest.raises(LinkLost, match="exceeded"):
+        link.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
+    link.close()
+    link = eventually(lambda: unless_lost(make), what="the broker forgets the connection")
+    link.attach([intake(unique)], 10)
+    deliveries = receive(link, 2)
+    sends = [resend(one) for one in deliveries]
+    with pytest.raises(SendsRefused, match="maxDataLength") as refused:
+        link.commit_cycle(deliveries, sends, 1)
+    assert list(refused.value.refusals) == [1]
+    link.commit_cycle(deliveries[:1], sends[:1], 1)
+    [found] = jms.consume(unique, 1)
+    assert (found.body, unreadable) == (small.body, {})
+
+
+def test_the_brokers_last_words_are_heard_while_a_large_frame_is_written(
+    limited: ClassicBroker, unique: str, make_link: MakeLink
+) -> None:
+    """The broker hangs up in the middle of the frame."""
+    jms = JmsPeer.of(limited, "openwire")
+    jms.produce(unique, "Bytes", body_size=5_000_000, sample_properties=False, group=None)
+    jms.fail(unique, messages=1)
+    link = make_link(endpoint=limited.endpoint("STOMP_PORT"))
+    link.attach([intake(unique)], 10)
+    [delivery] = receive(link, 1)
+    with pytest.raises(LinkLost, match="exceeded"):
+        link.commit_cycle([delivery], [resend(delivery)], 1)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ _ERROR_BODY_BYTES_MAX = 4_096
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _ANSWER_TIMEOUT_S = 60.0
 _JOIN_TIMEOUT_S = 2.0
+_LAST_WORDS_TIMEOUT_S = 1.0
 _LOG_IN = ""
 """The receipt of CONNECT: its answer, CONNECTED or ERROR, names none."""
 
@@ -171,9 +172,13 @@ class _Transport(Transport):  # type: ignore[misc]
 
     def _send_all(self, data: memoryview) -> None:
         stalled_s = 0.0
+        # Why once: stomp.py's thread forgets it when the connection ends.
+        connected = self.socket
+        if connected is None:
+            raise OSError("it is closed")
         while data:
             try:
-                data = data[self.socket.send(data) :]
+                data = data[connected.send(data) :]
                 stalled_s = 0.0
             except TimeoutError:
                 stalled_s += self._silence.after_s
@@ -235,6 +240,7 @@ class StompConnection:
         self._endpoint = endpoint
         self._clock = clock
         self._is_closed = False
+        self._end = f"the connection to {self.name} is closed"
         self._reader = FrameReader(is_let_in=False, begin=Spool().begin)
         self._condition = threading.Condition()
         self._arrived: deque[Frame] = deque()
@@ -498,6 +504,9 @@ class StompConnection:
         try:
             self._transport.write(data)
         except OSError as cause:
+            # Why wait: the broker's last words may still be unread, which say why it ended.
+            with self._condition:
+                self._condition.wait_for(lambda: self._reason is not None, _LAST_WORDS_TIMEOUT_S)
             raise self._lost(str(cause)) from cause
         self._written_at_s = self._clock.monotonic_s()
 
@@ -590,7 +599,7 @@ class StompConnection:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LinkLost(f"the connection to {self.name} is closed")
+            raise LinkLost(self._end)
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()
@@ -602,7 +611,8 @@ class StompConnection:
         if self.errors:
             reason = f"{error_text(self.errors[-1])} ({reason})"
         self.close()
-        return LinkLost(f"lost {self.name}: {reason}")
+        self._end = f"lost {self.name}: {reason}"
+        return LinkLost(self._end)
 
     def _keep_alive(self) -> None:
         now_s = self._clock.monotonic_s()

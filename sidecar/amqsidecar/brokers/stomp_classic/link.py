@@ -19,6 +19,7 @@ from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.look import PRODUCT, StompClassicLook, StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import Clock
@@ -50,6 +51,7 @@ class StompClassicLink:
         unreadable: dict[str, str] | None = None,
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
         rooms: Rooms | None = None,
+        frame_limit: FrameLimit | None = None,
         crash_point: CrashPoint = no_crash,
         rules_digest: str = "",
         ask_counters: AskStatistics | None = None,
@@ -66,6 +68,7 @@ class StompClassicLink:
                 to.
             keeps_non_persistent: see `classic_persistence`.
             rooms: which destinations held up a connection; outlives links.
+            frame_limit: what size of a frame ended a connection; outlives links.
             crash_point: called at each step of a transaction.
             rules_digest: of the rules that this sidecar decides by, shown by its token.
             ask_counters: where counters of queues are read; None = over the connection.
@@ -79,6 +82,7 @@ class StompClassicLink:
             allowed_losses,
             {} if unreadable is None else unreadable,
             Rooms() if rooms is None else rooms,
+            FrameLimit() if frame_limit is None else frame_limit,
             crash_point,
             rules_digest,
             ask_counters,

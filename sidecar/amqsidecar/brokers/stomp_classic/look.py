@@ -25,6 +25,7 @@ from amqsidecar.brokers.stomp_classic.bad_message_proof import breaks_connection
 from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.intake import (
     IntakeLimits,
 )
@@ -62,7 +63,7 @@ class StompClassicSettings(NamedTuple):
     Attributes:
         allowed_losses: what may get lost by taking a message.
         unreadable: ids of messages whose frames broke a connection, with their queues; it and
-            `rooms` outlive links and are added to.
+            `rooms` and `frame_limit` outlive links and are added to.
     """
 
     endpoint: Endpoint
@@ -72,6 +73,7 @@ class StompClassicSettings(NamedTuple):
     allowed_losses: frozenset[Loss]
     unreadable: dict[str, str]
     rooms: Rooms
+    frame_limit: FrameLimit
     crash_point: CrashPoint
     rules_digest: str
     ask_counters: AskStatistics | None
@@ -123,8 +125,12 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
         with suppress(LinkLost):
             connection.ask("BEGIN", [(b"transaction", b"goodbye")])
         connection.disconnect(_CLOSE_TIMEOUT_S)
-        if connection.suspect is not None:
-            self._note_suspect(connection.suspect)
+        self._note_end(was_ended)
+
+    def _note_end(self, was_ended: bool) -> None:
+        """Remember the message that ended the connection, or was suspected, if one did."""
+        if self._connection.suspect is not None:
+            self._note_suspect(self._connection.suspect)
         elif was_ended:
             note_breakers(
                 self._endpoint, self._clock, self._consumers.queues, self._rules, self._unreadable

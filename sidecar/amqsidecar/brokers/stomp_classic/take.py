@@ -72,6 +72,8 @@ class StompClassicTake(
         self._crash_point = settings.crash_point
         self._encoder = StompResendEncoder(settings.keeps_non_persistent)
         self._sending: Sequence[Resend] = ()
+        self._frame_limit = settings.frame_limit
+        self._largest_bytes = 0
         self._transaction_count = 0
         self._ahead = SendsAhead(self._start, self._undo)
         rules = self._rules
@@ -103,6 +105,12 @@ class StompClassicTake(
         """Give everything back and disconnect; see `StompClassicLook.close`."""
         self._ahead.forget()
         super().close()
+
+    def _note_end(self, was_ended: bool) -> None:
+        """Do the same, but suspect no message of the end that a frame of ours has caused."""
+        errors = map(error_text, self._connection.errors)
+        if not self._frame_limit.learn(errors, self._largest_bytes):
+            super()._note_end(was_ended)
 
     def _route(self) -> None:
         super()._route()
@@ -140,6 +148,7 @@ class StompClassicTake(
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         self._sending = sends
+        self._largest_bytes = 0
         transaction = self._begin()
         begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
         self._connection.flush()
@@ -266,6 +275,12 @@ class StompClassicTake(
                 refusals[index] = str(cause)
                 receipts.pop(index, None)
                 continue
+            problem = self._frame_limit.problem(len(frame))
+            if problem is not None:
+                refusals[index] = problem
+                receipts.pop(index, None)
+                continue
+            self._largest_bytes = max(self._largest_bytes, len(frame))
             asked.add(resend.destination)
             connection.put(frame)
         return receipts, refusals
