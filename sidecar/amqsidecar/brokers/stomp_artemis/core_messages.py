@@ -136,7 +136,11 @@ class StompCoreFetcher:
         # Why two looks: what dies between two questions of one look is in one answer only.
         before, left.unlisted = left.unlisted, 0
         if not fresh:
-            left.unlisted = self._count_unlisted(subscription, left, counted)
+            listed_or_left = len(numbers | left.by_number.keys())
+            # Why: no more than so many are kept; then only the count says how many there are.
+            is_kept = len(left.by_number) < _LEFT_MAX
+            others = min(counted, listed_or_left) if is_kept else counted
+            left.unlisted = self._count_unlisted(subscription, left, others)
         left.unseen = min(before, left.unlisted)
         if fresh:
             # Why the known ones last: a message that does not come must not block others.
@@ -189,18 +193,23 @@ class StompCoreFetcher:
         left.withheld = min(before, left.waiting)
 
     def _count_unlisted(
-        self, subscription: ArtemisSubscription, left: UnreadQueue, counted: int
+        self, subscription: ArtemisSubscription, left: UnreadQueue, others: int
     ) -> int:
-        """Return how many messages the management does not look at.
+        """Return how many messages the management does not list.
 
-        Quirk (Artemis): it counts and lists by a selector among the first 200 of a queue only,
-        unless management-browse-page-size says otherwise.
+        Quirk (Artemis): it lists by a selector among the first 200 of a queue only, unless
+        management-browse-page-size says otherwise. 2.44 counts so, too; 2.55 counts all.
+
+        Args:
+            subscription: to the queue.
+            left: what stays in it.
+            others: how many messages that STOMP did not make it has listed.
         """
         held = self._subscriptions.held(subscription)
         if not left.by_number or len(held) >= self._subscriptions.share:
             return 0
         total = self._management.message_count(subscription.name.rpartition("::")[2]) or 0
-        seen = len(held) + subscription.kept + counted + left.too_large + left.forged + left.waiting
+        seen = len(held) + subscription.kept + others + left.too_large + left.forged + left.waiting
         return max(0, total - seen)
 
     def leave(self, subscription: ArtemisSubscription, listed: ListedMessage) -> None:
