@@ -23,11 +23,12 @@ from amqsidecar.errors import (
 )
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
-from support.brokers.real import ArtemisBroker, Broker
+from support.brokers.real import ArtemisBroker, Broker, spoken
 from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.machine.certificates import Pki
+from support.versions import TESTED
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -51,6 +52,11 @@ CONVERSION = (
     "JMS_AMQP_ORIGINAL_ENCODING",
     "NATIVE_MESSAGE_ID",
 )
+
+
+@pytest.fixture(autouse=True)
+def _speaks_amqp() -> None:
+    spoken(TESTED["artemis"], "amqp")
 
 
 @pytest.fixture
@@ -510,11 +516,11 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         link.attach([], 100)
         core, qpid = (JmsPeer.of(broker, one) for one in ("core", "qpid"))
         # Why: there is no module for OpenWire of later releases.
-        spoken = [one for one in ("core", "openwire") if one in broker.release.wires]
-        for wire in spoken:
+        wires = [one for one in ("core", "openwire") if one in broker.release.wires]
+        for wire in wires:
             types = ("NullObject", "Stream", "Text")
             JmsPeer.of(broker, wire).produce(f"{unique}.sales", types, group=None)
-        core.fail(f"{unique}.sales", messages=3 * len(spoken), deliveries=10)
+        core.fail(f"{unique}.sales", messages=3 * len(wires), deliveries=10)
         qpid.produce(f"{unique}.sales", ("NullObject", "Stream", "Text"), group=None)
         qpid.fail(f"{unique}.sales", "reject", messages=3)
         link.attach([IntakeQueue(queue("DLQ"))], 100)
@@ -525,7 +531,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         assert (left.reason, left.at_least) == ("not_convertible", True)
         assert "grant it send and manage" in left.meaning
         whole = [one.value("_AMQ_ORIG_ADDRESS") for one in core.browse("DLQ")]
-        assert whole == [f"{unique}.sales"] * 3 * len(spoken)
+        assert whole == [f"{unique}.sales"] * 3 * len(wires)
 
 
 def test_a_full_address_refuses_its_sends_only(

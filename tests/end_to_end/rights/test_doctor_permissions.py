@@ -15,7 +15,7 @@ from support.jms.peer import JmsPeer
 from support.sidecar.doctor import Verdict, run_doctors
 from support.sidecar.policy import write_policy
 from support.tier import at_length
-from support.versions import CLASSIC_5, CLASSIC_6
+from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6, classic, oldest
 
 pytestmark = pytest.mark.broker
 
@@ -228,7 +228,7 @@ def test_rights_over_each_wire_of_classic(tmp_path: Path, version: str) -> None:
     Nothing is left of what was sent for a trial.
     """
     policy = classic_policy(tmp_path)
-    wires = OTHER_WIRES[version]
+    wires = [one for one in OTHER_WIRES[version] if one in classic(version).wires]
 
     def ask() -> dict[str, Verdict]:
         wishes = {
@@ -431,8 +431,11 @@ def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path, w
     assert {user: verdict.problems for user, verdict in complete.items()} == {
         group: [] for group in groups
     }
+    # By STOMP: a later broker takes questions without an address.
+    is_later = oldest("artemis").version != ARTEMIS
+    spared_later = {("activemq.management", "createAddress")} if is_later else set()
     for user, (match, kind) in lacks.items():
-        if kind == "browse":
+        if kind == "browse" or (match, kind) in spared_later:
             assert before[user].code == 0  # a run does without
             continue
         assert before[user].code == 78, user
