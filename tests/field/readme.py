@@ -4,7 +4,7 @@
         python -m field.readme classic 6.3.1 FOLDER
 
 In a network of its own, where the brokers' usual ports are free. Prints what it does, with seconds.
-`FOLDER` holds `wheels` (all that pip may install) and gets everything else.
+`FOLDER` holds `wheels` (all that pip may install), perhaps a `venv`, and gets everything else.
 """
 
 import json
@@ -71,7 +71,8 @@ class Newcomer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"
         self.folder.mkdir()
-        venv.create(folder / "venv", with_pip=True)
+        if not (folder / "venv").exists():
+            venv.create(folder / "venv", with_pip=True)
         self.environment = {
             **{
                 name: os.environ[name]

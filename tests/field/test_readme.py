@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import venv
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,22 @@ from support.versions import ARTEMIS, CLASSIC_5
 WORDS_MAX = 900
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A venv for both kinds: each runs `pip install .`, the second finds the dependencies there."""
+    folder = tmp_path_factory.mktemp("newcomers") / "venv"
+    venv.create(folder, with_pip=True)
+    return folder
+
+
 @pytest.mark.broker
 @pytest.mark.timeout(900)  # with the demo in its full length
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
 @pytest.mark.parametrize("kind", ["classic", "artemis"])
-def test_a_newcomer_gets_to_a_first_redelivery(kind: str, tmp_path: Path) -> None:
+def test_a_newcomer_gets_to_a_first_redelivery(
+    kind: str, environment: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "venv").symlink_to(environment)
     version = {"classic": CLASSIC_5, "artemis": ARTEMIS}[kind]
     transcript = transcript_of(kind, version, tmp_path)
     print(transcript)

@@ -9,6 +9,8 @@ from support.maven import cached, run_tool
 ROOT = Path(__file__).parents[3]
 _PINS = ROOT / "deploy" / "requirements"
 _PIP = (sys.executable, "-m", "pip")
+# Why uncompiled: a test runs little of it.
+_QUIET = ("--quiet", "--no-compile")
 
 
 def plain_wheels() -> Path:
@@ -32,7 +34,7 @@ def plain_install(folder: Path) -> Path:
     venv = folder / "venv"
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(venv)])
     offline = ["--no-index", "--find-links", str(plain_wheels()), *map(str, own.glob("*.whl"))]
-    run_tool([*_PIP, "--python", str(venv / "bin" / "python3"), "install", "--quiet", *offline])
+    run_tool([*_PIP, "--python", str(venv / "bin" / "python3"), "install", *_QUIET, *offline])
     return venv / "bin"
 
 
