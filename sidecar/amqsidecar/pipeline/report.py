@@ -5,8 +5,8 @@ import hashlib
 import html
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -43,8 +43,17 @@ th, td { border-bottom: 1px solid var(--line); padding: 0.25rem 1rem 0.25rem 0; 
 tbody th { font-weight: inherit; }
 .number { font-variant-numeric: tabular-nums; text-align: right; }
 td.number, time { white-space: nowrap; }
-figure { margin: 1.5rem 0; }
+figure { margin: 1.5rem 0; overflow-x: auto; }
 svg { height: auto; max-width: 100%; }
+summary { border-top: 1px solid var(--line); cursor: pointer; font-weight: 600; padding: 0.5rem 0; }
+ul { margin: 0; max-width: 60rem; padding-left: 1.2rem; }
+li { margin: 0.3rem 0; overflow-wrap: anywhere; }
+@media (max-width: 45rem) {
+  body { margin: 0.5rem auto; }
+  h1, h2 { margin: 0.8rem 0 0.4rem; }
+  dl { grid-template-columns: minmax(0, 1fr); }
+  svg { max-width: none; }
+}
 @media print {
   body { margin: 0; max-width: none; }
   .wide { overflow: visible; }
@@ -57,6 +66,8 @@ _POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
 )
 _MISSING: Final = "–"
+_WHOLE_PERCENTS: Final = 0.02
+"""Between this share and the rest of it, percents have no digits."""
 
 
 class Report:
@@ -65,29 +76,55 @@ class Report:
     All input is text, never markup: message texts are untrusted.
 
     Args:
-        facts: what was read, until when, with which options: name to value, in this order.
+        facts: what stands below the title; see `facts`.
     """
 
     def __init__(self, title: str, facts: Mapping[str, str]) -> None:
         self._title = title
-        pairs = "".join(f"<dt>{_text(key)}</dt><dd>{_text(one)}</dd>" for key, one in facts.items())
-        self._parts = [f"<h1>{_text(title)}</h1>", f"<dl>{pairs}</dl>" if pairs else ""]
+        self._parts = [f"<h1>{_text(title)}</h1>"]
         self._charts = 0
+        self.facts(facts)
 
     def heading(self, text: str) -> None:
         """Begin a section."""
         self._parts.append(f"<h2>{_text(text)}</h2>")
 
+    def points(self, heading: str, lines: Sequence[str], otherwise: str) -> None:
+        """Begin a section with a list, or with one sentence where there is nothing to list."""
+        self.heading(heading)
+        items = "".join(f"<li>{_text(one)}</li>" for one in lines)
+        self._parts.append(f"<ul>{items}</ul>" if lines else f"<p>{_text(otherwise)}</p>")
+
+    @contextmanager
+    def folded(self, title: str) -> Iterator[None]:
+        """Put what is added while the block runs behind a line that unfolds it."""
+        self._parts.append(f"<details><summary>{_text(title)}</summary>")
+        yield
+        self._parts.append("</details>")
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Add names with values, in this order."""
+        pairs = "".join(f"<dt>{_text(key)}</dt><dd>{_text(one)}</dd>" for key, one in facts.items())
+        self._parts.append(f"<dl>{pairs}</dl>" if pairs else "")
+
     def text(self, paragraph: str) -> None:
         """Add a paragraph; lines stay lines."""
         self._parts.append(f"<p>{_text(paragraph)}</p>")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str) -> None:
-        """Add a table; its first column names the rows.
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        caption: str,
+        *,
+        shares: Collection[str] = (),
+    ) -> None:
+        """Add a table; its first column names the rows. Columns named in `shares` are in percent.
 
         Numbers stand right, with separators for thousands; None and NaN are a dash; times are shown
         in UTC, and one without a zone is local time, as Spark collects it.
         """
+        is_share = [name in shares for name in columns]
         lines = [list(row) for row in rows]
         if any(len(line) != len(columns) for line in lines):
             raise ValueError(f"{caption}: each row needs {len(columns)} values")
@@ -97,7 +134,7 @@ class Report:
             f'<th scope="col"{kind}>{_text(name)}</th>'
             for name, kind in zip(columns, kinds, strict=True)
         )
-        body = "".join(_row(row, kinds) for row in lines)
+        body = "".join(_row(row, kinds, is_share) for row in lines)
         if not lines:
             body = f'<tr><td colspan="{len(columns)}">nothing</td></tr>'
         # Why a region with a tab stop: a table that is too wide is scrolled with the keyboard.
@@ -151,12 +188,26 @@ def _text(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _row(row: Sequence[object], kinds: Sequence[str]) -> str:
+def percent(share: float) -> str:
+    """Return a share for people: whole percents, with a digit more where it is small or near all.
+
+    Example:
+        >>> percent(0.5), percent(0.012), percent(0.9987)
+        ('50 %', '1.2 %', '99.9 %')
+    """
+    is_near_an_end = not _WHOLE_PERCENTS <= share <= 1 - _WHOLE_PERCENTS
+    return f"{share * 100:.1f} %" if is_near_an_end and 0 < share < 1 else f"{share * 100:.0f} %"
+
+
+def _row(row: Sequence[object], kinds: Sequence[str], is_share: Sequence[bool]) -> str:
+    texts = [
+        percent(value) if one and isinstance(value, float) and not _is_missing(value)
+        else _cell(value)
+        for value, one in zip(row, is_share, strict=True)
+    ]  # fmt: skip
     cells = [
-        f'<th scope="row"{kind}>{_cell(value)}</th>'
-        if at == 0
-        else f"<td{kind}>{_cell(value)}</td>"
-        for at, (value, kind) in enumerate(zip(row, kinds, strict=True))
+        f'<th scope="row"{kind}>{text}</th>' if at == 0 else f"<td{kind}>{text}</td>"
+        for at, (text, kind) in enumerate(zip(texts, kinds, strict=True))
     ]
     return f"<tr>{''.join(cells)}</tr>"
 

@@ -1,6 +1,6 @@
 """The output of a job: its tables in one folder, and rows of them in its report."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -62,12 +62,18 @@ class Results:
         self._is_clear = True
 
 
-def show_rows(report: Report, table: DataFrame, caption: str) -> None:
-    """Add the first `MOST_ROWS` rows of a table to a report; the caption says if there are more."""
+def show_rows(
+    report: Report, table: DataFrame, caption: str, *, shares: Collection[str] = ()
+) -> None:
+    """Add the first `MOST_ROWS` rows of a table to a report; the caption says if there are more.
+
+    Columns named in `shares` are in percent.
+    """
     rows = table.limit(MOST_ROWS + 1).collect()
     if len(rows) > MOST_ROWS:
         caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(table.columns, [tuple(row) for row in rows[:MOST_ROWS]], caption)
+    shown = [tuple(row) for row in rows[:MOST_ROWS]]
+    report.table(table.columns, shown, caption, shares=shares)
 
 
 def time_text(time_ms: int | None, otherwise: str) -> str:

@@ -88,12 +88,19 @@ _GROUP: Final = (
 _RESENDS: Final = (*_GROUP, ("attempt", _COUNT, "number of the re-send, 1-based"))
 
 RECOVERY_COUNTS: Final = _table(
-    ("kind", _TEXT, "`resend`: of re-sends, by the death before; `message`: by the first death"),
+    (
+        "kind",
+        _TEXT,
+        "`resend`: of re-sends, by the death before; `message`: by the first death; `hourly`: "
+        "re-sends once more, by the hour",
+    ),
     *_RESENDS,
     ("entry_stage", _COUNT, "message: where its history begins; re-send n is 2n - 1, death n 2n"),
     ("exit_stage", _COUNT, "message: where it ends; null = not placed"),
     ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
-    ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
+    ("hour", _TIME, "hourly: begin of the hour of the re-send, UTC"),
+    ("outcome", _TEXT, "hourly: `returned` within the horizon or `recovered`; "
+     "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
      "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `waiting`, `too_young`"),
     ("left_truncated", _YES, "whether the death before it is not in the history"),
     ("messages", _COUNT, "how many"),
@@ -102,6 +109,34 @@ RECOVERY_COUNTS: Final = _table(
     ("repeated_resends", _COUNT, "of them, that were re-sent again with the same count"),
 )  # fmt: skip
 """Outcomes of re-sends and of messages, counted; the tables below are made of it."""
+
+RECOVERY_OVER_TIME: Final = _table(
+    *_GROUP,
+    ("begins_at", _TIME, "begin of the UTC day, or of the week: Monday"),
+    ("resends", _COUNT, "re-sends in it, of every number, that were observed for a horizon"),
+    ("recovered", _COUNT, "of them, those that did not return within the horizon"),
+    ("share_recovered", _SHARE, "`recovered` as a share of `resends`"),
+    ("low", _SHARE, "lower confidence bound of it"),
+    ("high", _SHARE, "upper confidence bound of it"),
+)
+"""How many re-sends recover, by day or week; those without any re-send are left out."""
+
+_CHANGE: Final = (
+    ("begins_at", _TIME, "when the new level likely began; to the hour"),
+    ("earliest_at", _TIME, "lower bound of it, with 95 % confidence"),
+    ("latest_at", _TIME, "upper bound of it"),
+    ("ends_at", _TIME, "when the next level began; null = it goes on"),
+)
+RECOVERY_CHANGES: Final = _table(
+    *_GROUP,
+    *_CHANGE,
+    ("share_before", _SHARE, "share of the re-sends that recovered, on the level before"),
+    ("share_recovered", _SHARE, "... on the new one"),
+    ("jump", _SHARE, "difference of the two"),
+    ("jump_low", _SHARE, "lower bound of it, with 95 % confidence"),
+    ("jump_high", _SHARE, "upper bound of it"),
+)
+"""When the share of re-sends that recover became another one."""
 
 RECOVERY_BY_ATTEMPT: Final = _table(
     *_RESENDS,
@@ -347,6 +382,17 @@ CAUSES_BY_HOUR: Final = _table(
 
 CAUSES_BY_DAY: Final = _table(_CAUSE, ("day", _TIME, "begin of the day, UTC"), *_DEATHS)
 """Deaths by day; days without any are left out."""
+
+CAUSE_CHANGES: Final = _table(
+    _CAUSE,
+    *_CHANGE,
+    ("per_day_before", _SHARE, "deaths per day, on the level before"),
+    ("per_day", _SHARE, "... on the new one"),
+    ("jump", _SHARE, "difference of the two"),
+    ("jump_low", _SHARE, "lower bound of it, with 95 % confidence"),
+    ("jump_high", _SHARE, "upper bound of it"),
+)
+"""When a cause began, grew, shrank or ended."""
 
 CAUSE_TEXTS: Final = _table(
     ("cause_text", _TEXT, "the cause without numbers and ids, as the journal has it"),

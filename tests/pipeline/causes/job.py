@@ -8,10 +8,16 @@ from pyspark.sql import SparkSession
 
 from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes
+from amqsidecar.pipeline.markers import Marker
 from pipeline.journals import write_rows
 
 
-def run_causes_of(spark: SparkSession, folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def run_causes_of(
+    spark: SparkSession,
+    folder: Path,
+    rows: Iterable[Mapping[str, Any]],
+    markers: tuple[Marker, ...] = (),
+) -> None:
     """Write a journal of these rows and run the job over it; its tables are in `out`."""
     write_rows(folder / "journal" / stream_folder("main") / SegmentFile(1, 1).name, rows)
     run_causes(
@@ -24,5 +30,6 @@ def run_causes_of(spark: SparkSession, folder: Path, rows: Iterable[Mapping[str,
             days_before=7,
             examples=3,
             similarity=0.8,
+            markers=markers,
         ),
     )

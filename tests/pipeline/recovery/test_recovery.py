@@ -19,6 +19,7 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.pipeline import tables
+from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.tables import estimates, part_of
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
@@ -31,6 +32,8 @@ TABLES = {
     "recovery_by_message": tables.RECOVERY_BY_MESSAGE,
     "time_to_recovery": tables.TIME_TO_RECOVERY,
     "recovery_summary": tables.RECOVERY_SUMMARY,
+    "recovery_over_time": tables.RECOVERY_OVER_TIME,
+    "recovery_changes": tables.RECOVERY_CHANGES,
 }
 DLQ = "queue://DLQ"
 GROUPS, MESSAGES, ATTEMPTS = 120, 40, 3
@@ -207,7 +210,7 @@ def test_what_nobody_was_observed_to_the_horizon_of_is_not_known(spark: SparkSes
             {"kind": "resend", "attempt": 1, "outcome": "open", "after_ms": 20, "messages": 4},
         ],
     )
-    (one,) = part_of(estimates(counts, 0.95), "recovery_by_attempt").collect()
+    (one,) = part_of(estimates(counts, 0.95, Periods(1, 0)), "recovery_by_attempt").collect()
     assert (one.messages, one.returned, one.open) == (5, 1, 4)
     assert (one.share_recovered, one.low) == (None, 0)
     assert 0.8 < one.high < 1
@@ -231,7 +234,7 @@ def test_lives_by_hand(spark: SparkSession) -> None:
             {**message, "outcome": "exhausted", "entry_stage": 3, "exit_stage": 4, "messages": 1},
         ],
     )
-    found = part_of(estimates(counts, 0.95), "recovery_by_message")
+    found = part_of(estimates(counts, 0.95, Periods(1, 0)), "recovery_by_message")
     rows = found.orderBy("attempts").collect()
     assert [(one.attempts, one.at_risk, one.recovered, one.ended, one.waiting) for one in rows] == [
         (0, 10, 0, 2, 0),

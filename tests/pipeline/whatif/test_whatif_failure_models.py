@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, over_dispersion
@@ -24,7 +25,8 @@ from amqsidecar.pipeline.whatif.failure_models.repair import (
 )
 from amqsidecar.pipeline.whatif.fitting import counted, each
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
-from bench.hidden_processes import CANDIDATES, LOGGED, run
+from amqsidecar.pipeline.whatif.report import advice_of, share_text
+from bench.hidden_processes import CANDIDATES, LOGGED, Lives, run
 from bench.whatif_cases import History, case_of
 
 FITS = (
@@ -215,3 +217,31 @@ def test_an_ensemble_has_its_whole_weight(chance: KnownTries) -> None:
     assert sum(ensemble.weight_of(kind) for kind in FailureKind) == pytest.approx(1.0)
     assert set(CANDIDATES) >= {"quick", "patient"}
     assert len(chance.at_ms) == 400
+
+
+def test_a_history_that_no_model_explains_is_flagged() -> None:
+    """Each second re-send succeeds, whatever the waits: no model has that. Advice leaves it out."""
+    chance = np.random.default_rng(6)
+    died = np.sort(chance.uniform(0, 8.64e7, 600)).round()
+    sent, back = (np.full((600, 6), np.inf) for _ in range(2))
+    for row, begin in enumerate(died):
+        at = begin
+        for number in range(6):
+            at += np.exp(chance.uniform(np.log(1e3), np.log(1e6)))
+            sent[row, number] = at
+            if number % 2 and chance.random() < 0.6:
+                break
+            at += 2_000
+            back[row, number] = at
+    ensemble = History.of(Lives(died, sent, back, np.zeros(sent.shape))).ensemble()
+    assert not ensemble.evidence.is_supported
+    policy = {
+        "policy": "quick",
+        "is_supported": False,
+        "share": 0.9,
+        "share_lower": 0.8,
+        "share_upper": 1.0,
+    }
+    assert share_text(Row(**policy)).endswith("no model explains the history: do not rely on it")
+    (advice,) = advice_of([Row(**policy)], [], [])
+    assert advice == "Do not rely on the forecast of quick: no model explains the history."

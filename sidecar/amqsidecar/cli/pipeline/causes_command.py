@@ -6,6 +6,7 @@ import typer
 
 from amqsidecar.cli.pipeline.options import (
     Events,
+    Markers,
     Master,
     OutputFolder,
     SparkConf,
@@ -17,8 +18,8 @@ NewSince = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Groups whose first death is at or after this time are new. Default: the latest 24 "
-        "hours of the history.",
+        help="Groups whose first death is at or after this time are new. Default: the last 7 days, "
+        "or the latter half of a shorter history.",
         show_default=False,
     ),
 ]
@@ -50,6 +51,7 @@ def causes(
     days_before: DaysBefore = 7,
     examples: Examples = 3,
     similarity: Similarity = 0.8,
+    markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
@@ -62,6 +64,7 @@ def causes(
         CausesOptions,
         run_causes,
     )
+    from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - as above
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
 
     options = CausesOptions(
@@ -72,5 +75,6 @@ def causes(
         days_before=days_before,
         examples=examples,
         similarity=similarity,
+        markers=load_markers(markers) if markers else (),
     )
     run_causes(open_session("causes", master, conf or ()), options)

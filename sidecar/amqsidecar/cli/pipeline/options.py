@@ -61,3 +61,13 @@ Until = Annotated[
         show_default=False,
     ),
 ]
+Markers = Annotated[
+    str | None,
+    typer.Option(
+        "--markers",
+        metavar="PATH",
+        help="CSV file of rollouts and incidents for the report, lines of `time,text` such as "
+        "`2026-11-03T10:00:00Z,rollout 4.2`.",
+        show_default=False,
+    ),
+]

@@ -1,12 +1,14 @@
 """`amqsidecar pipeline recovery`: which re-send helps, and how soon."""
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Final
 
 import typer
 
 from amqsidecar.cli.options import duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
+    Markers,
     Master,
     OutputFolder,
     Since,
@@ -14,6 +16,16 @@ from amqsidecar.cli.pipeline.options import (
     Until,
 )
 from amqsidecar.cli.times import time_ms
+
+
+class PeriodChoice(StrEnum):
+    """The values of `--by`."""
+
+    DAY = "day"
+    WEEK = "week"
+
+
+_DAYS: Final = {PeriodChoice.DAY: 1, PeriodChoice.WEEK: 7}
 
 
 def recovery(
@@ -39,6 +51,10 @@ def recovery(
             min=1, help="Groups with fewer messages have no plots; the tables have all groups."
         ),
     ] = 20,
+    by: Annotated[
+        PeriodChoice, typer.Option(help="Length of the periods of `recovery_over_time`.")
+    ] = PeriodChoice.DAY,
+    markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
@@ -48,6 +64,7 @@ def recovery(
     recovered; one that was re-sent a short while ago is not counted as a success. Tables and what
     they mean: `deploy/reference/pipeline.md`.
     """
+    from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - keeps `--help` fast
         RecoveryOptions,
         run_recovery,
@@ -62,5 +79,7 @@ def recovery(
         horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
         confidence=confidence,
         min_messages=min_messages,
+        period_days=_DAYS[by],
+        markers=load_markers(markers) if markers else (),
     )
     run_recovery(open_session("recovery", master, conf or ()), options)

@@ -8,6 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from amqsidecar.pipeline.causes.over_time import cause_changes
 from amqsidecar.pipeline.causes.report import write_report
 from amqsidecar.pipeline.causes.tables import (
     ComparedTimes,
@@ -24,12 +25,13 @@ from amqsidecar.pipeline.causes.tables import (
     merge_texts,
     observation,
 )
+from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.sources.events import read_events
 
 _TABLES: Final = (
     *("causes_by_hour", "causes_by_day", "causes_by_destination"),
-    *("cause_groups", "cause_texts", "cause_examples"),
+    *("cause_groups", "cause_changes", "cause_texts", "cause_examples"),
 )
 
 
@@ -41,10 +43,11 @@ class CausesOptions:
         events: a table that `ingest` has made, or a journal.
         output_folder: where tables and the report are written.
         until_ms: the end of the observation; None = the latest event ends it.
-        new_since_ms: groups are new from then on; None = in the latest day.
+        new_since_ms: groups are new from then on; None = in the last week (`observation`).
         days_before: maximum number of earlier days with which the latest day is compared.
         examples: maximum deaths of each group that are shown.
         similarity: least share of common words, between 0 and 1, of two texts in one group.
+        markers: rollouts and incidents, for the report.
     """
 
     events: str
@@ -54,6 +57,7 @@ class CausesOptions:
     days_before: int
     examples: int
     similarity: float
+    markers: tuple[Marker, ...]
 
 
 def run_causes(spark: SparkSession, options: CausesOptions) -> None:
@@ -83,9 +87,11 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
         results.report_path,
         _facts(options, seen),
         seen,
+        options.markers,
         groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
         by_destination=results.keep("causes_by_destination", causes_by_destination(by_hour, seen)),
         by_day=results.keep("causes_by_day", causes_by_day(by_hour)),
+        changes=results.keep("cause_changes", cause_changes(spark, by_hour, seen)),
         examples=examples,
     )
 

@@ -1,6 +1,7 @@
 """The report of the job `causes`."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import altair
@@ -8,22 +9,28 @@ import pandas
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from amqsidecar.pipeline.causes.tables import ComparedTimes
+from amqsidecar.pipeline.causes.tables import DAY_MS, ComparedTimes
+from amqsidecar.pipeline.markers import Marker, marked, near
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.results import MOST_ROWS, show_rows
+from amqsidecar.pipeline.results import MOST_ROWS, show_rows, time_text
 
 MOST_GROUPS: Final = 6
-"""In the plot: the largest; all others are one."""
+"""In the plot: what is new or grows, then what comes back most; all others are one."""
 MOST_DAYS: Final = 60
 """In the plot: the latest."""
+MOST_LINES: Final = 5
+"""Of each list on the first screen."""
+RECENT_DAYS: Final = 7
+"""So long a change is told on the first screen."""
 _OTHERS: Final = "all others"
 _LABEL_LETTERS: Final = 60
+_LINE_LETTERS: Final = 110
 _EXAMPLE_LETTERS: Final = 2_000
 
 _READING: Final = """\
 A group is what is left of the broker's text without numbers, ids, addresses, times and quoted \
 values (*). A death is each time that a message was taken out of a dead-letter queue; a message \
-counts once, with the cause of its first death.
+counts once, with the cause of its first death. Deaths beyond the messages are re-sends that failed.
 Artemis gives no reasons, and Classic none for what STOMP and AMQP clients refuse: those messages \
 are a group of their own."""
 
@@ -32,10 +39,12 @@ def write_report(
     path: str,
     facts: Mapping[str, str],
     seen: ComparedTimes,
+    markers: Sequence[Marker],
     *,
     groups: DataFrame,
     by_destination: DataFrame,
     by_day: DataFrame,
+    changes: DataFrame,
     examples: DataFrame,
 ) -> None:
     """Write the report of the job.
@@ -44,55 +53,154 @@ def write_report(
         path: see `Report.write`.
         facts: what was read, and the options.
         seen: the times that are compared.
+        markers: rollouts and incidents.
         groups: `CAUSE_GROUPS`.
         by_destination: `CAUSES_BY_DESTINATION`.
         by_day: `CAUSES_BY_DAY`.
+        changes: `CAUSE_CHANGES`.
         examples: `CAUSE_EXAMPLES`.
     """
-    report = Report("Causes", facts)
-    report.text(_READING)
-    largest = groups.orderBy(f.desc("deaths"), "cause_group").limit(MOST_ROWS + 1).collect()
+    report = Report("Causes", {})
+    returns = f.col("deaths") - f.col("messages")
+    ordered = groups.orderBy(f.desc(returns), f.desc("deaths"), "cause_group")
+    most = ordered.limit(MOST_ROWS).collect()
+    new = groups.where("is_new").orderBy(f.desc("deaths"), "cause_group").limit(MOST_ROWS).collect()
+    recent = _recent(changes, seen)
+    grown = [row for row in recent if row["jump"] > 0]
 
-    report.heading("What is new")
-    if seen.new_since_ms is None:
-        report.text("The history is too short for this.")
-    else:
-        new = groups.where("is_new").select(
-            *("cause_group", "deaths", "messages", "origins", "first_at", "last_at")
-        )
-        show_rows(
-            report, new.orderBy(f.desc("deaths"), "cause_group"), "Groups seen for the first time"
-        )
-        new_there = by_destination.where("is_new").select(
-            *("cause_group", "origin", "deaths", "messages", "first_at", "last_at")
-        )
-        ordered = new_there.orderBy(f.desc("deaths"), "cause_group", "origin")
-        show_rows(report, ordered, "Groups seen for the first time at a destination")
-
-    report.heading("What grows")
-    more = f.col("latest_day") - f.col("per_day_before")
-    grown = groups.where(more > 0).select(
-        *("cause_group", "latest_day", "per_day_before", "growth", "deaths")
+    what_changed = [_new_line(row) for row in new]
+    known = {row["cause_group"] for row in new}
+    what_changed += [
+        _change_line(row, markers) for row in recent if row["cause_group"] not in known
+    ]
+    report.points(
+        "What changed",
+        _first(what_changed),
+        "The history is too short to tell."
+        if seen.new_since_ms is None
+        else f"Nothing since {time_text(seen.new_since_ms, '')}.",
     )
-    ordered = grown.orderBy(f.desc(more), "cause_group")
-    show_rows(report, ordered, "More deaths in the latest day than per day before")
-
-    report.heading("What messages die of")
-    _plot_days(report, by_day, [row["cause_group"] for row in largest[:MOST_GROUPS]])
-    show_rows(report, groups.orderBy(f.desc("deaths"), "cause_group"), "All groups")
-    ordered = by_destination.orderBy(f.desc("deaths"), "cause_group", "origin")
-    show_rows(report, ordered, "By destination")
-
-    report.heading("Examples")
-    shown = examples.withColumn("cause", f.left("cause", f.lit(_EXAMPLE_LETTERS)))
-    show_rows(
-        report, shown.orderBy("cause_group", f.desc("at"), "origin"), "Some of the latest deaths"
+    report.points(
+        "What comes back after re-sends",
+        [_return_line(row) for row in most if row["deaths"] > row["messages"]][:MOST_LINES],
+        "No re-send failed.",
     )
+    report.points("What to do", _advice(new, grown, most), "Nothing: no group is new or grows.")
+
+    names = [row["cause_group"] for row in (*new[: MOST_GROUPS // 2], *grown[: MOST_GROUPS // 2])]
+    names += [row["cause_group"] for row in most]
+    _plot_days(report, by_day, list(dict.fromkeys(names))[:MOST_GROUPS], markers)
+    _show_tables(report, seen, groups=ordered, by_destination=by_destination, changes=changes)
+    with report.folded("Some of the latest deaths"):
+        shown = examples.withColumn("cause", f.left("cause", f.lit(_EXAMPLE_LETTERS)))
+        show_rows(report, shown.orderBy("cause_group", f.desc("at"), "origin"), "Examples")
+    with report.folded("What was read, and how to read it"):
+        report.facts(facts)
+        report.text(_READING)
     report.write(path)
 
 
-def _plot_days(report: Report, by_day: DataFrame, largest: Sequence[str]) -> None:
-    name = f.when(f.col("cause_group").isin(*largest), f.col("cause_group")).otherwise(_OTHERS)
+def _show_tables(
+    report: Report,
+    seen: ComparedTimes,
+    *,
+    groups: DataFrame,
+    by_destination: DataFrame,
+    changes: DataFrame,
+) -> None:
+    returns = f.col("deaths") - f.col("messages")
+    there = by_destination.orderBy(f.desc(returns), f.desc("deaths"), "cause_group", "origin")
+    with report.folded("All groups, those that come back most first"):
+        show_rows(report, groups, "All groups", shares=("share",))
+    with report.folded("All groups by destination"):
+        show_rows(report, there, "By destination", shares=("share",))
+    if seen.new_since_ms is not None:
+        with report.folded("Groups that are new at a destination"):
+            columns = ("cause_group", "origin", "deaths", "messages", "first_at", "last_at")
+            show_rows(report, there.where("is_new").select(*columns), "New at a destination")
+    with report.folded("All changes: begin, end, deaths per day before and after"):
+        ordered = changes.orderBy(f.desc("begins_at"), "cause_group")
+        show_rows(report, ordered, "Changes; a jump has an interval of 95 %")
+
+
+def _recent(changes: DataFrame, seen: ComparedTimes) -> list[Row]:
+    """Return changes that go on or are recent: those that cost most first."""
+    since_ms = seen.end_ms - RECENT_DAYS * DAY_MS
+    begin = f.unix_millis("begins_at")
+    days = (f.lit(seen.end_ms) - begin) / f.lit(DAY_MS)
+    rows = changes.where((begin >= since_ms) & f.col("ends_at").isNull())
+    return rows.orderBy(f.desc(f.col("jump") * days), "cause_group").limit(MOST_ROWS).collect()
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """Return the first lines, and a line that says how many there are beyond."""
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"and {more} more: see the tables below"] if more > 0 else [])]
+
+
+def _new_line(row: Row) -> str:
+    return (
+        f"New since {_time(row['first_at'])}: {_short(row['cause_group'])}: "
+        f"{row['deaths']:,} deaths of {row['messages']:,} messages at {_places(row)}"
+    )
+
+
+def _change_line(row: Row, markers: Sequence[Marker]) -> str:
+    verb = "More" if row["jump"] > 0 else "Fewer"
+    earliest, latest = (_ms(row[name]) for name in ("earliest_at", "latest_at"))
+    return (
+        f"{verb} since {_time(row['begins_at'])} ({_time(row['earliest_at'])} to "
+        f"{_time(row['latest_at'])}): {_short(row['cause_group'])}: "
+        f"{row['per_day_before']:,.3g} to {row['per_day']:,.3g} deaths per day"
+        f"{near(markers, earliest, latest)}"
+    )
+
+
+def _return_line(row: Row) -> str:
+    returns = row["deaths"] - row["messages"]
+    return (
+        f"{_short(row['cause_group'])}: {returns:,} re-sends failed, {row['messages']:,} messages "
+        f"at {_places(row)}"
+    )
+
+
+def _advice(new: Sequence[Row], grown: Sequence[Row], most: Sequence[Row]) -> list[str]:
+    lines = []
+    begun = [row["cause_group"] for row in (*new, *grown)]
+    if begun:
+        lines.append(
+            f"Look first at what is new or grows: {_short(begun[0])}. Examples are below; its "
+            "begin tells which rollout or incident to look for (--markers draws them)."
+        )
+    if most and most[0]["deaths"] > most[0]["messages"]:
+        lines.append(
+            "Ask `amqsidecar pipeline recovery` whether re-sends of "
+            f"{_short(most[0]['cause_group'])} recover at all; "
+            "those that never do need a fix, not another re-send."
+        )
+    return lines
+
+
+def _places(row: Row) -> str:
+    return "one destination" if row["origins"] == 1 else f"{row['origins']:,} destinations"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _plot_days(
+    report: Report, by_day: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
+) -> None:
+    name = f.when(f.col("cause_group").isin(*chosen), f.col("cause_group")).otherwise(_OTHERS)
     days = by_day.groupBy("day").agg(f.count("*")).orderBy(f.desc("day")).limit(MOST_DAYS)
     rows = (
         by_day.join(f.broadcast(days.select("day")), "day", "inner")
@@ -103,33 +211,41 @@ def _plot_days(report: Report, by_day: DataFrame, largest: Sequence[str]) -> Non
     )
     if not rows:
         return
-    points = [_point(row, largest) for row in rows]
+    points = [_point(row, chosen) for row in rows]
+    first_ms, last_ms = _ms(rows[0]["day"]), _ms(rows[-1]["day"]) + DAY_MS
     chart = (
         altair.Chart(pandas.DataFrame(points))
         .mark_bar()
         .encode(
-            x=altair.X("day:O", title="day, UTC"),
+            x=altair.X(
+                "day:T",
+                timeUnit="utcyearmonthdate",
+                title="day, UTC",
+                axis=altair.Axis(format="%b %d"),
+            ),
             y=altair.Y("deaths:Q", title="deaths"),
             color=altair.Color("cause:N", sort=altair.SortField("rank"), legend=_LEGEND),
             order=altair.Order("rank:Q"),
         )
     )
-    described = chart.properties(
-        width=700, height=260, description="deaths per day, by the largest groups of causes"
+    described = marked(chart, markers, first_ms, last_ms).properties(
+        width=900,
+        height=220,
+        description="deaths per day, by groups of causes: the new and the growing first",
     )
-    report.chart(described, "Deaths per day")
+    report.chart(described, "Deaths per day; first what is new or grows, then what comes back most")
 
 
-_LEGEND: Final = altair.Legend(title=None, orient="bottom", columns=1, labelLimit=0)
+_LEGEND: Final = altair.Legend(title=None, orient="bottom", columns=2, labelLimit=0)
 
 
-def _point(row: Row, largest: Sequence[str]) -> dict[str, object]:
-    is_other = row["name"] not in largest
-    rank = len(largest) + 1 if is_other else largest.index(row["name"]) + 1
+def _point(row: Row, chosen: Sequence[str]) -> dict[str, object]:
+    is_other = row["name"] not in chosen
+    rank = len(chosen) + 1 if is_other else chosen.index(row["name"]) + 1
     text = _OTHERS if is_other else f"{rank}. {row['name']}"
     shown = text if len(text) <= _LABEL_LETTERS else f"{text[: _LABEL_LETTERS - 1]}…"
     return {
-        "day": row["day"].strftime("%Y-%m-%d"),
+        "day": _ms(row["day"]),
         "cause": shown,
         "rank": rank,
         "deaths": row["deaths"],

@@ -30,6 +30,8 @@ of its own."""
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+NEW_DAYS: Final = 7
+"""So long a group is new, where nothing else is asked for."""
 
 _DEATHS = ("received", "returned")
 _CELL = ("cause_text", "is_expired", "origin", "hour")
@@ -65,18 +67,22 @@ def observation(
         begin_ms: the first event of the history, in milliseconds since the epoch.
         last_ms: its last event.
         until_ms: the end of the latest day, rounded up to an hour; None = the last event.
-        new_since_ms: begin of the time in which groups are new; None = of the latest day.
+        new_since_ms: begin of the time in which groups are new; None = the last week, or the
+            latter half of a shorter history.
         days_max: maximum number of earlier days.
     """
     end_ms = -(-(last_ms + 1 if until_ms is None else until_ms) // HOUR_MS) * HOUR_MS
     latest_ms = end_ms - DAY_MS
     known_ms = -(-begin_ms // HOUR_MS) * HOUR_MS
-    since_ms = latest_ms if new_since_ms is None else new_since_ms
+    days = max(0, (latest_ms - known_ms) // DAY_MS)
+    since_ms = new_since_ms
+    if since_ms is None:
+        since_ms = latest_ms - min(NEW_DAYS - 1, days // 2) * DAY_MS
     return ComparedTimes(
         begin_ms=begin_ms,
         latest_ms=latest_ms,
         end_ms=end_ms,
-        days_before=min(days_max, max(0, (latest_ms - known_ms) // DAY_MS)),
+        days_before=min(days_max, days),
         new_since_ms=since_ms if begin_ms < since_ms else None,
     )
 

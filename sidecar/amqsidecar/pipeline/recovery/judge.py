@@ -24,12 +24,16 @@ RESENT, SUPPRESSED, FIRST_END = 0, 1, 2
 ENDS: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
 MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
+HOURLY_OUTCOMES: Final = ("returned", "recovered")
 OUTCOMES: Final = (
     *(("resend", outcome) for outcome in SEND_OUTCOMES),
     *(("message", outcome) for outcome in MESSAGE_OUTCOMES),
+    *(("hourly", outcome) for outcome in HOURLY_OUTCOMES),
 )
 """Kind and outcome of a row of counts, by number."""
 _MESSAGE: Final = len(SEND_OUTCOMES)
+_HOURLY: Final = _MESSAGE + len(MESSAGE_OUTCOMES)
+_HOUR_MS: Final = 3_600_000
 _RECOVERED, _WAITING, _TOO_YOUNG = (
     MESSAGE_OUTCOMES.index(one) for one in ("recovered", "waiting", "too_young")
 )
@@ -53,10 +57,16 @@ STEPS: Final = pyarrow.schema(
 `moment` see `MOMENT_STEP`; the others are numbers of texts.
 """
 
-KEYS: Final = ("origin", "cause_group", "attempt", "entry_stage", "exit_stage", "after_ms", "what")
+KEYS: Final = (
+    *("origin", "cause_group", "attempt"),
+    *("entry_stage", "exit_stage", "after_ms", "hour", "what"),
+)
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
-"""`RECOVERY_COUNTS` in numbers; `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated."""
+"""`RECOVERY_COUNTS` in numbers.
+
+`hour` counts from the epoch; `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
+"""
 
 
 class ObservedStreams(NamedTuple):
@@ -103,7 +113,7 @@ class _Rounds(NamedTuple):
 
 
 def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Table:
-    """Return `COUNTS` of messages: of each re-send, and of each message.
+    """Return `COUNTS` of messages: of each re-send, of each message, and of re-sends by hour.
 
     Args:
         steps: `STEPS`, at least one; all steps of each message that has one, in any order.
@@ -126,6 +136,7 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         "entry_stage": np.full(len(took_ms), NONE),
         "exit_stage": np.full(len(took_ms), NONE),
         "after_ms": np.where(is_returned, return_ms, seen_ms),
+        "hour": np.full(len(took_ms), NONE),
         "what": _what(
             np.select([is_returned, stayed & has_next, stayed], [0, 1, 2], 3), ~rounds.has_died
         ),
@@ -135,8 +146,19 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         "repeated_resends": rounds.resends > 1,
     }
     chosen = is_send & is_counted
+    # Why only these: of younger re-sends those that returned are known, the others are not.
+    is_known = chosen & (seen_ms >= observed.horizon_ms)
+    by_hour = {
+        **{name: np.full(len(took_ms), NONE) for name in KEYS},
+        **{name: np.zeros(len(took_ms), dtype=np.int64) for name in SUMS},
+        **{name: sends[name] for name in ("origin", "cause_group", "messages")},
+        "hour": rounds.acted_ms // _HOUR_MS,
+        "what": _what(_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
+    }
     rows = {
-        name: np.concatenate([sends[name][chosen], messages[name]]).astype(np.int64)
+        name: np.concatenate([sends[name][chosen], by_hour[name][is_known], messages[name]]).astype(
+            np.int64
+        )
         for name in COUNTS.names
     }
     rows["after_ms"] = rounded_ms(rows["after_ms"])
@@ -341,6 +363,7 @@ def _messages(
         "entry_stage": np.where(is_placed, begun_stage, NONE),
         "exit_stage": np.where(is_placed, exit_stage, NONE),
         "after_ms": np.where(has_time, np.maximum(after_ms, 0), NONE),
+        "hour": nothing + NONE,
         "what": _what(_MESSAGE + outcome, ~is_whole),
         "messages": nothing + 1,
         "negative_times": after_ms < 0,

@@ -54,6 +54,7 @@ _ACTS: Final = tuple(
     for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
 )
 """What is done with a message that died, in the order of `judge`'s numbers."""
+_HOUR_S: Final = 3_600
 _LAST_ROUND: Final = 2**31
 """Puts an end, which has no count of its own, behind all else: brokers count no further."""
 
@@ -174,6 +175,7 @@ def _named() -> Iterator[Column]:
             name: f.nullif(name, f.lit(NONE))
             for name in ("attempt", "entry_stage", "exit_stage", "after_ms")
         },
+        "hour": f.timestamp_seconds(f.nullif("hour", f.lit(NONE)) * _HOUR_S),
     }
     for name in RECOVERY_COUNTS.names:
         yield named.get(name, f.col(name)).alias(name)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.recovery.lives import (
     count_outcomes,
     observed_streams,
@@ -17,11 +19,13 @@ from amqsidecar.pipeline.recovery.lives import (
     texts_of,
     with_texts,
 )
+from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.report import write_report
 from amqsidecar.pipeline.recovery.tables import ESTIMATED, estimates, part_of
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 
+_HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
 """By how much the clocks of two sidecars may differ where `--since` leaves out what is older."""
 _TABLES: Final = ("recovery_streams", "recovery_counts", *ESTIMATED)
@@ -40,6 +44,8 @@ class RecoveryOptions:
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         confidence: of all bounds, between 0 and 1.
         min_messages: groups with fewer messages are in the tables but have no plots.
+        period_days: of one row of `recovery_over_time`: 1, or 7 for weeks.
+        markers: rollouts and incidents, for the report.
     """
 
     events: str
@@ -49,6 +55,8 @@ class RecoveryOptions:
     horizon_ms: int
     confidence: float
     min_messages: int
+    period_days: int
+    markers: tuple[Marker, ...]
 
 
 def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
@@ -76,21 +84,30 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     )
     # Why as they are read back: the plan of each table begins at the counts, not at the events.
     counts = results.keep("recovery_counts", with_texts(outcomes, texts))
-    estimated = estimates(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
+    periods = Periods(options.period_days, _end_hour(streams, options.horizon_ms))
+    estimated = estimates(counts, options.confidence, periods).persist(StorageLevel.MEMORY_AND_DISK)
     tables = {name: results.keep(name, part_of(estimated, name)) for name in ESTIMATED}
     write_report(
         results.report_path,
         _facts(options),
         options.min_messages,
+        options.markers,
         streams=streams,
         summary=tables["recovery_summary"],
         attempts=tables["recovery_by_attempt"],
         curve=tables["recovery_curve"],
         by_message=tables["recovery_by_message"],
         times=tables["time_to_recovery"],
+        over_time=tables["recovery_over_time"],
+        changes=tables["recovery_changes"],
     )
     for frame in (estimated, texts, surveyed):
         frame.unpersist()
+
+
+def _end_hour(streams: DataFrame, horizon_ms: int) -> int:
+    latest = streams.agg(f.max(f.unix_millis("observed_until"))).collect()[0][0]
+    return ((latest or 0) - horizon_ms) // _HOUR_MS
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:

@@ -1,24 +1,36 @@
 """The report of the job `recovery`."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Final
 
 import altair
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
+from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
+from amqsidecar.pipeline.recovery.judge import ENDS
 from amqsidecar.pipeline.recovery.tables import GROUP, RESENDS
-from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.report import Report, percent
 from amqsidecar.pipeline.results import show_rows
 
-"""Of a table of the report; the Parquet tables have all."""
-MOST_GROUPS: Final = 9
-"""In the plots: the largest."""
+MOST_GROUPS: Final = 6
+"""In the plots: those that lose most."""
 MOST_ATTEMPTS: Final = 5
 """In the plot of curves: the first."""
+MOST_LINES: Final = 5
+"""Of each list on the first screen."""
+RECENT_DAYS: Final = 7
+"""So long a change is told on the first screen, before the latest one of all."""
+_HOPELESS: Final = 0.05
+"""Re-sends that recover less than this, with confidence, are not worth their load."""
 _POINTS_PER_DECADE: Final = 40
 _LABEL_LETTERS: Final = 48
+_LINE_LETTERS: Final = 100
 _COLOUR: Final = "#2f7fc1"
+_DAY_MS: Final = 86_400_000
+_BOUNDS: Final = ("share_recovered", "low", "high")
 
 _READING: Final = """\
 A message that was re-sent and has not returned within the horizon counts as recovered: nothing \
@@ -30,6 +42,7 @@ def write_report(
     path: str,
     facts: Mapping[str, str],
     min_messages: int,
+    markers: Sequence[Marker],
     *,
     streams: DataFrame,
     summary: DataFrame,
@@ -37,6 +50,8 @@ def write_report(
     curve: DataFrame,
     by_message: DataFrame,
     times: DataFrame,
+    over_time: DataFrame,
+    changes: DataFrame,
 ) -> None:
     """Write the report of the job.
 
@@ -44,45 +59,163 @@ def write_report(
         path: see `Report.write`.
         facts: what was read, and the options.
         min_messages: groups with fewer messages have no plots.
+        markers: rollouts and incidents.
         streams: `RECOVERY_STREAMS`.
         summary: `RECOVERY_SUMMARY`.
         attempts: `RECOVERY_BY_ATTEMPT`.
         curve: `RECOVERY_CURVE`.
         by_message: `RECOVERY_BY_MESSAGE`.
         times: `TIME_TO_RECOVERY`.
+        over_time: `RECOVERY_OVER_TIME`.
+        changes: `RECOVERY_CHANGES`.
     """
-    report = Report("Recovery", facts)
-    report.text(_READING)
-    groups = _largest(summary, min_messages)
+    report = Report("Recovery", {})
+    groups = _worst(summary, min_messages)
     ranked = [(row["origin"], row["cause_group"]) for row in groups]
+    shares = _of(by_message, groups).orderBy(*GROUP, "attempts").collect()
+    tries = _of(attempts, groups).orderBy(*RESENDS).collect()
+    recent = _recent(changes)
 
-    report.heading("Recovered by which re-send")
-    _plot_attempts(report, _of(by_message, groups).collect(), ranked)
-    show_rows(report, attempts.orderBy(f.desc("messages"), *RESENDS), "Each re-send by itself")
-    whole = Window.partitionBy(*GROUP).rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
+    lines = [_change_line(row, markers) for row in recent]
+    report.points("What changed", lines, "No share of recovered re-sends changed lately.")
+    lost = [_lost_line(row, shares) for row in groups if _lost(row)]
+    report.points("What does not recover", lost[:MOST_LINES], "No message was given up.")
+    report.points(
+        "What to do",
+        _advice(tries, ranked, recent),
+        "Nothing: re-sends of each group recover some.",
     )
-    by_size = by_message.withColumn("size", f.max("at_risk").over(whole))
-    by_size = by_size.orderBy(f.desc("size"), *GROUP, "attempts").drop("size")
-    show_rows(report, by_size, "Re-sends taken together, from the first death")
-    report.heading("When messages return after a re-send")
-    _plot_curves(report, _thinned(_of(curve, groups)).collect(), ranked)
-    report.heading("Time to recovery")
-    show_rows(report, times.orderBy(*GROUP, "quantile"), "From first death, over all messages")
-    report.heading("What became of the messages")
-    show_rows(report, summary.orderBy(f.desc("messages"), *GROUP), "By the first death")
-    report.heading("What was observed")
-    show_rows(report, streams.orderBy("stream"), "Streams of the history")
+    _plot_over_time(report, _of(over_time, groups).collect(), ranked, markers)
+    with report.folded("Recovered by which re-send"):
+        _plot_attempts(report, shares, ranked)
+        by_lost = _with_lost(attempts, summary).orderBy(f.desc("lost"), *RESENDS).drop("lost")
+        show_rows(report, by_lost, "Each re-send by itself", shares=_BOUNDS)
+        by_lost = _with_lost(by_message, summary).orderBy(f.desc("lost"), *GROUP, "attempts")
+        show_rows(
+            report,
+            by_lost.drop("lost"),
+            "Re-sends taken together, from the first death",
+            shares=(*_BOUNDS, "share_ended"),
+        )
+    with report.folded("When messages return after a re-send"):
+        _plot_curves(report, _thinned(_of(curve, groups)).collect(), ranked)
+    with report.folded("Time to recovery"):
+        by_lost = _with_lost(times, summary).orderBy(f.desc("lost"), *GROUP, "quantile")
+        show_rows(
+            report,
+            by_lost.drop("lost"),
+            "From first death, over all messages",
+            shares=("quantile",),
+        )
+    with report.folded("Recovery over time, and all changes of it"):
+        jumps = ("share_before", "share_recovered", "jump", "jump_low", "jump_high")
+        ordered = changes.orderBy(f.desc("begins_at"), *GROUP)
+        show_rows(report, ordered, "Changes; a jump has an interval of 95 %", shares=jumps)
+        ordered = over_time.orderBy(f.desc("begins_at"), f.desc("resends"), *GROUP)
+        show_rows(report, ordered, "Re-sends of every number, by period", shares=_BOUNDS)
+    with report.folded("What became of the messages"):
+        ordered = summary.orderBy(f.desc(_lost_column()), f.desc("messages"), *GROUP)
+        show_rows(report, ordered, "By the first death")
+    with report.folded("What was read, and how to read it"):
+        report.facts(facts)
+        report.text(_READING)
+        show_rows(report, streams.orderBy("stream"), "Streams of the history")
     report.write(path)
 
 
-def _largest(summary: DataFrame, min_messages: int) -> list[Row]:
+def _lost_column() -> Column:
+    return reduce(Column.__add__, (f.col(name) for name in ENDS))
+
+
+def _lost(row: Row) -> int:
+    return sum(row[name] for name in ENDS)
+
+
+def _worst(summary: DataFrame, min_messages: int) -> list[Row]:
+    """Return the groups that lose most messages; among those that lose none the largest."""
     return (
         summary.where(f.col("messages") >= min_messages)
-        .orderBy(f.desc("messages"), *GROUP)
+        .orderBy(f.desc(_lost_column()), f.desc("messages"), *GROUP)
         .limit(MOST_GROUPS)
         .collect()
     )
+
+
+def _with_lost(table: DataFrame, summary: DataFrame) -> DataFrame:
+    """Add how many messages each group lost; a re-send's cause may be that of no first death."""
+    lost = summary.select(
+        *(f.col(key).alias(f"lost_{key}") for key in GROUP), _lost_column().alias("lost")
+    )
+    is_same = [f.col(key).eqNullSafe(f.col(f"lost_{key}")) for key in GROUP]
+    joined = table.join(f.broadcast(lost), is_same[0] & is_same[1], "left")
+    return joined.select(*table.columns, f.coalesce("lost", f.lit(0)).alias("lost"))
+
+
+def _recent(changes: DataFrame) -> list[Row]:
+    """Return the latest changes that go on: the greatest drops first."""
+    latest = changes.agg(f.max("begins_at").alias("latest"))
+    since = f.col("latest") - f.expr(f"INTERVAL {RECENT_DAYS} DAYS")
+    rows = changes.crossJoin(f.broadcast(latest)).where(
+        (f.col("begins_at") >= since) & f.col("ends_at").isNull()
+    )
+    return rows.orderBy("jump", *GROUP).limit(MOST_LINES).collect()
+
+
+def _change_line(row: Row, markers: Sequence[Marker]) -> str:
+    earliest, latest = (
+        round(row[name].timestamp() * 1000) for name in ("earliest_at", "latest_at")
+    )
+    return (
+        f"{_name(row)}: {percent(row['share_before'])} to {percent(row['share_recovered'])} of the "
+        f"re-sends recover since {_time(row['begins_at'])} ({_time(row['earliest_at'])} to "
+        f"{_time(row['latest_at'])}){near(markers, earliest, latest)}"
+    )
+
+
+def _lost_line(row: Row, shares: Sequence[Row]) -> str:
+    own = [one for one in shares if all(one[key] == row[key] for key in GROUP)]
+    recovers = ""
+    if own:
+        last = own[-1]
+        recovers = (
+            f"; {percent(last['share_recovered'])} ({percent(last['low'])} to "
+            f"{percent(last['high'])}) recover by {last['attempts']} re-sends"
+        )
+    return f"{_name(row)}: {_lost(row):,} of {row['messages']:,} messages given up{recovers}"
+
+
+def _advice(
+    tries: Sequence[Row], ranked: Sequence[tuple[Any, Any]], recent: Sequence[Row]
+) -> list[str]:
+    lines = [
+        f"Look for what happened to {_name(row)} at {_time(row['earliest_at'])} to "
+        f"{_time(row['latest_at'])}: fewer re-sends recover since."
+        for row in recent
+        if row["jump_high"] < 0
+    ]
+    for key in ranked:
+        own = [one for one in tries if (one["origin"], one["cause_group"]) == key]
+        hopeless = [one["attempt"] for one in own if one["high"] < _HOPELESS]
+        if hopeless and own[0]["attempt"] in hopeless:
+            lines.append(
+                f"{_name(own[0])}: no re-send recovers {percent(_HOPELESS)}; fix the cause, and "
+                "hold these messages or give them fewer redeliveries."
+            )
+        elif hopeless:
+            lines.append(
+                f"{_name(own[0])}: from re-send {hopeless[0]} on fewer than {percent(_HOPELESS)} "
+                "recover; ask `amqsidecar pipeline whatif` for fewer or longer waits."
+            )
+    return lines[:MOST_LINES]
+
+
+def _name(row: Row) -> str:
+    text = f"{row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
+    return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def _of(table: DataFrame, groups: Sequence[Row]) -> DataFrame:
@@ -106,6 +239,47 @@ def _thinned(curve: DataFrame) -> DataFrame:
     )
 
 
+def _plot_over_time(
+    report: Report,
+    rows: Sequence[Row],
+    ranked: Sequence[tuple[Any, Any]],
+    markers: Sequence[Marker],
+) -> None:
+    points = [
+        _labelled(row, ranked)
+        | {"at": round(row["begins_at"].timestamp() * 1000), "share": row["share_recovered"]}
+        | {"low": row["low"], "high": row["high"]}
+        for row in sorted(rows, key=lambda row: row["begins_at"])
+    ]
+    if not points:
+        return
+    first_ms, last_ms = points[0]["at"], points[-1]["at"] + _DAY_MS
+    words = marker_points(markers, first_ms, last_ms)
+    base = altair.Chart().encode(
+        x=altair.X(
+            "at:T", title=None, scale=altair.Scale(type="utc"), axis=altair.Axis(tickCount=4)
+        )
+    )
+    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
+    share = share.scale(domain=[0, 1])
+    layers = [
+        base.mark_rule(color=_COLOUR, strokeWidth=2.5, opacity=0.6).encode(y="low:Q", y2="high:Q"),
+        base.mark_line(color=_COLOUR, point=altair.OverlayMarkDef(size=25)).encode(y=share),
+    ]
+    if words:
+        # Why in each row of the data: a facet has one table.
+        points += [
+            {"group": group, "rank": rank, **one}
+            for group, rank in sorted({(one["group"], one["rank"]) for one in points})
+            for one in words
+        ]
+        layers += marker_layers()
+    report.chart(
+        _facets(layers, "share of re-sends that recover, by period; dashed: what happened", points),
+        "Share of re-sends that recover over time, with bounds; groups that lose most",
+    )
+
+
 def _plot_attempts(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any, Any]]) -> None:
     points = [
         _labelled(row, ranked)
@@ -117,17 +291,20 @@ def _plot_attempts(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[A
     if not points:
         report.text("No group has enough messages for a plot (--min-messages).")
         return
-    base = altair.Chart(altair.InlineData(values=points)).encode(
-        x=altair.X("re-sends:O", axis=altair.Axis(labelAngle=0))
+    base = altair.Chart().encode(x=altair.X("re-sends:O", axis=altair.Axis(labelAngle=0)))
+    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
+    share = share.scale(domain=[0, 1])
+    bounds = base.mark_rule(color=_COLOUR, strokeWidth=2.5, opacity=0.6).encode(
+        y=altair.Y("low:Q"), y2="high:Q"
     )
-    share = altair.Y("share:Q", title="share recovered", scale=altair.Scale(domain=[0, 1]))
-    bounds = base.mark_rule(color=_COLOUR).encode(y=altair.Y("low:Q"), y2="high:Q")
     points_of = base.mark_point(filled=True, size=50).encode(y=share)
     report.chart(
         _facets(
-            [bounds, points_of], "share of all messages that recover by at most this many re-sends"
+            [bounds, points_of],
+            "share of all messages that recover by at most this many re-sends",
+            points,
         ),
-        "Share of messages recovered by at most this many re-sends, with bounds; largest groups",
+        "Share of messages recovered by at most this many re-sends, with bounds",
     )
 
 
@@ -140,7 +317,7 @@ def _plot_curves(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any
     ]
     if not points:
         return
-    base = altair.Chart(altair.InlineData(values=points)).encode(
+    base = altair.Chart().encode(
         x=altair.X(
             "seconds:Q",
             scale=altair.Scale(type="log"),
@@ -149,22 +326,28 @@ def _plot_curves(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any
         ),
         color=altair.Color("re-send:N", legend=altair.Legend(symbolOpacity=1)),
     )
-    band = base.mark_area(opacity=0.12, interpolate="step-after").encode(
+    band = base.mark_area(opacity=0.3, interpolate="step-after").encode(
         y=altair.Y("low:Q"), y2="high:Q"
     )
-    share = altair.Y("share:Q", title="share not returned", scale=altair.Scale(domain=[0, 1]))
+    share = altair.Y("share:Q", title="share not returned", axis=altair.Axis(format="%"))
+    share = share.scale(domain=[0, 1])
     line = base.mark_line(interpolate="step-after").encode(y=share)
     report.chart(
-        _facets([band, line], "share of re-sent messages that have not returned by then"),
+        _facets([band, line], "share of re-sent messages that have not returned by then", points),
         f"Share not returned by time after each of the first {MOST_ATTEMPTS} re-sends, with bounds",
     )
 
 
-def _facets(layers: Sequence[altair.Chart], description: str) -> altair.TopLevelMixin:
+def _facets(
+    layers: Sequence[altair.Chart], description: str, points: Sequence[Mapping[str, Any]]
+) -> altair.TopLevelMixin:
     """Return one small plot per group."""
-    each = altair.LayerChart(layer=list(layers)).properties(width=220, height=150)
+    data = altair.InlineData(values=list(points))
+    each = altair.LayerChart(layer=list(layers)).properties(width=250, height=120)
     return each.facet(
-        facet=altair.Facet("group:N", title=None, sort=altair.SortField("rank")), columns=3
+        facet=altair.Facet("group:N", title=None, sort=altair.SortField("rank")),
+        columns=3,
+        data=data,
     ).properties(description=description)
 
 

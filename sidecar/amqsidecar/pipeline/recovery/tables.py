@@ -17,11 +17,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from amqsidecar.pipeline.recovery.judge import ENDS, MESSAGE_OUTCOMES, SEND_OUTCOMES
+from amqsidecar.pipeline.recovery.over_time import Periods, changes, hourly_resends, over_time
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
     RECOVERY_BY_MESSAGE,
+    RECOVERY_CHANGES,
     RECOVERY_CURVE,
+    RECOVERY_OVER_TIME,
     RECOVERY_SUMMARY,
     TIME_TO_RECOVERY,
 )
@@ -37,6 +40,8 @@ ESTIMATED: Final[Mapping[str, StructType]] = {
     "recovery_by_message": RECOVERY_BY_MESSAGE,
     "time_to_recovery": TIME_TO_RECOVERY,
     "recovery_summary": RECOVERY_SUMMARY,
+    "recovery_over_time": RECOVERY_OVER_TIME,
+    "recovery_changes": RECOVERY_CHANGES,
 }
 """The tables by name."""
 _ALL: Final = StructType(
@@ -50,18 +55,19 @@ _TIME_BITS: Final = 42
 _MARKS: Final = ("negative_times", "implied_returns", "repeated_resends")
 
 
-def estimates(counts: DataFrame, confidence: float) -> DataFrame:
+def estimates(counts: DataFrame, confidence: float, periods: Periods) -> DataFrame:
     """Return the rows of all tables of `ESTIMATED`, from one pass over the counts; see `part_of`.
 
     Args:
         counts: `RECOVERY_COUNTS`.
         confidence: of the bounds, between 0 and 1.
+        periods: how re-sends are divided by time.
     """
 
     def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         there = list(batches)
         if there:
-            yield from estimate_all(pyarrow.Table.from_batches(there), confidence)
+            yield from estimate_all(pyarrow.Table.from_batches(there), confidence, periods)
 
     return counts.repartition(*GROUP).mapInArrow(estimate, _ALL)
 
@@ -71,17 +77,23 @@ def part_of(estimated: DataFrame, name: str) -> DataFrame:
     return estimated.where(f.col("table") == name).select(*ESTIMATED[name].names)
 
 
-def estimate_all(counts: pyarrow.Table, confidence: float) -> Iterator[pyarrow.RecordBatch]:
+def estimate_all(
+    counts: pyarrow.Table, confidence: float, periods: Periods
+) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of all tables of `ESTIMATED`, with a column `table`.
 
     Args:
         counts: `RECOVERY_COUNTS`, all rows of each group that has one.
         confidence: of the bounds, between 0 and 1.
+        periods: how re-sends are divided by time.
     """
     group, names = _groups(counts)
     numbers = counts.drop_columns(list(GROUP))
     rows = numbers.to_pandas(categories=["kind", "outcome"]).assign(group=group)
-    resends, messages = (rows[rows["kind"] == one] for one in ("resend", "message"))
+    resends, messages, hourly = (
+        rows[rows["kind"] == one] for one in ("resend", "message", "hourly")
+    )
+    by_hour = hourly_resends(hourly)
     curve = _curve(resends, confidence)
     made = {
         "recovery_curve": curve,
@@ -89,6 +101,8 @@ def estimate_all(counts: pyarrow.Table, confidence: float) -> Iterator[pyarrow.R
         "recovery_by_message": _by_message(messages, confidence),
         "time_to_recovery": _times(messages, confidence),
         "recovery_summary": _tallied(messages, ["group"], MESSAGE_OUTCOMES),
+        "recovery_over_time": over_time(by_hour, periods.days, confidence),
+        "recovery_changes": changes(by_hour, periods.end_hour),
     }
     for name, frame in made.items():
         yield from _batches(name, frame, names)
@@ -116,7 +130,7 @@ def _batches(
     """Yield a table as rows of `_ALL`."""
     group = names.take(pyarrow.array(frame["group"], pyarrow.int64()))
     columns = []
-    for one in to_arrow_schema(_ALL):
+    for one in to_arrow_schema(_ALL, timezone="UTC"):
         if one.name in GROUP:
             columns.append(group.column(one.name))
         elif one.name in frame:

@@ -1,6 +1,8 @@
 """The report of the job `whatif`."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import mul
 from typing import Final
 
 import altair
@@ -15,6 +17,8 @@ from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
 
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
+MOST_LINES: Final = 5
+"""Of each list on the first screen."""
 MOST_POINTS: Final = 2000
 """Buckets in the plot of load."""
 
@@ -74,41 +78,130 @@ def write_report(
         trials: `WHATIF_TRIALS`.
         proposals: `WHATIF_PROPOSALS`; None = there was no search.
     """
-    report = Report("What other policies would have done", facts)
-    report.text(_READING)
-    report.heading("Policies")
+    report = Report("What other policies would have done", {})
     rows = policies.orderBy(f.col("policy") != HISTORY, "policy").collect()
+    reasons = evidence.orderBy(f.desc("messages"), "destination", "cause_group").limit(MOST_ROWS)
+    causes = reasons.collect()
+    tried = trials.collect()
+    report.points("What changes", _differences(rows), "No other policy was played.")
+    report.points(
+        "What does not recover",
+        [_reason_line(row) for row in sorted(causes, key=_lost, reverse=True)[:MOST_LINES]],
+        "No message of the history says anything.",
+    )
+    report.points("What to do", advice_of(rows, tried, unmatched), "Nothing: keep the policy.")
+    if rows:
+        _plot_policies(report, [row.asDict() for row in rows])
     report.table(
         ["policy", *_COLUMNS],
         [(row["policy"], *_cells(row)) for row in rows],
         "Each policy on the same messages: likely (90 % interval)",
     )
-    if rows:
-        _plot_policies(report, [row.asDict() for row in rows])
+    with report.folded("Why messages fail"):
+        _write_evidence(report, causes)
+    if tried:
+        with report.folded("Trials that would tell more"):
+            _write_trials(report, tried)
+    with report.folded("Re-sends over time"):
+        _plot_load(report, load)
+    with report.folded("Destinations, those that lose most first"):
+        _write_destinations(report, destinations)
+    if proposals is not None:
+        with report.folded("Settings that none beats"):
+            chosen = proposals.where("is_chosen").drop("is_chosen").orderBy("destination")
+            report.table(
+                chosen.columns,
+                [tuple(row) for row in chosen.limit(MOST_ROWS).collect()],
+                f"What `{PROPOSAL}` holds (proposal/policy.yaml): the first {MOST_ROWS} "
+                "destinations",
+                shares=("share",),
+            )
+            _plot_choices(report, proposals, destinations)
     if unmatched:
-        report.table(["policy", "entry"], unmatched, "Entries that match no message of the history")
-    _write_evidence(report, evidence)
-    _write_trials(report, trials)
-    report.heading("Re-sends over time")
-    _plot_load(report, load)
-    report.heading("Destinations")
-    ordered = destinations.orderBy(f.desc("messages"), "destination", f.col("policy") != HISTORY)
-    shown = ordered.limit(MOST_ROWS).collect()
+        with report.folded("Entries that match no message of the history"):
+            report.table(["policy", "entry"], unmatched, "Entries")
+    with report.folded("What was read, and how to read it"):
+        report.facts(facts)
+        report.text(_READING)
+    report.write(path)
+
+
+def _differences(rows: Sequence[Row]) -> list[str]:
+    """Return what each policy comes to beside history: the greatest share first."""
+    history = [row for row in rows if row["policy"] == HISTORY]
+    others = sorted(
+        (row for row in rows if row["policy"] != HISTORY), key=lambda row: -row["share_upper"]
+    )
+    return [
+        f"{row['policy']}: {share_text(row)} recover, {_span(row, 'resends')} re-sends"
+        for row in (*history, *others)
+    ][:MOST_LINES]
+
+
+def _lost(row: Row) -> int:
+    """Return about how many messages recovered by none of history's re-sends."""
+    missed: float = reduce(mul, (1 - share for share in row["success_by_attempt"]), 1.0)
+    return round(int(row["messages"]) * missed)
+
+
+def _reason_line(row: Row) -> str:
+    cause = row["cause_group"] if row["cause_group"] is not None else "(small groups)"
+    weight, reason = max((row[kind.value], kind) for kind in FailureKind)
+    return (
+        f"{row['destination']} · {cause}: about {_lost(row):,} of {row['messages']:,} messages; "
+        f"{'no model explains it; best' if not row['is_supported'] else 'likely'}: "
+        f"{_REASONS[reason]} ({weight:.0%})"
+    )
+
+
+def advice_of(
+    rows: Sequence[Row], tried: Sequence[Row], unmatched: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return what the numbers allow to say: nothing from a forecast that no model supports."""
+    lines = [
+        f"Do not rely on the forecast of {row['policy']}: no model explains the history."
+        for row in rows
+        if not row["is_supported"] and row["policy"] != HISTORY
+    ]
+    history = next((row for row in rows if row["policy"] == HISTORY), None)
+    better = [
+        row
+        for row in rows
+        if history and row["is_supported"] and row["share_lower"] > history["share_upper"]
+    ]
+    if better:
+        best = max(better, key=lambda row: row["share_lower"])
+        lines.append(
+            f"{best['policy']} recovers more than history did, with 90 % confidence: roll it out "
+            "at one destination first."
+        )
+    lines += [
+        f"Try {row['resends']} x {_time_text(row['delay_ms'])} on {row['messages']:,} messages of "
+        f"{row['destination']}: that tells {row['question']}."
+        for row in tried[:2]
+    ]
+    if unmatched:
+        lines.append(f"{len(unmatched):,} entries match no message of the history: see below.")
+    return lines[:MOST_LINES]
+
+
+def _write_destinations(report: Report, destinations: DataFrame) -> None:
+    history = f.col("policy") == HISTORY
+    whole = Window.partitionBy("destination").rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
+    lost = f.max(f.when(history, f.col("messages") - f.col("recovered_upper"))).over(whole)
+    shown = (
+        destinations.withColumn("lost", lost)
+        .orderBy(f.desc("lost"), f.desc("messages"), "destination", ~history)
+        .limit(MOST_ROWS)
+        .collect()
+    )
     report.table(
         ["destination", "policy", *_COLUMNS],
         [(row["destination"], row["policy"], *_cells(row)) for row in shown],
         f"The first {MOST_ROWS} rows; the Parquet table has all",
     )
-    if proposals is not None:
-        report.heading("Settings that none beats")
-        chosen = proposals.where("is_chosen").drop("is_chosen").orderBy("destination")
-        report.table(
-            chosen.columns,
-            [tuple(row) for row in chosen.limit(MOST_ROWS).collect()],
-            f"What `{PROPOSAL}` holds (proposal/policy.yaml): the first {MOST_ROWS} destinations",
-        )
-        _plot_choices(report, proposals, destinations)
-    report.write(path)
 
 
 def _cells(row: Row) -> tuple[object, ...]:
@@ -138,9 +231,7 @@ def _span(row: Row, name: str) -> str:
     return bounds if row[name] is None else f"{row[name]:,.0f} ({bounds})"
 
 
-def _write_evidence(report: Report, evidence: DataFrame) -> None:
-    report.heading("Why messages fail")
-    rows = evidence.orderBy(f.desc("messages"), "destination", "cause_group").limit(MOST_ROWS)
+def _write_evidence(report: Report, rows: Sequence[Row]) -> None:
     report.table(
         [
             *("destination", "cause", "messages", "likely reason"),
@@ -156,7 +247,7 @@ def _write_evidence(report: Report, evidence: DataFrame) -> None:
                 ", ".join(_time_text(wait) for wait in row["waited_ms"]),
                 f"{row['over_dispersion']:.1f} x",
             )
-            for row in rows.collect()
+            for row in rows
         ],
         "Failures together: variance of failures within 30 s; 1 x = messages fail by themselves",
     )  # fmt: skip
@@ -175,11 +266,7 @@ def _time_text(time_ms: float) -> str:
     return f"{time_ms:.0f} ms"
 
 
-def _write_trials(report: Report, trials: DataFrame) -> None:
-    rows = trials.collect()
-    if not rows:
-        return
-    report.heading("Trials that would tell more")
+def _write_trials(report: Report, rows: Sequence[Row]) -> None:
     report.table(
         ["destination", "cause", "question", "messages", "re-sends of each", "known after",
          "share recovered: first answer", "second answer"],
@@ -213,8 +300,9 @@ def _plot_policies(report: Report, rows: Sequence[Mapping[str, object]]) -> None
     base = altair.Chart(pd.DataFrame(points)).encode(
         x=altair.X("resends:Q", title="re-sends"), color="policy:N"
     )
-    share = altair.Y("share:Q", title="share recovered", scale=altair.Scale(domain=[0, 1]))
-    bounds = base.mark_rule(strokeWidth=2).encode(y="share_lower:Q", y2="share_upper:Q")
+    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
+    share = share.scale(domain=[0, 1])
+    bounds = base.mark_rule(strokeWidth=2.5).encode(y="share_lower:Q", y2="share_upper:Q")
     marks = [bounds, base.mark_point(filled=True, size=80).encode(y=share)]
     if any(point["at_least"] is not None for point in points):
         marks.append(base.mark_point(shape="triangle-up", size=80).encode(y="at_least:Q"))
@@ -286,7 +374,9 @@ def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame)
         .encode(
             x=altair.X("resends_per_message:Q", title="re-sends per message"),
             y=altair.Y("minutes:Q", title="minutes to recovery", scale=altair.Scale(type="log")),
-            color=altair.Color("share:Q", title="share recovered"),
+            color=altair.Color(
+                "share:Q", title="share recovered", legend=altair.Legend(format="%")
+            ),
             size=altair.Size(
                 "is_chosen:N", title="chosen", scale={"domain": [False, True], "range": [20, 200]}
             ),
