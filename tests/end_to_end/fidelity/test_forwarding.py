@@ -4,6 +4,7 @@ Forwarders, retry wrappers and bridges do so: they send the received message its
 properties, ours among them, into a new one.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -232,6 +233,9 @@ def test_what_the_broker_moves_back_out_of_a_final_queue_begins_a_new_life(
     broker = attached.broker
     assert isinstance(broker, ArtemisBroker)
     peer = attached.peer("qpid")
+    # Why: the broker deletes a queue that it has made itself once it is empty and not used.
+    lasting = {"name": queue, "address": queue, "routing-type": "ANYCAST", "auto-delete": False}
+    manage_artemis(broker, ManagementQuestion("broker", "createQueue", (json.dumps(lasting),)))
     died_once(peer, queue, queue)
     *_, last = peer.fail(queue, messages=1, deliveries=2)
     first_life = str(last.value("amqsidecarRedeliveryId"))
