@@ -42,7 +42,7 @@ from support.brokers.real import ArtemisBroker
 from support.brokers.tls import MUTUAL, PLAIN, TLS, TlsArtemis
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.machine.certificates import Pki
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -277,7 +277,8 @@ def test_what_is_rolled_back_comes_again_and_was_not_sent(
         session.send(make(target))
         session.acknowledge(found[-1])
         session.rollback()
-    assert messages_in(session, queue) == 100
+    # Quirk (Artemis 2.44): what is handed back is counted twice for a moment.
+    eventually(lambda: messages_in(session, queue) == 100, what="all are in the queue again")
     assert messages_in(session, target) == 0
     again = receive(connection, session, 100)
     assert numbers(again) == list(range(100))
