@@ -83,7 +83,7 @@ def _measure(port: int, requests: int, messages: int, large: int) -> Passage:
 
 
 def _consume(port: int, count: int, size: int) -> float:
-    """Acknowledge so many messages one by one; return the seconds until the broker has it all."""
+    """Acknowledge messages one by one; return the seconds until the broker has every ACK."""
     with _connected(port) as client:
         began = time.perf_counter()
         ask = b"SUBSCRIBE\nid:s\ndestination:q\nack:client-individual\nbench:%d,%d\n\n\0"

@@ -4,13 +4,15 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from amqsidecar.pipeline.report import Report
 from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop
 
 MOST_ROWS: Final = 200
 """Of a table that are shown in a report."""
+MOST_LINES: Final = 5
+"""Of each list on the first screen of a report."""
 
 
 class Results:
@@ -81,3 +83,21 @@ def time_text(time_ms: int | None, otherwise: str) -> str:
     if time_ms is None:
         return otherwise
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Return a moment as milliseconds since 1970."""
+    return round(moment.timestamp() * 1000)
+
+
+def minute_text(moment: datetime) -> str:
+    """Return a moment in UTC for people, to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def begin_text(change: Row) -> str:
+    """Return when a change began for people, with the interval of its begin."""
+    begin, earliest, latest = (
+        minute_text(change[name]) for name in ("begins_at", "earliest_at", "latest_at")
+    )
+    return f"{begin} ({earliest} to {latest})"

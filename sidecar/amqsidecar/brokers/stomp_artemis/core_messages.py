@@ -137,7 +137,7 @@ class StompCoreFetcher:
         before, left.unlisted = left.unlisted, 0
         if not fresh:
             listed_or_left = len(numbers | left.by_number.keys())
-            # Why: no more than so many are kept; then only the count says how many there are.
+            # Why: the list of ids is bounded; beyond the bound only the count is complete.
             is_kept = len(left.by_number) < _LEFT_MAX
             others = min(counted, listed_or_left) if is_kept else counted
             left.unlisted = self._count_unlisted(subscription, left, others)

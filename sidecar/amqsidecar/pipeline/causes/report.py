@@ -1,7 +1,6 @@
 """The report of the job `causes`."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import altair
@@ -12,16 +11,22 @@ from pyspark.sql import functions as f
 from amqsidecar.pipeline.causes.tables import DAY_MS, ComparedTimes
 from amqsidecar.pipeline.markers import Marker, marked, near
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.results import MOST_ROWS, show_rows, time_text
+from amqsidecar.pipeline.results import (
+    MOST_LINES,
+    MOST_ROWS,
+    begin_text,
+    epoch_ms,
+    minute_text,
+    show_rows,
+    time_text,
+)
 
 MOST_GROUPS: Final = 6
 """In the plot: what is new or grows, then what comes back most; all others are one."""
 MOST_DAYS: Final = 60
 """In the plot: the latest."""
-MOST_LINES: Final = 5
-"""Of each list on the first screen."""
 RECENT_DAYS: Final = 7
-"""So long a change is told on the first screen."""
+"""How long before the end of the history a change may begin to be on the first screen."""
 _OTHERS: Final = "all others"
 _LABEL_LETTERS: Final = 60
 _LINE_LETTERS: Final = 110
@@ -140,17 +145,16 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 def _new_line(row: Row) -> str:
     return (
-        f"New since {_time(row['first_at'])}: {_short(row['cause_group'])}: "
+        f"New since {minute_text(row['first_at'])}: {_short(row['cause_group'])}: "
         f"{row['deaths']:,} deaths of {row['messages']:,} messages at {_places(row)}"
     )
 
 
 def _change_line(row: Row, markers: Sequence[Marker]) -> str:
     verb = "More" if row["jump"] > 0 else "Fewer"
-    earliest, latest = (_ms(row[name]) for name in ("earliest_at", "latest_at"))
+    earliest, latest = (epoch_ms(row[name]) for name in ("earliest_at", "latest_at"))
     return (
-        f"{verb} since {_time(row['begins_at'])} ({_time(row['earliest_at'])} to "
-        f"{_time(row['latest_at'])}): {_short(row['cause_group'])}: "
+        f"{verb} since {begin_text(row)}: {_short(row['cause_group'])}: "
         f"{row['per_day_before']:,.3g} to {row['per_day']:,.3g} deaths per day"
         f"{near(markers, earliest, latest)}"
     )
@@ -189,14 +193,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
 
 
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
-
-
 def _plot_days(
     report: Report, by_day: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
 ) -> None:
@@ -212,7 +208,7 @@ def _plot_days(
     if not rows:
         return
     points = [_point(row, chosen) for row in rows]
-    first_ms, last_ms = _ms(rows[0]["day"]), _ms(rows[-1]["day"]) + DAY_MS
+    first_ms, last_ms = epoch_ms(rows[0]["day"]), epoch_ms(rows[-1]["day"]) + DAY_MS
     chart = (
         altair.Chart(pandas.DataFrame(points))
         .mark_bar()
@@ -245,7 +241,7 @@ def _point(row: Row, chosen: Sequence[str]) -> dict[str, object]:
     text = _OTHERS if is_other else f"{rank}. {row['name']}"
     shown = text if len(text) <= _LABEL_LETTERS else f"{text[: _LABEL_LETTERS - 1]}…"
     return {
-        "day": _ms(row["day"]),
+        "day": epoch_ms(row["day"]),
         "cause": shown,
         "rank": rank,
         "deaths": row["deaths"],

@@ -1,7 +1,6 @@
 """The report of the job `recovery`."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -13,16 +12,14 @@ from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, ne
 from amqsidecar.pipeline.recovery.judge import ENDS
 from amqsidecar.pipeline.recovery.tables import GROUP, RESENDS
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.results import show_rows
+from amqsidecar.pipeline.results import MOST_LINES, begin_text, epoch_ms, minute_text, show_rows
 
 MOST_GROUPS: Final = 6
 """In the plots: those that lose most."""
 MOST_ATTEMPTS: Final = 5
 """In the plot of curves: the first."""
-MOST_LINES: Final = 5
-"""Of each list on the first screen."""
 RECENT_DAYS: Final = 7
-"""So long a change is told on the first screen, before the latest one of all."""
+"""How long before the latest change another may begin to be on the first screen."""
 _HOPELESS: Final = 0.05
 """Re-sends that recover less than this, with confidence, are not worth their load."""
 _POINTS_PER_DECADE: Final = 40
@@ -162,13 +159,10 @@ def _recent(changes: DataFrame) -> list[Row]:
 
 
 def _change_line(row: Row, markers: Sequence[Marker]) -> str:
-    earliest, latest = (
-        round(row[name].timestamp() * 1000) for name in ("earliest_at", "latest_at")
-    )
+    earliest, latest = (epoch_ms(row[name]) for name in ("earliest_at", "latest_at"))
     return (
         f"{_name(row)}: {percent(row['share_before'])} to {percent(row['share_recovered'])} of the "
-        f"re-sends recover since {_time(row['begins_at'])} ({_time(row['earliest_at'])} to "
-        f"{_time(row['latest_at'])}){near(markers, earliest, latest)}"
+        f"re-sends recover since {begin_text(row)}{near(markers, earliest, latest)}"
     )
 
 
@@ -188,8 +182,8 @@ def _advice(
     tries: Sequence[Row], ranked: Sequence[tuple[Any, Any]], recent: Sequence[Row]
 ) -> list[str]:
     lines = [
-        f"Look for what happened to {_name(row)} at {_time(row['earliest_at'])} to "
-        f"{_time(row['latest_at'])}: fewer re-sends recover since."
+        f"Look for what happened to {_name(row)} at {minute_text(row['earliest_at'])} to "
+        f"{minute_text(row['latest_at'])}: fewer re-sends recover since."
         for row in recent
         if row["jump_high"] < 0
     ]
@@ -212,10 +206,6 @@ def _advice(
 def _name(row: Row) -> str:
     text = f"{row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
     return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def _of(table: DataFrame, groups: Sequence[Row]) -> DataFrame:
@@ -247,7 +237,7 @@ def _plot_over_time(
 ) -> None:
     points = [
         _labelled(row, ranked)
-        | {"at": round(row["begins_at"].timestamp() * 1000), "share": row["share_recovered"]}
+        | {"at": epoch_ms(row["begins_at"]), "share": row["share_recovered"]}
         | {"low": row["low"], "high": row["high"]}
         for row in sorted(rows, key=lambda row: row["begins_at"])
     ]

@@ -11,14 +11,12 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.results import MOST_ROWS
+from amqsidecar.pipeline.results import MOST_LINES, MOST_ROWS
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
 
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
-MOST_LINES: Final = 5
-"""Of each list on the first screen."""
 MOST_POINTS: Final = 2000
 """Buckets in the plot of load."""
 
