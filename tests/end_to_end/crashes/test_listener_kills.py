@@ -17,7 +17,7 @@ from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, kill_in_turn
 from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually
 from support.wires.stomp_peer import StompError, StompPeer
@@ -81,7 +81,6 @@ class Consumer(threading.Thread):
 
 def test_each_message_is_saved_once_whoever_is_killed(tmp_path: Path) -> None:
     """What a consumer was told to be given up is never delivered to it again."""
-    chance = random.Random()
     over = threading.Event()
     with ArtemisBroker() as broker, ListenerProcess(tmp_path, broker.ports["PORT"]) as listener:
         sent = _produce(broker)
@@ -95,17 +94,15 @@ def test_each_message_is_saved_once_whoever_is_killed(tmp_path: Path) -> None:
 
         for one in consumers:
             one.start()
-        for number in range(KILLS):
-            mark = given_up() + chance.randrange(1, max(2, MESSAGES // KILLS))
-            eventually(lambda: given_up() >= mark or is_idle(), within_s=120, what="progress")  # noqa: B023
-            if number % 3 == 0:
-                listener.kill()
-                listener.start()
-            elif number % 3 == 1:
-                broker.kill()
-                broker.start()
-            else:
-                chance.choice(consumers).cut()
+        kill_in_turn(
+            listener,
+            broker,
+            lambda: random.choice(consumers).cut(),
+            given_up=given_up,
+            is_near_end=is_idle,
+            messages=MESSAGES,
+            kills=KILLS,
+        )
         _wait_until_empty(broker)
         over.set()
         for one in consumers:

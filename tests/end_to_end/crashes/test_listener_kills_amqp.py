@@ -13,9 +13,8 @@ from proton import Condition, Delivery, Message, ProtonException, Timeout
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from support.brokers.real import ArtemisBroker
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, kill_in_turn
 from support.tier import at_length
-from support.waiting import eventually
 from support.wires.amqp_options import Anycast
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(3600, otherwise=300))]
@@ -103,7 +102,6 @@ class Consumer(threading.Thread):
 
 def test_each_rejected_message_is_saved_once_whoever_is_killed(tmp_path: Path) -> None:
     """One transaction saves the copy and accepts the original: none is lost, none is doubled."""
-    chance = random.Random()
     over = threading.Event()
     with ArtemisBroker() as broker, ListenerProcess(tmp_path, broker.ports["PORT"]) as listener:
         sent = _produce(broker)
@@ -117,17 +115,15 @@ def test_each_rejected_message_is_saved_once_whoever_is_killed(tmp_path: Path) -
 
         for one in consumers:
             one.start()
-        for number in range(KILLS):
-            mark = rejected() + chance.randrange(1, max(2, MESSAGES // KILLS))
-            eventually(lambda: rejected() >= mark or is_near_end(), within_s=120, what="progress")  # noqa: B023
-            if number % 3 == 0:
-                listener.kill()
-                listener.start()
-            elif number % 3 == 1:
-                broker.kill()
-                broker.start()
-            else:
-                chance.choice(consumers).cut()
+        kill_in_turn(
+            listener,
+            broker,
+            lambda: random.choice(consumers).cut(),
+            given_up=rejected,
+            is_near_end=is_near_end,
+            messages=MESSAGES,
+            kills=KILLS,
+        )
         saved = _drain(broker)
         over.set()
         for one in consumers:

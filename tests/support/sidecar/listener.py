@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+from support.brokers.real import ArtemisBroker
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
 from support.waiting import eventually
@@ -71,3 +73,36 @@ class ListenerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill()
+
+
+def kill_in_turn(
+    listener: ListenerProcess,
+    broker: ArtemisBroker,
+    cut_one: Callable[[], None],
+    *,
+    given_up: Callable[[], int],
+    is_near_end: Callable[[], bool],
+    messages: int,
+    kills: int,
+) -> None:
+    """Kill the listener, its broker and a consumer's connection in turn, at random progress.
+
+    Args:
+        cut_one: ends the connection of one consumer.
+        given_up: how many messages consumers have given up so far.
+        is_near_end: whether no more progress is to be waited for.
+        messages: how many there are.
+        kills: how many in all.
+    """
+    chance = random.Random()
+    for number in range(kills):
+        mark = given_up() + chance.randrange(1, max(2, messages // kills))
+        eventually(lambda: given_up() >= mark or is_near_end(), within_s=120, what="progress")  # noqa: B023
+        if number % 3 == 0:
+            listener.kill()
+            listener.start()
+        elif number % 3 == 1:
+            broker.kill()
+            broker.start()
+        else:
+            cut_one()
