@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
 from math import log2
 from typing import Final
 
@@ -9,11 +10,11 @@ import msgspec
 import regex
 
 from amqsidecar.model.failure import plain_value
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.schedule import Schedule
 
 SAMPLE_MAX: Final = 200
-"""Messages of a destination that are looked at."""
+"""Messages of a destination that are looked at; of more, these are spread over all of them."""
 
 MESSAGE_BYTES_MAX: Final = 128 * 1024
 """A larger message is not looked at."""
@@ -27,6 +28,8 @@ FIELDS_MAX: Final = 5
 VALUES_MAX: Final = 5
 """Values that are shown of a field."""
 
+_PROBES_MAX: Final = 4 * SAMPLE_MAX
+_ROW_ID_MAX: Final = 2**63 - 1
 _DISTINCT_MAX: Final = 50
 _TELLS_ERRORS: Final = regex.compile(r"err|exception|cause|reason|fault|code|status", regex.I)
 
@@ -84,11 +87,38 @@ def suggest(
     ]
 
 
+def _spread_rows(schedule: Schedule, row_filter: RowFilter) -> list[RowView]:
+    """Return all rows if they are few, else some from everywhere, by number."""
+    rows = schedule.list_rows(row_filter, SAMPLE_MAX + 1)
+    if len(rows) <= SAMPLE_MAX:
+        return rows
+    # Why gaps: numbers are shared with other destinations, so rows can be anywhere between. Each
+    # probe halves the widest range of numbers of which nothing is known.
+    found = [rows[0]]
+    gaps = [(0, rows[0].id, _ROW_ID_MAX)]
+
+    def add_gap(after: int, before: int) -> None:
+        if before - after > 1:
+            heappush(gaps, (after - before, after, before))
+
+    for _ in range(_PROBES_MAX):
+        if not gaps or len(found) == SAMPLE_MAX:
+            break
+        _, after, before = heappop(gaps)
+        middle = (after + before) // 2
+        probed = schedule.list_rows(row_filter, 1, middle)
+        add_gap(after, middle + 1)
+        if probed and probed[0].id < before:
+            found.append(probed[0])
+            add_gap(probed[0].id, before)
+    return sorted(found, key=lambda row: row.id)
+
+
 def _sample(
     schedule: Schedule, list_fields: ListFields, destination: str
 ) -> list[Mapping[str, str]]:
     found = []
-    for row in schedule.list_rows(RowFilter(destination=destination), SAMPLE_MAX):
+    for row in _spread_rows(schedule, RowFilter(destination=destination)):
         if row.size_bytes > MESSAGE_BYTES_MAX:
             continue
         message = schedule.message(row.id)

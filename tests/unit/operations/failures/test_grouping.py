@@ -18,7 +18,7 @@ from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received
 from amqsidecar.model.failure import CountKind, failures_of
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.operations.failures.suggest import divide, suggest
+from amqsidecar.operations.failures.suggest import SAMPLE_MAX, divide, suggest
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.wiring.grouping import load_grouping
 from support.web.console_store import dead, keep
@@ -125,6 +125,31 @@ def test_suggestions_name_the_fields_that_divide_what_died(tmp_path: Path) -> No
     assert [one.field for one in found.fields] == ["json:/error/code", "property:region"]
     assert found.fields[0].values == {"E0": 10, "E1": 10, "E2": 10, "E3": 10}
     assert found.fields[0].same_as == ["json:/text"]
+
+
+def test_a_sample_is_spread_over_all_messages(tmp_path: Path) -> None:
+    """1,000 of one code lie before 200 of each of three others, which lie far apart."""
+    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock(), instance_name="test")
+    codes = [0] * 1_000 + [1] * 200 + [2] * 200 + [3] * 200
+    rows = [
+        dead(
+            number + 100_000 * code,
+            None,
+            1_000,
+            destination="queue://orders",
+            encoding=ENCODING,
+            message=message(f"E{code}"),
+        )
+        for number, code in enumerate(codes, start=1)
+    ]
+    keep(store, rows)
+    [found] = suggest(store, lambda *kept: OpenMessage(*kept).list_fields())
+    store.close()
+    assert found.messages == SAMPLE_MAX
+    [field] = found.fields
+    assert field.field == "property:errorCode"
+    assert set(field.values) == {"E0", "E1", "E2", "E3"}
+    assert min(field.values.values()) >= 20, field.values
 
 
 def test_what_nearly_each_message_has_otherwise_or_few_have_is_not_suggested() -> None:
