@@ -14,7 +14,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from support.brokers.real import Broker
 from support.jms.message import Delivery, JmsMessage, Rate, Typed, typed
@@ -34,6 +34,8 @@ __all__ = [
     "Typed",
     "shared_process",
 ]
+
+_PATIENCE_MS: Final = int(PATIENCE_S * 1000)
 
 ALL_TYPES = ("Text", "Bytes", "Map", "Object", "Stream", "Message", "NullText", "EmptyText")
 
@@ -154,7 +156,7 @@ class JmsPeer:
     def prepare_xa(self, destination: str, name: str, count: int) -> list[JmsMessage]:
         """Receive over Core in a branch of an XA transaction, prepare it, and disconnect."""
         return self._messages(
-            "xa_prepare", destination=destination, name=name, count=count, waitMs=10_000
+            "xa_prepare", destination=destination, name=name, count=count, waitMs=_PATIENCE_MS
         )
 
     def finish_xa(self, name: str, *, commits: bool) -> None:
@@ -252,11 +254,12 @@ class JmsPeer:
 
         Args:
             count: None: all there are.
-            wait_ms: None: 10 s when a count is given, else 500 ms.
+            wait_ms: None: long when a count is given, else 500 ms: too short a time to wait for
+                what must come.
             subscription: name of a durable subscription, which needs the client id, too.
         """
         if wait_ms is None:
-            wait_ms = 500 if count is None else 10_000
+            wait_ms = 500 if count is None else _PATIENCE_MS
         return self._messages(
             "consume",
             destination=destination,
@@ -275,7 +278,12 @@ class JmsPeer:
         return self._messages("browse", destination=queue, limit=limit, selector=selector)
 
     def drain(
-        self, destination: str, count: int | None = None, *, batch: int = 100, wait_ms: int = 2000
+        self,
+        destination: str,
+        count: int | None = None,
+        *,
+        batch: int = 100,
+        wait_ms: int = _PATIENCE_MS,
     ) -> Rate:
         """Consume many messages fast, in transactions, timed from the first to the last."""
         return self._rate(
@@ -299,7 +307,7 @@ class JmsPeer:
         copies: bool = False,
         transacted: bool = False,
         selector: str | None = None,
-        wait_ms: int = 10_000,
+        wait_ms: int = _PATIENCE_MS,
     ) -> list[JmsMessage]:
         """Consume messages and send each on; return them as sent.
 
@@ -356,7 +364,7 @@ class JmsPeer:
         max_redeliveries: int = 0,
         wait_ms: int | None = None,
         quiet_ms: int | None = None,
-        within_ms: int = 120_000,
+        within_ms: int = 2 * _PATIENCE_MS,
         selector: str | None = None,
         client_id: str | None = None,
         subscription: str | None = None,
@@ -372,7 +380,7 @@ class JmsPeer:
             deliveries: None: not looked at, then it ends by `wait_ms` unless messages is given.
             max_redeliveries: the client's own limit (OpenWire, qpid), after which it tells the
                 broker to give the message up. Core has none: the broker's max-delivery-attempts.
-            wait_ms: None: 10 s when messages is given, else 1 s.
+            wait_ms: None: long when messages is given, else 1 s.
             quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, and
                 `close`), else 0.
             within_ms: an error when it has not ended by then.
@@ -383,7 +391,7 @@ class JmsPeer:
                 "it up: fail in another way, or start_flaky_consumer"
             )
         if wait_ms is None:
-            wait_ms = 1000 if messages is None else 10_000
+            wait_ms = 1000 if messages is None else _PATIENCE_MS
         if quiet_ms is None:
             quiet_ms = 500 if self.provider == "qpid" or how == "close" else 0
         return self._messages(
@@ -546,8 +554,8 @@ class SteadyProducer(_Background):
         if self._is_stopped:
             return
         self._is_stopped = True
-        if not self._process.call("stop_producer", name=self.name, waitMs=30_000):
-            raise PeerError("the producer did not stop within 30 s: is the broker paused?")
+        if not self._process.call("stop_producer", name=self.name, waitMs=_PATIENCE_MS):
+            raise PeerError(f"the producer runs after {PATIENCE_S:g} s: is the broker paused?")
 
     def _receive(self, event: Mapping[str, Any]) -> None:
         with self._lock:
@@ -602,8 +610,10 @@ class FlakyConsumer(_Background):
 
     def stop(self) -> None:
         """Stop after the delivery in hand."""
-        if not self._process.call("stop_flaky", name=self.name, waitMs=30_000):
-            raise PeerError("the flaky consumer did not stop within 30 s: is the broker paused?")
+        if not self._process.call("stop_flaky", name=self.name, waitMs=_PATIENCE_MS):
+            raise PeerError(
+                f"the flaky consumer runs after {PATIENCE_S:g} s: is the broker paused?"
+            )
 
     def _receive(self, event: Mapping[str, Any]) -> None:
         count = event.get("deliveryCount")

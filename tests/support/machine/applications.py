@@ -11,7 +11,7 @@ from typing import Self
 
 from amqsidecar.demo.maven import ARTEMIS, CLASSIC
 from support import maven
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 
 _SOURCES = Path(__file__).parents[2] / "end_to_end" / "frameworks"
 NODE_SOURCES = _SOURCES / "node"
@@ -192,7 +192,7 @@ class Application:
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        eventually(lambda: self.said("ready") == 1, within_s=60, what=f"{self._command} is ready")
+        eventually(lambda: self.said("ready") == 1, what=f"{self._command} is ready")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,7 +202,7 @@ class Application:
 
     def said(self, word: str) -> int:
         """Return how often it has printed a word."""
-        return self._log.read_text(encoding="utf-8").splitlines().count(word)
+        return self._text().splitlines().count(word)
 
     def wait_for(self, word: str) -> None:
         """Wait until it prints a word.
@@ -211,6 +211,10 @@ class Application:
             AssertionError: it does not; the text is its output.
         """
         try:
-            eventually(lambda: self.said(word) > 0, within_s=PATIENCE_S, what=f"it says {word}")
+            eventually(lambda: self.said(word) > 0, what=f"it says {word}")
         except TimeoutError as late:
-            raise AssertionError(f"{late}\n{self._log.read_text(encoding='utf-8')}") from late
+            raise AssertionError(f"{late}\n{self._text()}") from late
+
+    def _text(self) -> str:
+        # Why replaced: the end may be in the middle of a character.
+        return self._log.read_text(encoding="utf-8", errors="replace")

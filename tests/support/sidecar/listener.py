@@ -11,7 +11,7 @@ from typing import Self
 from support.brokers.real import ArtemisBroker
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 
 class ListenerProcess:
@@ -44,8 +44,9 @@ class ListenerProcess:
         def started() -> int:
             assert self.process is not None
             assert self.process.poll() is None, self.log()
-            lines = self.log_path.read_text(encoding="utf-8")[offset:].splitlines(keepends=True)
-            found = [json.loads(line) for line in lines if '"started"' in line and line[-1] == "\n"]
+            lines = self.log_path.read_bytes()[offset:].splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith(b"\n")]
+            found = [json.loads(line) for line in whole if b'"started"' in line]
             return int(found[0]["listen"].rpartition(":")[2]) if found else 0
 
         self.port = eventually(started, what="the listener listens")
@@ -53,19 +54,20 @@ class ListenerProcess:
 
     def log(self) -> str:
         """Return its log lines."""
-        return self.log_path.read_text(encoding="utf-8")
+        # Why replaced: the end may be in the middle of a character.
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -23,6 +23,7 @@ FORKED = ("amqsidecar",)
 """The same program, forked from a process that has imported it (`support.sidecar.forked`)."""
 STOPS_WITHIN_S = 90.0
 """As chart and unit give it: a cycle in a commit waits for its broker."""
+_COMMAND_S = 180.0
 STARTED: WeakSet[SidecarProcess] = WeakSet()
 
 
@@ -103,7 +104,10 @@ class SidecarProcess:
 
     def log(self) -> str:
         """Return the log lines of the processes so far."""
-        return self.log_path.read_text(encoding="utf-8") if self.log_path.exists() else ""
+        if not self.log_path.exists():
+            return ""
+        # Why replaced: the end may be in the middle of a character.
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def log_lines(self) -> list[dict[str, Any]]:
         """Return the log lines of the running process; one that is being written is not there."""
@@ -161,12 +165,12 @@ class SidecarProcess:
         self, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         if self.program == FORKED:
-            return forked.run(arguments, timeout=60, env=environ)
+            return forked.run(arguments, timeout=_COMMAND_S, env=environ)
         return subprocess.run(
             [*self.program, *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=_COMMAND_S,
             check=False,
             env=environ,
         )
@@ -203,7 +207,7 @@ class SidecarProcess:
         """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
