@@ -13,7 +13,7 @@ from support.jms.message import Delivery, JmsMessage
 from support.waiting import eventually
 
 SETTLES_WITHIN_S = 600.0
-STANDSTILL_S = 45.0
+STANDSTILL_S = 90.0
 COUNT = "amqsidecarRedeliveryCount"
 DELAY = "redeliveryDelay"
 

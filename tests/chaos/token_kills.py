@@ -43,8 +43,8 @@ _DEAD_LETTERS_MIN = 300
 _DELAY_MAX_S = 0.01
 _IDLE_MAX = 50
 # Why so long: the broker may wait 10 s for the end of a connection, until it closes the consumers.
-_TOKEN_TIMEOUT_S = 30.0
-_PATIENCE_S = 60.0
+_TOKEN_TIMEOUT_S = 60.0
+_PATIENCE_S = 120.0
 
 
 class Tally(NamedTuple):
