@@ -88,7 +88,10 @@ def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
         [message] = eventually(lambda: harness.drain(f"{unique}.orders"), what="it comes back")
         assert int(message.properties["amqsidecarRedeliveryCount"]) == 1
         assert time.monotonic() - began_s < HOUR_S / 2
-        [told] = [one for one in sidecar.log_lines() if one["event"] == "clock_stepped"]
+        [told] = eventually(
+            lambda: [one for one in sidecar.log_lines() if one["event"] == "clock_stepped"],
+            what="the log says so",
+        )
         assert told["set_by_s"] == pytest.approx(-HOUR_S, abs=60)
         assert sidecar.metric('amqsidecar_clock_steps_total{direction="back"}') == 1
         behind_s = json.loads(sidecar.get("/readyz")[1])["clock"]["behind_s"]

@@ -168,7 +168,8 @@ def test_a_journal_beside_the_store_leaves_it_the_reserve_and_loses_nothing(
             lambda: sidecar.metric("amqsidecar_journal_failures_total") > 0,
             what="the journal waits",
         )
-        assert "the journal on the same volume waits too" in sidecar.log()
+        words = "the journal on the same volume waits too"
+        eventually(lambda: words in sidecar.log(), what="the log says so")
         assert sidecar.metric("amqsidecar_journal_lag_seconds") > 0
         written = sidecar.metric("amqsidecar_journal_written_bytes_total")
         sidecar.run_command("discard", str(first_id(sidecar, queue)), "--yes")

@@ -27,7 +27,7 @@ AT_ONCE = 10
 """Rejects that a consumer has on their way: some are open when somebody is killed."""
 
 
-def connect(port: int, timeout_s: float = 10) -> BlockingConnection:
+def connect(port: int, timeout_s: float = 30) -> BlockingConnection:
     url = f"amqp://127.0.0.1:{port}"
     return BlockingConnection(url, timeout_s, user="admin", password="admin", allowed_mechs="PLAIN")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from amqsidecar.broker import Delivery
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.errors import LinkLost
 from support.brokers.real import Broker
@@ -72,8 +73,12 @@ def test_a_dead_letter_that_was_sent_to_a_wildcard_has_no_origin(harness: OpenWi
     link.create_token(0)
     link.take_token(10)
     link.attach([harness.intake()], 10)
-    link.wait(10)
-    (delivery,) = link.receive(10)
+
+    def received() -> list[Delivery]:
+        link.wait(0.2)
+        return link.receive(10)
+
+    (delivery,) = eventually(received, what="the dead letter")
     assert delivery.provenance.origin is None
     assert "several destinations" in (delivery.provenance.problem or "")
     link.close()

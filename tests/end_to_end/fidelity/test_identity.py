@@ -18,7 +18,7 @@ from support.machine.certificates import Pki
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 PASSWORD = "ein geheimes=Wort,"
 PERCENT_ENCODED = "ein%20geheimes%3DWort%2C"
@@ -61,7 +61,7 @@ def recorder(port: int) -> Iterator[tuple[int, bytearray]]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield server.getsockname()[1], sent
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def log_in(port: int, *sets: str, password: str = PERCENT_ENCODED) -> None:
@@ -110,8 +110,7 @@ def test_who_does_not_get_in_reads_why(broker: TlsArtemis) -> None:
 
 def sidecar_of(folder: Path, url: str, *sets: str) -> SidecarProcess:
     policy = write_policy(folder, POLICY)
-    more = ("broker.connect_timeout_s=2", "intake.backlog=process", *sets)
-    return SidecarProcess(folder, url, policy=policy, sets=more)
+    return SidecarProcess(folder, url, policy=policy, sets=("intake.backlog=process", *sets))
 
 
 @pytest.mark.broker

@@ -535,7 +535,10 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
         [parked] = eventually(lambda: listed(sidecar, "parked"), what="it is parked")
         assert line in parked["reason"]
         assert line in sidecar.run_command("show", str(parked["id"]))
-        assert any(one["event"] == "parked" for one in sidecar.log_lines())
+        eventually(
+            lambda: any(one["event"] == "parked" for one in sidecar.log_lines()),
+            what="the log says so",
+        )
 
         sidecar.run_command("retry", str(parked["id"]))
         parkings = eventually(

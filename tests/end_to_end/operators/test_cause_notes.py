@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,9 @@ class Noted:
         """Return how many notes are in their queue."""
         return len(self._peer.browse(self.notes))
 
+    def explained_of(self, message: JmsMessage) -> list[dict[str, Any]]:
+        return self.explained(self.row(message))
+
     def explained(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         shown = self.sidecar.json_command("show", str(row["id"]))
         return [one for one in shown["history"] if one["type"] == "explained"]
@@ -120,6 +124,8 @@ def test_notes_before_and_after_a_death_give_its_cause_once_and_bad_ones_do_no_h
             noted.write(early, exception="shop.NoStockException", text="item 7", stack_hash="a1")
         noted.fail(3)
         eventually(lambda: len(noted.rows()) == 3, what="all have died")
+        # Why waited for: the note comes from another queue, and may be read after the death.
+        eventually(lambda: noted.row(early)["cause"], what="the early note")
         assert noted.row(early)["cause"] == "shop.NoStockException: item 7"
         for _ in range(2):
             noted.write(
@@ -163,6 +169,8 @@ def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:
             noted.write(late[name], exception="shop.Bug", consumer="shop", verdict=verdict)
         eventually(lambda: noted.row(late["never"])["state"] == "exhausted", what="the late notes")
         eventually(lambda: len(noted.rows()) == 6, what="the late redirect")
+        for outside in (early["outside"], late["outside"]):
+            eventually(partial(noted.explained_of, outside), what="the last note")
         for messages in (early, late):
             assert noted.row(messages["never"])["state"] == "exhausted"
             retried = noted.row(messages["retry"])

@@ -118,9 +118,14 @@ def test_dead_letters_are_as_before_and_nothing_is_left(
     die(broker, unique, count=3)
     dead_letter_queue = "DLQ" if broker.kind == "artemis" else "ActiveMQ.DLQ"
     peer = peer_of(broker)
-    before = peer.browse(dead_letter_queue)
+    # Why waited for: a reject is settled before the dead letter is there.
+    before = eventually(lambda: len(seen := peer.browse(dead_letter_queue)) >= 3 and seen)
     verdict = run_doctor(best_url(broker), tmp_path, "intake.backlog_threshold=1")
-    after = peer.browse(dead_letter_queue)
+    # Why by number: under load a browser of Classic has shown none of them.
+    after = eventually(
+        lambda: len(seen := peer.browse(dead_letter_queue)) >= len(before) and seen,
+        what="the dead letters are shown again",
+    )
     taken = peer.consume(
         dead_letter_queue, count=3, selector=f"testId LIKE '{unique}-%'", transacted=True
     )
@@ -135,7 +140,6 @@ def test_dead_letters_are_as_before_and_nothing_is_left(
         if unique in one["subject"]
         for key, value in one.items()
     }.items()
-    assert len(before) >= 3
     assert len(before) == len(after)
     for one, other in zip(before, after, strict=True):
         assert one.differences(other, without_headers=()) == []
@@ -146,7 +150,10 @@ def test_dead_letters_are_as_before_and_nothing_is_left(
         assert one.delivery_count == other.delivery_count
     for name in (unique, f"{dead_letter_queue}.exhausted"):
         assert peer.browse(name) == []
-    assert not {*own_queues(broker)} - {"amqsidecar.token.doctor-stomp-admin"}
+    eventually(
+        lambda: not {*own_queues(broker)} - {"amqsidecar.token.doctor-stomp-admin"},
+        what="no queue of the doctor is left",
+    )
 
 
 def test_what_was_given_up_before_the_sidecar_came_is_counted(
@@ -242,6 +249,8 @@ def test_what_a_run_would_leave_is_counted_on_artemis(
     ]
     with SidecarProcess(tmp_path, artemis.stomp_url, policy=policy).start() as sidecar:
         eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 4)
+        # Why in order: of what a STOMP connection that dies has in hand, Artemis may keep one.
+        assert sidecar.stop() == 0
     assert len(peer.consume("DLQ", count=4)) == 4
 
     assert [left(verdict) for verdict in verdicts] == [
@@ -286,7 +295,7 @@ def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
         [*COMMAND, "doctor", "--set", f"broker.url=openwire://127.0.0.1:{free_port()}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         cwd=tmp_path,
     )
@@ -523,7 +532,7 @@ def test_stomp_to_a_stock_artemis_is_judged(artemis: ArtemisBroker, tmp_path: Pa
     assert [one["subject"] for one in verdict.of("dead letters", "warning")] == ["DLQ"]
     for check in ("permissions", "final queues", "token queue", "clock"):
         assert [one["severity"] for one in verdict.of(check)] == ["ok"], check
-    assert own_queues(artemis) == []
+    eventually(lambda: own_queues(artemis) == [], what="no queue of the doctor is left")
 
 
 def test_the_broker_that_answers_is_examined(artemis: ArtemisBroker, tmp_path: Path) -> None:
@@ -558,7 +567,7 @@ def test_as_text_each_line_to_be_copied_stands_alone(
         [*COMMAND, "doctor", *(part for one in sets for part in ("--set", one))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     lines = [line.strip() for line in done.stdout.splitlines()]
@@ -609,4 +618,4 @@ def test_the_queue_of_notes_is_tried(broker: Broker, tmp_path: Path, unique: str
     kept = [one["what"] for one in verdict.of("cause notes", "note")]
     assert len(kept) == (broker.kind == "artemis")
     assert len(verdict.of("cause notes", "warning")) == 1
-    assert len(peer_of(broker).browse(notes)) == 1
+    eventually(lambda: len(peer_of(broker).browse(notes)) == 1, what="the note is there")

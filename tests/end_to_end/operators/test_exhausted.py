@@ -140,7 +140,7 @@ class Site:
             found[:] = self.peer.browse(self.final)
             return len(found) == count
 
-        eventually(are_shown, within_s=60, what=f"a browser shows {count} final messages")
+        eventually(are_shown, what=f"a browser shows {count} final messages")
         return found
 
     def keep(self) -> None:
@@ -234,7 +234,6 @@ def test_paged_at_three_300_of_thousands_after_everything_has_exhausted(
     assert site.peer.consume(site.ours, wait_ms=300) == []
     eventually(
         lambda: site.exhausted(site.others, in_queue=True) == ALL - OURS == site.status()["total"],
-        within_s=60,
         what="what nobody chose is in its final queue",
     )
     assert site.exhausted(site.ours) == 0
@@ -251,11 +250,10 @@ def test_what_others_took_out_of_the_final_queue_is_missed(site: Site) -> None:
     site.exhaust(site.ours, 20)
     taken = {one.test_id for one in site.peer.consume(site.final, count=8)}
     site.sidecar.run_command("retry", "--state", "exhausted", "--yes")
-    eventually(lambda: site.status()["total"] == 0, within_s=60, what="all is sent or missed")
+    eventually(lambda: site.status()["total"] == 0, what="all is sent or missed")
     lives = {one.test_id for one in site.peer.consume(site.ours, count=12)}
     assert len(lives | taken) == 20
-    log = site.sidecar.log()
-    assert "exhausted_gone" in log
+    eventually(lambda: "exhausted_gone" in site.sidecar.log(), what="the log says what is missed")
     assert site.peer.browse(site.final) == []
 
 
@@ -301,9 +299,8 @@ def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
         last=lambda _: str(site.status()),
     )
     site.sidecar.stop()
-    for name in (unread, f"DLQ.{site.ours}"):
-        while site.peer.consume(name, wait_ms=300):
-            pass
+    # Why all of it: the next test's sidecar reads this queue.
+    assert len(site.peer.consume(unread, count=7 if is_artemis else 8)) >= 7
 
 
 def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
@@ -313,14 +310,13 @@ def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
     ids = {one.test_id for one in site.lying(20)}
     chosen = ("--state", "exhausted", "--destination", site.ours, "--yes")
     site.sidecar.run_command("discard", *chosen)
-    eventually(lambda: site.status()["total"] == 0, within_s=60, what="all is discarded")
+    eventually(lambda: site.status()["total"] == 0, what="all is discarded")
     assert site.peer.browse(site.final) == []
     for number in (1, 2):
         undone = site.sidecar.json_command("operation undo", str(number))
         assert undone["operation"]["state"] == "undone"
         eventually(
             lambda: site.exhausted(site.ours, in_queue=True) == 20 == site.status()["total"],
-            within_s=60,
             what="all is in its final queue again",
         )
         found = [one.test_id for one in site.lying(20)]
@@ -418,7 +414,6 @@ def all_back(site: Site, count: int) -> None:
     """Wait until messages that nobody chose are in their final queue again, and nothing else is."""
     eventually(
         lambda: site.exhausted(site.ours, in_queue=True) == count == site.status()["total"],
-        within_s=60,
         what="what nobody chose is in its final queue",
         last=lambda _: str(site.sidecar.json_command("list")["rows"]),
     )
@@ -437,7 +432,6 @@ def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) ->
     kill_everywhere(site)
     eventually(
         lambda: site.exhausted(site.ours, in_queue=False) == KILLED,
-        within_s=60,
         what="all is taken back",
     )
     assert site.status()["total"] == KILLED
@@ -461,7 +455,6 @@ def test_killed_while_named_ones_are_taken_back_none_is_lost_or_doubled(site: Si
     assert site.peer.consume(site.ours, wait_ms=300) == []
     eventually(
         lambda: site.exhausted(site.others, in_queue=True) == OURS == site.status()["total"],
-        within_s=60,
         what="what nobody chose is in its final queue",
     )
     left = site.peer.consume(site.final, count=OURS)

@@ -129,12 +129,12 @@ def test_cancelled_in_the_middle_every_message_is_in_one_place(site: Site) -> No
     sent = site.peer.produce(site.queue, "Text", count=200)
     site.hold(200)
     site.sidecar.json_command(
-        *("retry", "--destination", site.queue, "--yes", "--pace", "40", "--detach")
+        *("retry", "--destination", site.queue, "--yes", "--pace", "20", "--detach")
     )
-    site.wait_for(lambda one: one.changed >= 40, "some are changed")
+    site.wait_for(lambda one: one.changed >= 20, "some are changed")
     over = site.sidecar.json_command("operation cancel", "1", "--reason", "wrong queue")
     changed = over["operation"]["changed"]
-    assert 40 <= changed < 200
+    assert 20 <= changed < 200
     site.wait_for(lambda one: one.resent == one.changed == changed, "these are sent")
 
     held = site.count("held")

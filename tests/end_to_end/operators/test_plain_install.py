@@ -34,7 +34,7 @@ def told(programs: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         [str(programs / "amqsidecar"), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -80,7 +80,7 @@ def test_artemis_is_served_but_for_what_amqp_clients_have_made(
     ):
         core, amqp = JmsPeer.of(broker, "core"), JmsPeer.of(broker, "qpid")
         [left] = amqp.produce("amqp.orders", "Text")
-        amqp.fail("amqp.orders", "reject")
+        amqp.fail("amqp.orders", "reject", messages=1)
         examined = sidecar.run_command("doctor")
         assert "artemis:// uses only Core here" in examined
         assert "AMQP clients have made them" in examined

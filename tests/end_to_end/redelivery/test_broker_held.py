@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from support.links.amqp_artemis import AmqpArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -164,7 +165,10 @@ class Traffic:
             DELAY_MS
         )
         for name in (self.queue, "DLQ", "amqsidecar.waiting", "amqsidecar.parked"):
-            assert self.peer.browse(name) == []
+            eventually(partial(self._is_empty, name), what=f"nothing lies in {name}")
+
+    def _is_empty(self, queue: str) -> bool:
+        return not self.peer.browse(queue)
 
 
 @pytest.fixture
@@ -176,7 +180,7 @@ def kill_at(sidecar: SidecarProcess, name: str, hits: int) -> None:
     """Start the sidecar; it dies when it reaches the place for the nth time."""
     sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
     assert sidecar.process is not None
-    assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
+    assert sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, sidecar.log()[-4000:]
 
 
 def test_the_sidecar_is_killed_everywhere(traffic: Traffic, sidecar: SidecarProcess) -> None:
@@ -255,7 +259,7 @@ def test_large_messages_wait_through_a_kill_of_the_broker(
     broker.kill()
     broker.start()
     # Why without a sidecar: the broker delivers by itself.
-    found = peer.consume(name, count=2, wait_ms=20_000)
+    found = peer.consume(name, count=2)
     assert time.monotonic() - began_s >= 2.5
     assert sorted(one.test_id for one in found) == sorted(one.test_id for one in sent)
     assert [one.body for one in found] == [one.body for one in sent]
@@ -274,7 +278,8 @@ def test_only_the_subscription_where_it_died_gets_it_again(
     ) as consumer:
         [sent] = peer.produce(f"topic://{topic}", "Text", test_id=unique)
         consumer.wait_for_successes(1)
-    worked = peer.consume_durable(topic, working, "sub")
+    worked = peer.consume_durable(topic, working, "sub", count=1)
+    worked += peer.consume_durable(topic, working, "sub")
     peer.durable_unsubscribe(failing, "sub")
     peer.durable_unsubscribe(working, "sub")
     assert [one.test_id for one in worked] == [sent.test_id]
@@ -295,7 +300,7 @@ def test_a_destination_that_takes_nothing_holds_nothing_up(
         peer.produce(unique, "Text")
         consumer.wait_for_successes(1)
     peer.durable_subscribe(topic, client, "sub")
-    [found] = peer.consume_durable(topic, client, "sub", count=1, wait_ms=40_000)
+    [found] = peer.consume_durable(topic, client, "sub", count=1)
     peer.durable_unsubscribe(client, "sub")
     assert (found.test_id, found.body) == (sent.test_id, sent.body)
     assert found.value("amqsidecarRedeliveryCount") == 1
@@ -331,13 +336,16 @@ def test_nothing_waits_where_it_may_be_lost(
     sidecar.start()
     [found] = eventually(lambda: peer.browse("amqsidecar.parked"), what="it is parked")
     assert (found.test_id, found.body) == (sent.test_id, sent.body)
-    [parked] = [one for one in sidecar.log_lines() if one["event"] == "parked"]
+    [parked] = eventually(
+        lambda: [one for one in sidecar.log_lines() if one["event"] == "parked"],
+        what="the log says so",
+    )
     assert "lossy.memory is not durable" in parked["reason"]
 
     harness = AmqpArtemisHarness(broker, unique)
     assert harness.ask("queue.amqsidecar.parked", "retryMessages").value == 1
     harness.close()
-    [retried] = peer.consume("lossy.memory", count=1, wait_ms=10_000)
+    [retried] = peer.consume("lossy.memory", count=1)
     assert (retried.test_id, retried.body) == (sent.test_id, sent.body)
 
 
@@ -364,9 +372,10 @@ def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) ->
         found = {name: link.waiting_problem(queue(name)) or "" for name in reasons}
         assert {name: why for name, why in reasons.items() if why not in found[name]} == {}
         assert link.waiting_problem(queue("any.other")) is None
-        assert 0 <= link.clock_ahead_ms() < 1_000
-        clock.set_ahead_ms = -10_000
-        assert 10_000 <= link.clock_ahead_ms() < 11_000
+        # Why so far: on a busy machine the answer of the broker takes a second itself.
+        assert 0 <= link.clock_ahead_ms() < 60_000
+        clock.set_ahead_ms = -3_600_000
+        assert 3_600_000 <= link.clock_ahead_ms() < 3_660_000
     finally:
         link.close()
 
@@ -395,18 +404,18 @@ def test_what_waits_is_listed_retried_and_cancelled(
     peer.produce(name, "Text", count=3, test_id=unique)
     peer.fail(name, "reject", messages=3)
     eventually(lambda: sidecar.metric("amqsidecar_scheduled_total") == 3, what="all wait")
-    [tally] = sidecar.json_command("status")["waiting"]
-    assert tally == {"destination": f"queue://{name}", "state": "waiting", "count": 3}
+    tally = {"destination": f"queue://{name}", "state": "waiting", "count": 3}
+    eventually(lambda: sidecar.json_command("status")["waiting"] == [tally], what="all are listed")
     rows = sidecar.json_command("list", *here)["rows"]
     assert [(row["redelivery_count"], row["delay_ms"]) for row in rows] == [(1, 600_000)] * 3
     assert all(row["due_at_ms"] > time.time() * 1000 + 500_000 for row in rows)
 
     assert sidecar.json_command("retry", rows[0]["redelivery_id"])["changed"] == 1
-    [retried] = peer.consume(name, count=1, wait_ms=10_000)
+    [retried] = peer.consume(name, count=1)
     assert retried.value("amqsidecarRedeliveryId") == rows[0]["redelivery_id"]
     sidecar.run_command("hold", *here, "--yes", expect=69)
     assert sidecar.json_command("cancel", *here, "--yes")["changed"] == 2
-    cancelled = peer.consume("DLQ.exhausted", count=2, wait_ms=10_000)
+    cancelled = peer.consume("DLQ.exhausted", count=2)
     assert {one.value("amqsidecarRedeliveryId") for one in cancelled} == {
         row["redelivery_id"] for row in rows[1:]
     }

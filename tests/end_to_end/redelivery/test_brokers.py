@@ -215,7 +215,7 @@ def test_many_messages_are_filled_moved_and_drained(
     """What benchmarks compare with moves every message, in transactions."""
     peer = JmsPeer.of(request.getfixturevalue(broker_name), provider)
     peer.fill(f"{unique}.from", 250, size=100, batch=100)
-    moved = peer.move(f"{unique}.from", f"{unique}.to", 250, batch=100)
+    moved = peer.move(f"{unique}.from", f"{unique}.to", 250, batch=100, wait_ms=60_000)
     first = peer.browse(f"{unique}.to", limit=3)
     drained = peer.drain(f"{unique}.to", 250)
 
@@ -335,7 +335,11 @@ def test_a_killed_application_leaves_its_message() -> None:
         process.kill()
         with pytest.raises(PeerError, match="the JVM has ended"):
             doomed.browse("orders")
-        [again] = [*peer.consume("orders", count=1, wait_ms=500), *peer.consume("DLQ", wait_ms=100)]
+        # Why again and again: the broker notices a moment later that the connection has ended.
+        [again] = eventually(
+            lambda: [*peer.consume("orders", wait_ms=500), *peer.consume("DLQ", wait_ms=500)],
+            what="it is delivered again",
+        )
         assert again.test_id == "one-0"
 
 

@@ -54,7 +54,7 @@ class Attached:
     sidecar: SidecarProcess
 
     def stomp(self) -> StompPeer:
-        return StompPeer(self.broker.ports["STOMP_PORT"], timeout_s=5)
+        return StompPeer(self.broker.ports["STOMP_PORT"])
 
     def final(self, test_id: str) -> Frame:
         """Take a message from the final dead-letter queue."""

@@ -109,7 +109,8 @@ def whole_way(request: pytest.FixtureRequest) -> Way:
 @contextmanager
 def opened(url: str, *sets: str) -> Iterator[TakeSession]:
     """Open a link as the service does."""
-    config = load_config(None, [f"broker.url={url}", "broker.connect_timeout_s=2", *sets], {})
+    # Why patient: the first handshake of a broker may take seconds.
+    config = load_config(None, [f"broker.url={url}", "broker.connect_timeout_s=60", *sets], {})
     link = LinkMaker(config, SystemClock()).make("tls")
     with closing(link.take("amqsidecar.token.tls")) as session:
         yield session
@@ -167,9 +168,10 @@ def test_who_we_are_has_to_be_trusted(way: Way, pki: Pki, stranger: Pki) -> None
 
 def test_the_other_kind_of_port_is_recognized_or_guessed(way: Way, pki: Pki) -> None:
     """A broker may stay silent, answer with TLS, or hang up."""
-    without = refusal(way.url(TLS, tls=False, login=ADMIN), kind=BrokerError)
+    soon = "broker.connect_timeout_s=2"
+    without = refusal(way.url(TLS, tls=False, login=ADMIN), soon, kind=BrokerError)
     assert "TLS" in without
-    against = refusal(way.url(PLAIN, tls=True), *trust(pki), kind=BrokerError)
+    against = refusal(way.url(PLAIN, tls=True), *trust(pki), soon, kind=BrokerError)
     assert "TLS" in against
     assert "port" in against
 
@@ -244,12 +246,10 @@ def test_classic_knows_us_by_the_certificate_alone(
 ) -> None:
     """Over AMQP with SASL ANONYMOUS, for Classic offers no EXTERNAL: it looks at who TLS says."""
     url = Way(request.getfixturevalue(broker), wire).url(MUTUAL, tls=True)
-    # Why: the first handshake of a broker may take seconds.
-    patient = "broker.connect_timeout_s=20"
-    with opened(url, *trust(pki, us), patient) as link:
+    with opened(url, *trust(pki, us)) as link:
         link.create_token(1)
         assert link.take_token(10) == 1
-    unnamed = refusal(url, *trust(pki, pki.client("somebody")), patient)
+    unnamed = refusal(url, *trust(pki, pki.client("somebody")))
     assert ("whose certificates" if wire == "amqp" else "CN=somebody") in unnamed
 
 
@@ -266,8 +266,7 @@ def sidecar_of(way: Way, folder: Path, *sets: str) -> SidecarProcess:
     text = ARTEMIS_POLICY if isinstance(way.broker, TlsArtemis) else POLICY
     policy.write_text(text, encoding="utf-8")
     url = way.url(MUTUAL, tls=True)
-    more = ("intake.backlog=process", "broker.connect_timeout_s=2")
-    return SidecarProcess(folder, url, policy=policy, sets=[*sets, *more])
+    return SidecarProcess(folder, url, policy=policy, sets=[*sets, "intake.backlog=process"])
 
 
 def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
