@@ -169,8 +169,8 @@ def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:
             noted.write(late[name], exception="shop.Bug", consumer="shop", verdict=verdict)
         eventually(lambda: noted.row(late["never"])["state"] == "exhausted", what="the late notes")
         eventually(lambda: len(noted.rows()) == 6, what="the late redirect")
-        for outside in (early["outside"], late["outside"]):
-            eventually(partial(noted.explained_of, outside), what="the last note")
+        for messages in (early, late):
+            eventually(partial(noted.explained_of, messages["outside"]), what="the last note")
         for messages in (early, late):
             assert noted.row(messages["never"])["state"] == "exhausted"
             retried = noted.row(messages["retry"])
