@@ -12,8 +12,7 @@ _INTRODUCTION = f"""# Options
 
 Printed by `python -m amqsidecar.config.reference`; change `config/sections/`, not this page.
 
-An option is set in the YAML file that `--config` names, overridden by the environment, overridden
-by `--set`:
+Options come from the YAML file that `--config` names; the environment overrides it, `--set` both:
 
 | option `broker.url` | |
 |---|---|
@@ -21,9 +20,9 @@ by `--set`:
 | environment | `{ENVIRONMENT_PREFIX}BROKER__URL=artemis://broker` |
 | command line | `--set broker.url=artemis://broker` |
 
-Lists are written in YAML everywhere: `--set 'intake.queues=[DLQ, ExpiryQueue]'`. A null in the file
-means that the option is not set. Relative paths in the file start at the file's folder. Durations
-are whole numbers in the unit that the option's name ends with.
+Lists are YAML everywhere: `--set 'intake.queues=[DLQ, ExpiryQueue]'`. An option without a default
+below is empty; null in the file also means empty. Relative paths in the file start at the file's
+folder. Durations are whole numbers.
 """
 
 
@@ -40,36 +39,44 @@ def options_markdown() -> str:
 
 def _entry(key: str, field: Any) -> str:
     extra = field.json_schema_extra
-    facts = [f"default {_written(field)}"]
+    default = _written(field)
+    facts = [f"default {default}"] if default else []
     if extra["unit"]:
         facts.append(extra["unit"])
     facts.extend(_limits(field))
     because = f" Why this default: {extra['why']}." if extra["why"] else ""
-    return f"### `{key}`\n\n{', '.join(facts)}\n\n{field.description}{because}\n"
+    head = f"{', '.join(facts)}\n\n" if facts else ""
+    return f"### `{key}`\n\n{head}{field.description}{because}\n"
 
 
 def _limits(field: Any) -> list[str]:
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    found = []
-    for constraint in field.metadata:
-        for name, word in words.items():
-            limit = getattr(constraint, name, None)
-            if limit is not None:
-                found.append(f"{word} {limit}")
+    limits = {
+        name: getattr(constraint, name)
+        for constraint in field.metadata
+        for name in ("ge", "le")
+        if getattr(constraint, name, None) is not None
+    }
+    match limits:
+        case {"ge": least, "le": most}:
+            found = [f"{least} to {most}"]
+        case {"ge": least}:
+            found = [f"at least {least}"]
+        case _:
+            found = []
     if isinstance(field.annotation, type) and issubclass(field.annotation, Enum):
         found.append("one of " + ", ".join(f"`{choice.value}`" for choice in field.annotation))
     return found
 
 
 def _written(field: Any) -> str:
-    """Return a default as it is written in YAML."""
+    """Return a default as it is written in YAML; an empty text = there is none."""
     default = field.default
     if isinstance(default, Enum):
         return f"`{default.value}`"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if default is None or default in ("", (), {}):
-        return "empty"
+        return ""
     if isinstance(default, tuple):
         return f"`[{', '.join(default)}]`"
     assert isinstance(default, str | int | Path)  # noqa: S101 - the schema has no other

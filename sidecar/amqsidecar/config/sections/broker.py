@@ -135,9 +135,8 @@ class BrokerOidcOptions(Section):
 
     issuer: Annotated[str, BeforeValidator(web_url("https://login.example.com"))] = option(
         "",
-        "Issuer URL of the provider, by whose tokens the user in `url` logs in at the broker; "
-        "empty = none. The flow is that of client credentials. A token is renewed before it "
-        'expires. Needs `pip install "amqsidecar[oidc]"`.',
+        "Issuer URL of the provider whose tokens log the user in `url` in at the broker (flow "
+        'of client credentials); empty = none. Needs `pip install "amqsidecar[oidc]"`.',
     )
     client_id: str = option("", "Client id at the provider.")
     client_secret_file: OptionalPath = option(
@@ -175,61 +174,51 @@ class BrokerOptions(Section):
 
     url: BrokerUrls = option(
         (),
-        "Where the broker listens: `artemis://user@host:61616`; the password belongs into "
-        "`password_file`, though `user:password@` is taken, too. Schemes: `artemis`, `artemis+ssl` "
-        "(recommended for Artemis: Core and AMQP at once), `core`, `core+ssl` (for Artemis only), "
-        "`openwire`, `openwire+ssl` (recommended for Classic, and for Classic only), `amqp`, "
-        "`amqps`, `stomp`, `stomp+ssl`. "
-        "May be a list of brokers that take over from each other, tried in turn, each with its own "
-        "user and password. Special characters in user and password are percent-encoded. `run` "
-        "needs it.",
-        why="which broker can't be guessed",
+        "Where the broker listens, such as `artemis://user@host:61616`; the password belongs "
+        "into `password_file` (`user:password@` works, too). Artemis: `artemis` (recommended, "
+        "Core and AMQP at once), `core`. Classic: `openwire` (recommended). Either: `amqp`, "
+        "`stomp`. With TLS: `artemis+ssl`, `core+ssl`, `openwire+ssl`, `amqps`, `stomp+ssl`. "
+        "May be a list of brokers that take over from each other. Required by `run`; more in "
+        "[connecting.md](connecting.md).",
     )
     kind: KindChoice = option(
         KindChoice.AUTO,
         "The broker product. `auto` asks the broker.",
-        why="the broker reports it reliably",
     )
     password_file: OptionalPath = option(
         None,
-        "File that holds the password of the user in `url`, such as a mounted secret. Read at "
-        "each connect, so a changed secret applies from the next one; a trailing line end is "
-        "ignored.",
+        "File with the password of the user in `url`, such as a mounted secret. Read at each "
+        "connect; a trailing line end is ignored.",
     )
     token_file: OptionalPath = option(
         None,
-        "File that holds a bearer token for the user in `url`, such as a projected Kubernetes "
-        "token ([connecting.md](connecting.md#tokens)). Read at each log-in; the sidecar logs in "
-        "anew before the token expires. Over AMQP it goes by `OAUTHBEARER` or `XOAUTH2` where the "
-        "broker offers them, else as the password.",
+        "File with a bearer token for the user in `url`, such as a projected Kubernetes token "
+        "([connecting.md](connecting.md#tokens)). Read at each log-in; the sidecar logs in "
+        "again before the token expires.",
     )
     oidc: BrokerOidcOptions = section(
         BrokerOidcOptions, "Tokens of an OpenID provider to log in at the broker with."
     )
     jolokia_url: Annotated[str, BeforeValidator(_JOLOKIA_URL)] = option(
         "",
-        "Classic: where its web console answers by Jolokia, such as "
-        "`http://admin@localhost:8161/api/jolokia`. The sidecar then reads the counters of queues "
-        "there, which prove what was consumed without the statistics plugin (`outcomes.md`). The "
-        "options `tls` count for `https`, too. Empty = not asked.",
-        why="not every broker has a web console, and its user is another one",
+        "Classic: Jolokia of its web console, such as "
+        "`http://admin@localhost:8161/api/jolokia`, whose counters prove what was consumed "
+        "without the statistics plugin (`outcomes.md`). `tls` applies to `https`, too. Empty = "
+        "not asked.",
     )
     jolokia_password_file: OptionalPath = option(
-        None, "File that holds the password of the user in `jolokia_url`, read at each request."
+        None, "File with the password of the user in `jolokia_url`, read at each request."
     )
     sasl_mechanisms: SaslMechanisms = option(
         (),
-        "`amqp` and `amqps`: permitted SASL mechanisms. Empty = with a user, the strongest of "
-        "`SCRAM-SHA-512`, `SCRAM-SHA-256` and `PLAIN` that the broker offers; without, `EXTERNAL` "
-        "where there is a `tls.cert_file` and the broker offers it, else `ANONYMOUS`. With a "
-        "token, the first of `OAUTHBEARER`, `XOAUTH2` and `PLAIN` that the broker offers. Name "
-        "only `SCRAM-...` to keep the password from an impostor of the broker.",
+        "AMQP: permitted SASL mechanisms. Empty = the best that the broker offers "
+        "([connecting.md](connecting.md#logging-in-over-amqp-sasl)). Name only `SCRAM-...` to "
+        "keep the password from an impostor of the broker.",
     )
     allow_plain_password: StrictBool = option(
         False,
         "Whether a password may be sent to another machine without TLS, where an eavesdropper can "
         "read it.",
-        why="a password must not cross the network in clear text unnoticed",
     )
     tls: TlsOptions = section(
         TlsOptions,

@@ -16,8 +16,8 @@ class CycleOptions(Section):
     )
     max_wait_ms: StrictInt = option(
         500,
-        "Maximum sleep of the service while nothing arrives and nothing is due. Commands such as "
-        "`retry` take effect after at most this time.",
+        "Maximum sleep of the service while nothing arrives and nothing is due; commands such "
+        "as `retry` take effect within this time.",
         why="hardly noticeable, and two wake-ups a second are cheap",
         unit="milliseconds",
         ge=1,

@@ -9,7 +9,6 @@ class DiscoveryOptions(Section):
     interval_s: StrictInt = option(
         60,
         "How often the broker is asked for new dead-letter queues and changed settings.",
-        why="new queues are rare, and the request is cheap",
         unit="seconds",
         ge=1,
         le=86_400,

@@ -9,7 +9,6 @@ class HistoryOptions(Section):
     keep_days: StrictInt = option(
         30,
         "Events older than this are removed from the store.",
-        why="a month covers the usual investigation",
         unit="days",
         ge=1,
         le=36_500,

@@ -123,10 +123,9 @@ class OidcOptions(Section):
     )
     recheck_minutes: StrictInt = option(
         5,
-        "Time after which the next page view goes through the provider again, without a visible "
-        "log-in for users who are still logged in there. After twice this time, requests from an "
-        "open page are refused, too. A withdrawn role thus ends.",
-        why="access should end within minutes after it was withdrawn",
+        "Time after which the next page view goes through the provider again, so that a "
+        "withdrawn role ends; users who are still logged in there notice nothing. After twice "
+        "this time, requests from an open page are refused.",
         unit="minutes",
         ge=1,
         le=60,
@@ -154,8 +153,7 @@ class HttpOptions(Section):
         "127.0.0.1:9464",
         "Address and port of `/metrics`, `/healthz`, `/readyz`, the console and the API "
         "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs an "
-        "authentication method (`tokens_file`, `users_file`, `proxy_user_header` or `oidc`), or "
-        "`console: false`. Metrics and health need no authentication.",
+        "authentication method, or `console: false`.",
         why=(
             "OpenTelemetry's port for Prometheus exporters; loopback is not reachable by accident"
         ),
@@ -167,8 +165,8 @@ class HttpOptions(Section):
     )
     metrics_destinations: StrictInt = option(
         200,
-        "Maximum destinations with their own label in metrics at a time. The others share `other` "
-        "until a labelled destination has had no events and no waiting messages for an hour.",
+        "Maximum destinations with their own label in metrics at a time. The others share "
+        "`other` (`metrics.md`).",
         why=(
             "some thousand time series, which any Prometheus can store; each alert names its "
             "destination"
@@ -199,13 +197,12 @@ class HttpOptions(Section):
         "same secret.",
     )
     session_hours: StrictInt = option(
-        12, "Lifetime of a session after log-in.", why="a working shift", unit="hours", ge=1, le=720
+        12, "Lifetime of a session after log-in.", unit="hours", ge=1, le=720
     )
     trusted_proxies: Networks = option(
         (),
         "Addresses or networks of trusted proxies, such as `10.0.0.0/8`. These headers are "
         "accepted from them: `X-Forwarded-For`, `X-Forwarded-Proto`, and the two that follow.",
-        why="a header is only as trustworthy as its sender",
     )
     proxy_user_header: str = option(
         "",
@@ -223,7 +220,6 @@ class HttpOptions(Section):
         (),
         "Groups of a trusted proxy or an OpenID provider whose members are operators; `*` = every "
         "authenticated user.",
-        why="permission to act must be granted explicitly",
     )
     viewer_groups: Texts = option((), "The same for viewers, who cannot change anything.")
     oidc: OidcOptions = section(OidcOptions, "Log-in by an OpenID provider.")
@@ -231,13 +227,11 @@ class HttpOptions(Section):
         BodyChoice.OPERATORS,
         "Who may see the content of messages (body, properties and headers): `operators`, "
         "`viewers` (all authenticated users), or `nobody`.",
-        why="messages may contain personal data, and viewers rarely need it",
     )
     masked: Patterns = option(
         (),
-        "Regular expressions (Python's `regex`); matches in bodies, properties, headers and "
-        "causes are shown as `***` in the console and the API; byte dumps are left out then. "
-        "Downloads are not masked.",
+        "Regular expressions (Python's `regex`) whose matches in bodies, properties, headers "
+        "and causes are shown as `***`; byte dumps are left out then. Downloads are not masked.",
     )
     reports: OptionalPath = option(
         None,

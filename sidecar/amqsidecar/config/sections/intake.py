@@ -72,63 +72,53 @@ class IntakeOptions(Section):
         (),
         "Dead-letter queues to read from; on Classic with the broker's wildcards, such as "
         "`DLQ.>`. Empty = find them from the live broker.",
-        why="the broker knows its dead-letter queues",
     )
     backlog: Backlog = option(
         Backlog.HOLD,
-        "Treatment of dead letters that are in a queue when the sidecar reads it for the first "
-        "time: `hold` = kept until a person releases them, if there are more than "
-        "`backlog_threshold`; `process` = decided like any other.",
+        "Dead letters that are in a queue when the sidecar first reads it: `hold` = kept until "
+        "a person releases them, if there are more than `backlog_threshold`; `process` = "
+        "decided like any other.",
         why="a year of old failures must not be re-sent by starting a tool",
     )
     backlog_threshold: StrictInt = option(
         100,
-        "Maximum old dead letters of a queue that are processed even with `backlog: hold`.",
-        why="a few are today's failures, not a backlog",
+        "Up to this number of old dead letters of a queue is processed even with `backlog: hold`.",
         unit="messages",
         ge=0,
     )
     origin: DeclaredOrigins = option(
         {},
-        "Classic over AMQP, where messages do not show their origin: for each dead-letter queue, "
-        "the queue that its messages died in. Needed for shared dead-letter queues only; the "
-        "origin of individual ones follows from `policy`.",
+        "Classic over AMQP, where messages do not show their origin: for each shared "
+        "dead-letter queue, the queue that its messages died in.",
     )
     producers: Producers = option(
         Producers.ANY,
         "Classic over AMQP on a connector without `transport.transformer=jms`: `amqp` = read only "
         "the dead letters that AMQP applications have made, which that connector carries whole.",
-        why="a message of another application would arrive as a BytesMessage",
     )
     allow_lossy: AllowedLosses = option(
         (),
-        "STOMP can't carry everything: permitted losses. `body_type` = Map, Object and Stream "
-        "bodies, and whether it was Text or Bytes; `property_types` = numbers and booleans among "
-        "the application properties become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. "
-        "A message that would lose anything else is not taken. Classic over AMQP: `body_type` = "
-        "the losses listed in deploy/reference/amqp-on-classic.md.",
-        why="no message is altered silently",
+        "Permitted losses over STOMP: `body_type` = Map, Object and Stream bodies, and whether "
+        "it was Text or Bytes; `property_types` = numbers and booleans among the properties "
+        "become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. A message that would lose "
+        "anything else is not taken. Classic over AMQP: `body_type` = the losses in "
+        "deploy/reference/amqp-on-classic.md.",
     )
     cause_properties: Texts = option(
         (PROPERTY_CAUSE,),
-        "Application properties in which consumers state why they gave up a message. The first "
-        "one present is used, before the broker's cause (`causes.md`). A property of your own "
-        "such as `x-exception-message` stays on the re-sent message; the sidecar's own is removed.",
-        why="a broker knows a cause only from OpenWire clients",
+        "Application properties in which consumers state why they gave up a message; the first "
+        "one present replaces the broker's cause (`causes.md`).",
     )
     cause_notes: str = option(
         "",
         "Queue in which consumers write why they failed, `amqsidecar.causes` by convention "
         "(`cause-notes.md`); it is read beside the dead-letter queues. Empty = none is read.",
-        why="the right to write there must be granted first",
     )
     group_by: GroupBy = option(
         {},
-        "Additional fields that divide groups of failures, by destination: `entries`, each with "
-        "a pattern and `fields`, and `default_entry` (`causes.md`). A field is `property:NAME`, "
-        "`jms_type`, `json:/path` or `xml:/path` into the body, or `redeliveries`. Empty = "
-        "groups by cause only, and no body is opened.",
-        why="values of messages would stand in groups, which every viewer sees",
+        "Additional fields that divide groups of failures, by destination: `entries`, each "
+        "with a pattern and `fields`, and `default_entry` (`causes.md`). Every viewer sees "
+        "their values. Empty = groups by cause only, and no body is opened.",
     )
     prefetch: StrictInt = option(
         0,

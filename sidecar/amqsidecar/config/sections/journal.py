@@ -26,11 +26,9 @@ class JournalOptions(Section):
     path: Annotated[str, BeforeValidator(_checked_journal_path)] = option(
         "",
         "Folder of the journal (`journal.md`), or a URL of an object store such as "
-        "`s3://bucket/journal`, which needs the package of fsspec for it, such as `s3fs`; empty = "
-        'no journal. Needs `pip install "amqsidecar[journal]"`. A relative path in a '
-        "configuration file starts at that file's folder. Sidecars may share a journal; those that "
-        "share a store need the same journal.",
-        why="the operator decides on the space",
+        "`s3://bucket/journal`, which needs its package of fsspec, such as `s3fs`; empty = no "
+        'journal. Needs `pip install "amqsidecar[journal]"`. Sidecars that share a store need '
+        "the same journal.",
     )
     name: str = option(
         "",
@@ -39,19 +37,17 @@ class JournalOptions(Section):
     )
     cause_text: StrictBool = option(
         False,
-        "Whether the journal records the broker's full text for a death, in the column `cause`. "
-        "Otherwise it has only cause groups, without numbers, ids and names.",
-        why="exception texts may contain personal data",
+        "Whether the journal records the broker's full text for a death, which may contain "
+        "personal data, in the column `cause`. Otherwise it has only cause groups.",
     )
     properties: Texts = option(
         (),
-        "Application properties that history and journal hold of each dead letter, as text of at "
-        "most 1,000 characters; exact names. Other properties and bodies are never recorded.",
-        why="properties may be personal data",
+        "Exact names of application properties that history and journal record of each dead "
+        "letter, up to 1,000 characters each. Other properties and bodies are never recorded.",
     )
     segment_events: StrictInt = option(
         50_000,
-        "Maximum events of a segment; it is written when this many wait.",
+        "Maximum events of a segment.",
         why="some megabytes: little memory, and no tiny files",
         unit="events",
         ge=1,
@@ -59,7 +55,7 @@ class JournalOptions(Section):
     )
     segment_s: StrictInt = option(
         300,
-        "Maximum age of a segment's oldest event; then it is written, however small.",
+        "Maximum age of a segment's oldest event.",
         why="fresh enough for reports, and less than 300 files a day",
         unit="seconds",
         ge=1,
@@ -68,7 +64,6 @@ class JournalOptions(Section):
     keep_days: StrictInt = option(
         0,
         "Files whose events are all older than this are removed; 0 = never.",
-        why="history must not be deleted unless an operator configures it",
         unit="days",
         ge=0,
         le=36_500,

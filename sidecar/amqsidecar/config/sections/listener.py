@@ -48,7 +48,6 @@ class ListenerOptions(Section):
         "",
         "Address and port for the clients, such as `0.0.0.0:61613`; port 0 = any free one. "
         "`listen` needs it (`listener.md`).",
-        why="opt-in, for each acceptor",
     )
     acceptor: Acceptor = option(
         None,
@@ -70,7 +69,6 @@ class ListenerOptions(Section):
         "Send the broker the client's address by the PROXY protocol, version 2. The acceptor "
         "needs `proxyProtocolEnabled=true` (Artemis 2.43 or later), and then refuses direct "
         "clients.",
-        why="an acceptor that does not expect it refuses each connection",
     )
     cert_file: OptionalPath = option(
         None,
@@ -90,7 +88,6 @@ class ListenerOptions(Section):
         "Treatment of a NACK or `rejected` whose message can't be saved: `closed` = the "
         "connection ends, and the broker delivers the message again; `open` = it is passed on, "
         "as without a listener.",
-        why="no message is destroyed silently",
     )
     connections_max: StrictInt = option(
         1000,
@@ -133,7 +130,6 @@ class ListenerOptions(Section):
         "127.0.0.1:9465",
         "Address and port of `/metrics`, `/healthz` and `/readyz` of `listen`, which need no "
         "authentication; empty = off.",
-        why="beside `http.listen`, so that both commands run on one machine",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:

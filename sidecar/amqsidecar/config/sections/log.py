@@ -28,5 +28,4 @@ class LogOptions(Section):
     format: LogFormat = option(
         LogFormat.JSON,
         "`json` for collectors, `text` for people.",
-        why="container logs are usually collected",
     )

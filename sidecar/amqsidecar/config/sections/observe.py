@@ -18,7 +18,6 @@ class ObserveOptions(Section):
         10_000,
         "Maximum messages of each dead-letter queue that are browsed. Classic shows at most 400 "
         "(`maxBrowsePageSize`) of a queue with a policyEntry.",
-        why="browsing costs the broker some work per message",
         unit="messages",
         ge=1,
         le=1_000_000,
@@ -27,7 +26,6 @@ class ObserveOptions(Section):
         20,
         "Maximum dead letters per second with a log line of their own; summaries and metrics "
         "count all.",
-        why="readable, and too few to fill a disk",
         unit="lines per second",
         ge=0,
         le=100_000,

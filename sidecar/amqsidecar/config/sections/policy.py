@@ -87,23 +87,19 @@ class PolicyOptions(Section):
 
     plugins: PluginTexts = option(
         (),
-        "Rules beyond the broker's, such as `rules` (`rules.md`), in addition to the broker's "
-        "rules from any source. They decide before the broker's rules; the last one decides "
-        "first, as in the broker.",
-        why="the broker's rules alone decide",
+        "Rules beyond the broker's, such as `rules` (`rules.md`). They decide before the "
+        "broker's rules; the last one decides first, as in the broker.",
     )
     verdicts: VerdictPolicy = option(
         VerdictPolicy.IGNORE,
-        "Effect of a verdict in a consumer's note (`cause-notes.md`): `ignore` = it is only "
-        "recorded; `obey` = it replaces a redelivery that the rules decide: later, elsewhere, or "
-        "none. Each redelivery then waits at least a second for its note.",
+        "A verdict in a consumer's note (`cause-notes.md`): `ignore` = it is only recorded; "
+        "`obey` = it replaces a redelivery that the rules decide: later, elsewhere, or none.",
         why="anyone with the right to write notes would decide about messages",
     )
     gates: GateTexts = option(
         (),
         "Gates that due redeliveries pass, in this order: `pace`, `breaker`, `windows`, `order`, "
         "or those of other packages (`gates.md`). None = the broker's rules alone decide the time.",
-        why="brokers have no gates",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:

@@ -42,7 +42,6 @@ class RedeliveryOptions(Section):
         FINAL_SUFFIX,
         "Suffix of the final queue's name if the rules name a dead-letter queue that the sidecar "
         "reads; without it, exhausted messages would circulate.",
-        why="the queue is listed beside its dead-letter queue",
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
@@ -57,16 +56,14 @@ class RedeliveryOptions(Section):
         (),
         "Destinations that redeliveries may go to, as patterns such as `orders.>` (Artemis: "
         "`orders.#`) or `topic://news.*`; messages that died elsewhere are parked. Empty = "
-        "anywhere. Everyone with write permission on a dead-letter queue can choose the origin of "
-        "the messages they put there (`permissions.md`).",
+        "anywhere. Whoever may write to a dead-letter queue chooses the origin of what they "
+        "put there (`permissions.md`).",
         why="the broker does not limit its own redeliveries either",
     )
     exhausted: ExhaustedChoice = option(
         ExhaustedChoice.QUEUE,
         "Where exhausted messages go: `queue` = to their final dead-letter queue, as the "
-        "broker's rules say; the schedule keeps ids, group and history, and takes messages back "
-        "when a person acts on them. `keep` = they stay in the schedule, with their bodies; "
-        "messages in final queues whose name ends with `redelivery.final_suffix` are taken back, "
-        "unless a person gave them up. Both are shown as exhausted until a person acts on them.",
-        why="the broker's rules name that queue",
+        "broker's rules say; the schedule takes them back when a person acts on them. `keep` = "
+        "they stay in the schedule, with their bodies; messages in final queues whose name "
+        "ends with `redelivery.final_suffix` are taken back, unless a person gave them up.",
     )

@@ -35,13 +35,12 @@ class StoreOptions(Section):
         "Name of this sidecar's share of the schedule; the private queue in the broker is named "
         "after it. Empty = made once by the store; in PostgreSQL any free one, else a new one, so "
         "that all sidecars can have the same configuration.",
-        why="a file has only one sidecar",
         pattern=r"^[A-Za-z0-9_-]{0,64}$",
     )
     password_file: OptionalPath = option(
         None,
-        "`postgresql` only: file that holds the password of the user in `url`, such as a mounted "
-        "secret. It is read at each connect; a line end at its end is ignored.",
+        "PostgreSQL: file with the password of the user in `url`, read at each connect; a "
+        "trailing line end is ignored.",
     )
     accept_orphans: StrictBool = option(
         False,
@@ -51,12 +50,11 @@ class StoreOptions(Section):
     )
     reserve_mib: StrictInt = option(
         64,
-        "Space reserved for sending, discarding and housekeeping. If less is left on the volume "
-        "of a `sqlite` store, no dead letters are taken; due messages are still sent. Half of it "
-        "lies in a file beside the store; the file is cut when taking stops, and removed when "
-        "the volume is full. The reserve uses at most a quarter of the volume. In PostgreSQL "
-        "half of it lies in a table, and taking stops when the server's medium was full. 0 = "
-        "none: a full volume stops everything.",
+        "Space reserved for sending, discarding and housekeeping, at most a quarter of the "
+        "volume; half of it lies in a file beside a `sqlite` store, or in a table of "
+        "PostgreSQL. If less is left (PostgreSQL: if the server's medium was full), no dead "
+        "letters are taken; due messages are still sent. 0 = none: a full volume stops "
+        "everything.",
         why="fits the largest cycle of sends and its log; little on any volume",
         unit="MiB",
         ge=0,
@@ -64,7 +62,7 @@ class StoreOptions(Section):
     )
     lease_s: StrictInt = option(
         LEASE_S,
-        "`postgresql` only: time without a heartbeat after which other sidecars may take over an "
+        "PostgreSQL: time without a heartbeat after which other sidecars may take over an "
         "instance.",
         why="longer than a restart of the server, short enough for a failover",
         unit="seconds",
