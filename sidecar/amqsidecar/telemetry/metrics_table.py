@@ -438,15 +438,12 @@ def metrics_markdown() -> str:
         "",
         "Printed by `python -m amqsidecar.telemetry.metrics_table`; change the table there, not "
         "this page.",
+        "",
         f"The label `destination` has at most {DESTINATION_LIMIT} values at a time "
-        "(`http.metrics_destinations`), first come first served; further destinations share "
-        f"`{OTHER}`, which is no destination: `amqsidecar status` names them. A destination at "
-        "which nothing waits, and nothing happened for an hour, gives its value back to one that "
-        "needs it, and begins again at 0.",
-        "On Linux there are also those of the process: "
-        "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, "
-        "`process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`, "
-        "`process_start_time_seconds`.",
+        f"(`http.metrics_destinations`); further destinations share `{OTHER}`, and `amqsidecar "
+        "status` names them. A destination at which nothing waits, and nothing happened for an "
+        "hour, gives its value to one that needs it, and begins again at 0. On Linux `process_*` "
+        "describe the process.",
         "",
         "| metric | kind | labels | meaning | from |",
         "|---|---|---|---|---|",
