@@ -33,7 +33,7 @@ CAUSES = "amqsidecar.causes"
 """By convention the queue of consumers' notes; its name, or how the names of several begin."""
 
 REFUSED = "refused"
-"""Reason of `LeftBehind` for a queue that the broker does not let us read."""
+"""Reason of `LeftBehind` for a queue that the broker forbids us to read."""
 
 PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
@@ -93,7 +93,7 @@ class LeftBehind(msgspec.Struct, frozen=True):
         queue: the dead-letter queue.
         reason: a short word for metrics, such as a value of `Loss` or `not_acknowledgeable`.
         count: how many are known now; `at_least` of them where the wire shows no more.
-        meaning: why, and what mends it, as a sentence.
+        meaning: the reason and the fix, as a sentence.
         at_least: whether there may be more.
     """
 
@@ -294,7 +294,7 @@ class ListsQueues(Protocol):
         """Return the names of all queues but the sidecar's own; `queues_changed` tells of more.
 
         Raises:
-            DiscoveryRefused: the broker does not tell; the message says what mends it.
+            DiscoveryRefused: the broker refuses to answer; the message names the fix.
             LinkLost: the connection is gone.
         """
         ...
@@ -507,13 +507,13 @@ class IntakeSession(LookSession, Protocol):
         ...
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery to this destination does, and what mends it.
+        """Return what else a redelivery to this destination does, and the fix.
 
         Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
         from its rules alone. Cached like the answers of `route_problem`.
 
         Returns:
-            None, or a sentence with the line that mends it: nothing may be sent there.
+            None, or a sentence with the line that fixes it: nothing may be sent there.
         """
         ...
 

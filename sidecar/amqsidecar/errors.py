@@ -38,7 +38,7 @@ class Problem:
 
     Attributes:
         where: `file:line`, a key path such as `store.url`, or the name of an option.
-        what: what was found, what was expected, and how to mend it, as one sentence.
+        what: what was found, what was expected, and the fix, as one sentence.
     """
 
     where: str

@@ -13,7 +13,7 @@ def open_private(path: Path, flags: int) -> int:
     """Return a descriptor of a file that only its owner can read, whatever the umask.
 
     Args:
-        path: the file; one that is there is mended.
+        path: the file; the permissions of an existing one are corrected.
         flags: of `os.open`.
 
     Raises:

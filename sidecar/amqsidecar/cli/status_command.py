@@ -54,7 +54,7 @@ def status(wanted: Wanted) -> None:
     "backlog": {dead-letter queue: messages to hold},
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
     null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
-    "next_due_at_ms", "last_due_at_ms"}] (what gates let wait), "exhausted": [{"destination",
+    "next_due_at_ms", "last_due_at_ms"}] (messages that gates delay), "exhausted": [{"destination",
     "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count", "seen_at_ms"}] (of
     what went to final dead-letter queues), "unknown": [{"queue", "count", "at_least",
     "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the schedule)}

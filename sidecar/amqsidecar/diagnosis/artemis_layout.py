@@ -158,7 +158,7 @@ def _target_findings(
 
 
 def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield settings that may harm dead letters that are returned often, with their mends."""
+    """Yield settings that may harm dead letters that are returned often, with their fixes."""
     attempts = _attempts(settings)
     if attempts > 0:
         yield (
@@ -200,7 +200,7 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
 
 
 def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield settings by which a queue of an address loses messages, with their mends."""
+    """Yield settings by which a queue of an address loses messages, with their fixes."""
     for key, element in (
         ("expiryDelay", "expiry-delay"),
         ("maxExpiryDelay", "max-expiry-delay"),

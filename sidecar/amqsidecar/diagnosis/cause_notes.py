@@ -46,7 +46,7 @@ def cause_note_findings(
         yield _finding(
             Severity.NOTE,
             str(queue),
-            f"notes that expire or fail go to {kept}, where only the sidecar tells them from dead "
+            f"notes that expire or fail go to {kept}, where only the sidecar tells notes from dead "
             "letters",
             f'<address-setting match="{queue.name}"><dead-letter-address/><expiry-address/>'
             "</address-setting>",

@@ -83,14 +83,14 @@ def untested_release(description: BrokerDescription) -> str | None:
 def release_faults(description: BrokerDescription) -> Sequence[str]:
     """Return a sentence for each known fault of a release; () = none is known.
 
-    A vendor's build, such as `2.40.0.redhat-00001`, has mends of its own: nothing is said of it.
+    A vendor's build, such as `2.40.0.redhat-00001`, may have fixes of its own: nothing is said about it.
     """
     numbers = _NUMBERS.fullmatch(description.version)
     if numbers is None:
         return ()
     version = tuple(int(part) for part in numbers.groups())
     return [
-        f"is {release_name(description)}: {one.what} ({one.source}, mended in "
+        f"is {release_name(description)}: {one.what} ({one.source}, fixed in "
         f"{'.'.join(map(str, one.mended_in))})"
         for one in FAULTS
         if one.kind is description.kind and version < one.mended_in

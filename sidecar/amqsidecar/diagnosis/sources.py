@@ -64,7 +64,7 @@ class Sources:
         )
 
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
-        """Keep which queues (Artemis: addresses) there are, where the broker tells."""
+        """Keep which queues (Artemis: addresses) exist, where the broker reports it."""
         self._rights.existing = self._existing(link, addresses)
 
     def _existing(self, link: LookSession, addresses: Collection[str]) -> frozenset[str] | None:

@@ -92,7 +92,7 @@ def _found(sections: dict[int, bytes]) -> DeadLetterParts:
 def mended(found: DeadLetterParts) -> DeadLetterParts | None:
     """Return a mapped message with all its texts in UTF-8, the same one where they are.
 
-    None = one of them can't be mended. See `amqp_classic_text`.
+    None = one of them can't be corrected. See `amqp_classic_text`.
     """
     try:
         sections = {code: mended_section(section) for code, section in found.sections.items()}

@@ -29,7 +29,7 @@ def mended_section(section: bytes) -> bytes:
     Sections of other bodies are the same bytes, and so is everything else that needs no mending.
 
     Raises:
-        UndecodableMessage: there is a text that can't be mended, or no section.
+        UndecodableMessage: a text can't be corrected, or there is no section.
     """
     if not any(mark in section for mark in (_ZERO, _SURROGATE, _REPLACEMENT)):
         return section

@@ -29,7 +29,7 @@ _HEAD_BYTES_MAX = 1 << 24
 # Bound: what many short headers take once they are read, ten times as much as on the wire.
 _HEADERS_MAX = 100_000
 OTHER_BYTES_MAX = 2**20
-"""Bytes of a frame that is no MESSAGE, or comes from who has not yet let us in."""
+"""Maximum bytes of a frame that is no MESSAGE, and of any frame before the log-in."""
 MESSAGE_BYTES_MAX = 101 * 2**20
 """Bytes of a MESSAGE: Classic's own limit for a body over STOMP (100 MiB), and its headers."""
 _TOO_LARGE = f"a message has more than {MESSAGE_BYTES_MAX} bytes, the limit over STOMP"

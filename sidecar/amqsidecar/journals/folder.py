@@ -179,7 +179,7 @@ class LocalFolder:
                 return []
 
     def _make_folder(self, folder: Path) -> None:
-        """Make the folder of a stream, or mend its permissions once: it is private."""
+        """Make the folder of a stream, or correct its permissions once: it is private."""
         if folder in self._mended:
             return
         self._mended.add(folder)

@@ -12,10 +12,10 @@ from amqsidecar.model.message import FIELDS_MAX, BodyKind, BodyView, MessageView
 
 WIRE: Final = "STOMP 1.2"
 LENGTH: Final = "content-length"
-"""Its presence tells bytes from a text."""
+"""Its presence distinguishes bytes from a text."""
 
 ORIGINAL_DESTINATION: Final = "original-destination"
-"""Its presence tells a dead letter of Classic."""
+"""Only dead letters of Classic have it."""
 
 _HEADERS: Final = frozenset(
     (

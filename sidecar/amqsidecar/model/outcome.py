@@ -61,7 +61,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         depth: messages in it, those in delivery too; None = unknown.
         acknowledged: how many were acknowledged since the broker's counter began; None = this
             broker does not report it.
-        removed: how many went otherwise (expired, killed, purged) since then; None = not told.
+        removed: how many went otherwise (expired, killed, purged) since then; None = unknown.
         steady_since_ms: since then the counters went on, and whatever went otherwise than by an
             acknowledgement came to the sidecar as a dead letter; None = this can't be said.
         moved_at_ms: the last look at which `acknowledged` was higher than before; None = none was.

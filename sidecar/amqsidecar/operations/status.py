@@ -25,7 +25,7 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
         cycles_in_doubt: cycles whose commit could not be confirmed.
         reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
-        outcomes_doubt: why consumption is unknown, and what mends that; "" = it is known.
+        outcomes_doubt: why consumption is unknown, and the fix; "" = it is known.
         orphans: queue and age of tokens of schedules that no sidecar works on.
         left_behind: messages that the link does not take; most first.
     """

@@ -22,14 +22,14 @@ def of(kind: BrokerKind, version: str) -> BrokerDescription:
             BrokerKind.ARTEMIS,
             "2.40.0",
             ["broker_version_untested", "broker_version_faulty"],
-            "ARTEMIS-5717, mended in 2.44.0",
+            "ARTEMIS-5717, fixed in 2.44.0",
         ),
         (BrokerKind.ARTEMIS, "2.33.0.redhat-00014", ["broker_version_untested"], "redhat-00014"),
         (
             BrokerKind.CLASSIC,
             "5.18.2",
             ["broker_version_untested", "broker_version_faulty"],
-            "CVE-2023-46604, mended in 5.18.3",
+            "CVE-2023-46604, fixed in 5.18.3",
         ),
     ],
 )

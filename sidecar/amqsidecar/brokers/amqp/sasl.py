@@ -283,7 +283,7 @@ def log_in(
     except OSError as error:
         if exchange.is_long and isinstance(error, ConnectionError):
             raise LinkLost(
-                f"{exchange.place} ended the log-in by a long token: let its acceptor take one, "
+                f"{exchange.place} ended the log-in by a long token: set its acceptor to take one, "
                 "by initialRemoteMaxFrameSize=65536"
             ) from error
         has_tls = isinstance(connected, ssl.SSLSocket)

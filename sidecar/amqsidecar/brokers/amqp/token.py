@@ -173,7 +173,7 @@ class AmqpTokenQueue:
         receiver = self._receiver()
         receiver.end(timeout_s)
         if not receiver.is_closed:
-            raise LinkLost(f"the token queue {self._queue} was not let go in {timeout_s:g} s")
+            raise LinkLost(f"the token queue {self._queue} was not released in {timeout_s:g} s")
         self._state = _Released()
 
     def take(self, timeout_s: float) -> int | None:
@@ -270,7 +270,7 @@ class AmqpTokenQueue:
         return in_hand
 
     def accept(self, transaction: Transaction) -> None:
-        """Take the token under a transaction and let the broker hand over the next one."""
+        """Take the token under a transaction and ask the broker for the next one."""
         receiver = self._receiver()
         if receiver.credit == 0:
             receiver.flow(1)

@@ -28,7 +28,7 @@ REASON: Final = "made_by_amqp"
 
 
 def why_left_by_core() -> str:
-    """Return what mends it where Core alone was chosen."""
+    """Return the fix where Core alone was chosen."""
     return "use artemis:// in broker.url"
 
 

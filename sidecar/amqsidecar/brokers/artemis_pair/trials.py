@@ -40,7 +40,7 @@ class PairTrials:
         return self._first.expand(queues)
 
     def broker_ms(self) -> int | None:
-        """Return the broker's clock at a moment since the link was opened; None = not told."""
+        """Return the broker's clock at a moment since the link was opened; None = unknown."""
         return self._first.broker_ms()
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:

@@ -215,7 +215,7 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
 def _writes_modified_utf8(version: str) -> bool:
     """Return whether the broker writes Text as it lies in its memory.
 
-    Source: ActiveMQ Classic, AMQ-8398, mended in 6.2.0.
+    Source: ActiveMQ Classic, AMQ-8398, fixed in 6.2.0.
     """
     numbers = []
     for part in version.split(".")[:2]:

@@ -24,7 +24,7 @@ from amqsidecar.policy.destination_map import DestinationMap, describe_pattern
 ResendProblem = Callable[[Destination], str | None]
 """Takes a destination; returns why a re-send there would be copied or misrouted, None = it is not.
 
-The answer is a sentence that says what mends it.
+The answer is a sentence that names the fix.
 """
 
 FIRST_SENDS_ONLY = f"{PROPERTY_REDELIVERY_COUNT} IS NULL"

@@ -174,7 +174,7 @@ def _advice(new: Sequence[Row], grown: Sequence[Row], most: Sequence[Row]) -> li
     if begun:
         lines.append(
             f"Look first at what is new or grows: {_short(begun[0])}. Examples are below; its "
-            "begin tells which rollout or incident to look for (--markers draws them)."
+            "begin shows which rollout or incident to look for (--markers draws them)."
         )
     if most and most[0]["deaths"] > most[0]["messages"]:
         lines.append(

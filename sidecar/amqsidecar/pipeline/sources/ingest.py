@@ -163,7 +163,7 @@ def _told(error: StreamingQueryException) -> Exception:
 
 @contextmanager
 def _stop_asked() -> Iterator[Callable[[], bool]]:
-    """Give what tells whether SIGTERM or SIGINT came while the block runs."""
+    """Give a function that returns whether SIGTERM or SIGINT came while the block runs."""
     asked = Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:

@@ -223,7 +223,7 @@ def _name_problem(file: JournalFile, footer: parquet.FileMetaData) -> str | None
 
 
 def _bounds(footer: parquet.FileMetaData, column: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the smallest and the largest value of each row group that tells them."""
+    """Yield the smallest and the largest value of each row group that has statistics."""
     index = footer.schema.to_arrow_schema().names.index(column)
     for number in range(footer.num_row_groups):
         chunk = footer.row_group(number).column(index)

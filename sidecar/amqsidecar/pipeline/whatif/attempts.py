@@ -108,7 +108,7 @@ class KnownTries(Tries):
 
     @property
     def is_known(self) -> Mask:
-        """Whether history tells the outcome."""
+        """Whether history shows the outcome."""
         return self.has_failed | self.has_succeeded
 
     @property

@@ -62,7 +62,7 @@ _DECISIVE_MESSAGES: Final = 1_000.0
 """More messages than these don't make one model surer than another: none is quite true."""
 _SURE: Final = 2.0
 _DOUBT: Final = 0.02
-"""No model is quite true. `make bench-whatif` tells whether the stated intervals hold with this."""
+"""No model is quite true. `make bench-whatif` checks whether the intervals hold with this."""
 _MOST_OVER_DISPERSION: Final = 4.0
 _MOST_MISFIT: Final = 0.1
 

@@ -57,4 +57,4 @@ class FailureModel(Protocol):
         """Return the same for messages of which nothing is known yet."""
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which planned re-sends lie where history tells nothing, by this model."""
+        """Return which planned re-sends lie beyond what history shows, by this model."""

@@ -175,7 +175,7 @@ def advice_of(
         )
     lines += [
         f"Try {row['resends']} x {_time_text(row['delay_ms'])} on {row['messages']:,} messages of "
-        f"{row['destination']}: that tells {row['question']}."
+        f"{row['destination']}: the answer shows {row['question']}."
         for row in tried[:2]
     ]
     if unmatched:

@@ -171,7 +171,7 @@ class SqliteDatabase:
             )
 
     def _keep_private(self) -> None:
-        """Make the file where it is missing, and mend it and its log, so that others can't read."""
+        """Make the file if it is missing; make it and its log unreadable to others."""
         # Why made here: SQLite gives its log the mode of the file.
         with suppress(OSError):
             os.close(open_private(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))

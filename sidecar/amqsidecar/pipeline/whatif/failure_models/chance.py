@@ -32,7 +32,7 @@ class ChanceRate:
         return np.broadcast_to(self.first / (1 + self.fading * numbers), tries.at_ms.shape)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which attempts lie where history tells nothing."""
+        """Return which attempts lie beyond what history shows."""
         numbers = np.arange(planned.at_ms.shape[1])
         return np.broadcast_to(numbers >= _FURTHER * reach.number, planned.at_ms.shape)
 
@@ -72,7 +72,7 @@ class RestRate:
         return -np.expm1(-np.exp(np.minimum(self.power * np.log(waited / self.scale_ms), 5.0)))
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which attempts lie where history tells nothing."""
+        """Return which attempts lie beyond what history shows."""
         return planned.waited_ms > reach.waited_ms
 
 
@@ -112,5 +112,5 @@ class LoadRate:
         return 1 / (1 + (np.maximum(load, 1.0) / self.bears) ** self.power)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which attempts lie where history tells nothing."""
+        """Return which attempts lie beyond what history shows."""
         return planned.load > reach.load

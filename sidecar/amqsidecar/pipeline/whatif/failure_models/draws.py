@@ -24,7 +24,7 @@ class SuccessRate(Protocol):
         """Return the probability of each attempt, of a message that can succeed."""
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which attempts lie where history tells nothing."""
+        """Return which attempts lie beyond what history shows."""
 
 
 @dataclass(frozen=True)

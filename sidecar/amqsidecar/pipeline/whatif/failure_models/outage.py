@@ -16,7 +16,7 @@ from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 
 _ROUNDS = 12
 _LOST_WEIGHT = 0.3
-"""A re-send of a message that never recovered tells less: the message may be at fault."""
+"""A re-send of a message that never recovered weighs less: the message may be at fault."""
 _OWN_WEIGHT = 4.0
 """As many re-sends the states weigh beside what a window itself saw."""
 
@@ -37,7 +37,7 @@ class WindowRate:
         return np.clip(self.rates[tries.window] * self.factor, 1e-4, 0.995)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Tell which attempts lie where history tells nothing."""
+        """Return which attempts lie beyond what history shows."""
         del reach
         return np.zeros(planned.at_ms.shape, dtype=bool)
 
