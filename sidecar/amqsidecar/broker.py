@@ -507,7 +507,7 @@ class IntakeSession(LookSession, Protocol):
         ...
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery to this destination does, and the fix.
+        """Return the side effects of a redelivery to this destination, and the fix.
 
         Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
         from its rules alone. Cached like the answers of `route_problem`.

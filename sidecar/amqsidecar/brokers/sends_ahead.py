@@ -52,7 +52,7 @@ class SendsAhead(Generic[BegunT]):
         self._begun.append(self._start(sends))
 
     def abandon(self) -> None:
-        """Undo what was begun; does nothing where nothing was.
+        """Undo begun sends, if any.
 
         Raises:
             LinkLost: the connection is gone, and with it what was begun.

@@ -57,7 +57,7 @@ class TokenSession(Generic[Q, T]):
         self._token.create(cycle)
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        """Start the sends of the next transaction; if the process dies, they never happened."""
         self._cycle.begin_sends(sends)
 
     def abandon_sends(self) -> None:

@@ -83,7 +83,7 @@ def untested_release(description: BrokerDescription) -> str | None:
 def release_faults(description: BrokerDescription) -> Sequence[str]:
     """Return a sentence for each known fault of a release; () = none is known.
 
-    A vendor's build, such as `2.40.0.redhat-00001`, may have fixes of its own: nothing is said about it.
+    A vendor's build, such as `2.40.0.redhat-00001`, may have fixes of its own and gets none.
     """
     numbers = _NUMBERS.fullmatch(description.version)
     if numbers is None:

@@ -63,7 +63,7 @@ class EncodingTurns:
 
     @property
     def is_only_one(self) -> bool:
-        """Whether there is nothing to choose."""
+        """Whether at most one encoding has work."""
         return len(self._last) == 1
 
     def next(self, with_work: Iterable[str], now_s: float) -> str:

@@ -125,7 +125,7 @@ class MoveEngine:
             self._in_hand.append(_Item(delivery, _addressed(judgement)))
 
     def _choose(self) -> list[_Item]:
-        """Return what the next transaction moves, of one encoding; what may end the link alone."""
+        """Return the messages of the next transaction, of one encoding; a suspect goes alone."""
         chosen = self._in_hand[: 1 if self._singly else self._limit]
         encoding = chosen[0].delivery.encoding
         for at, item in enumerate(chosen):
@@ -200,7 +200,7 @@ class MoveEngine:
             plan.events.append(sent_event(row, now_ms))
 
     def _problems_of(self, row: TakenRow, *, is_delayed: bool) -> tuple[str | None, str | None]:
-        """Return why nothing can be sent there now, and why nothing must ever be sent there."""
+        """Return why sends there must wait, and why they must never happen."""
         destination = parse_destination(row.destination)
         if row.is_final:
             problem = self._link.prepare_final(destination)
@@ -219,7 +219,7 @@ class MoveEngine:
         return None, fault and f"the broker can't hold it until it is due: {fault}"
 
     def _put_back(self, plan: _Plan, item: _Item, row: TakenRow, until_ms: int) -> None:
-        """Plan that it comes again as a dead letter; nothing has happened to it by then."""
+        """Plan that it comes again as a dead letter, unchanged."""
         # Why later: so that another one shows whether the destination takes anything.
         until_ms += 100 * self._refusals.of(item.key)
         plan.add(item, self._as_it_is(item, row, WAITING_QUEUE, self._broker_ms(until_ms)))
@@ -340,7 +340,7 @@ class MoveEngine:
         self._observe(events, None)
 
     def _leave(self, item: _Item, words: str, now_ms: int, events: list[AnyEvent]) -> None:
-        """Leave a dead letter in our hand, and so in its queue: nothing else can be done with it.
+        """Keep a dead letter in hand, and so in its queue: no action fits it.
 
         It goes back when the link is closed.
         """

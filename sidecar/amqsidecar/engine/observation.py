@@ -87,7 +87,7 @@ class ObservedDeaths:
         return self._judge_new(judge, found, now_ms)
 
     def end_look(self) -> None:
-        """All queues were gone through; what is found from now on is new."""
+        """All queues were browsed once; later finds are new."""
         self._has_looked = True
 
     def hear(self, judge: Judge, heard: Iterable[Delivery], now_ms: int) -> list[Observed]:

@@ -50,7 +50,7 @@ class PlanJudge:
         """Return None: a plan is executed on Artemis, whose link knows the routes."""
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
-        """Do nothing: the plan knows each of them."""
+        """Do nothing: the plan names each message."""
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool

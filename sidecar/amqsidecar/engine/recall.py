@@ -112,7 +112,7 @@ class RecallJudge:
         return self._in_order(Judgement(row, events, known.id), now_ms)
 
     def _in_order(self, judgement: Judgement, now_ms: int) -> Judgement:
-        """Give what goes back a due time by which it keeps its place in its queue."""
+        """Return a due time that keeps the place in the queue of a message that goes back."""
         row = judgement.row
         if row is None or row.recall is not Recall.RETURN:
             return judgement

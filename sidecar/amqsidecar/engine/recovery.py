@@ -28,7 +28,7 @@ HOLDER = f"the service: {NOT_OF_ONE_TIME}"
 _LOOK_S = 1.0
 """How long a token is waited for that may not be there."""
 _GLANCE_S = 0.05
-"""The same where the broker says that there is none; then it is asked once more."""
+"""The same where the broker reports no token; it is then asked again."""
 
 _WAITING = RowFilter(state=RowState.WAITING)
 

@@ -1,4 +1,4 @@
-"""Reports of jobs: one HTML file each that needs nothing else, neither network nor script."""
+"""Reports of jobs: one HTML file each, without network or scripts."""
 
 import base64
 import hashlib
@@ -90,7 +90,7 @@ class Report:
         self._parts.append(f"<h2>{_text(text)}</h2>")
 
     def points(self, heading: str, lines: Sequence[str], otherwise: str) -> None:
-        """Begin a section with a list, or with one sentence where there is nothing to list."""
+        """Begin a section with a list, or with one sentence if the list is empty."""
         self.heading(heading)
         items = "".join(f"<li>{_text(one)}</li>" for one in lines)
         self._parts.append(f"<ul>{items}</ul>" if lines else f"<p>{_text(otherwise)}</p>")
@@ -159,7 +159,7 @@ class Report:
         self._parts.append(f"<figure>{drawn}<figcaption>{_text(caption)}</figcaption></figure>")
 
     def write(self, path: str) -> None:
-        """Write the page, whole or not at all; what was there is replaced.
+        """Write the page, whole or not at all, in place of an existing one.
 
         Args:
             path: as Spark understands it where a session is active, so that a report lies where the

@@ -306,7 +306,7 @@ WHATIF_TRIALS: Final = _table(
     ("answer_low", _SHARE, "share that recovers if the first model is true, or nothing later"),
     ("answer_high", _SHARE, "share that recovers if the second one is, or everything"),
 )
-"""Bounded trials that would answer what history does not tell."""
+"""Bounded trials that would answer what history leaves open."""
 
 REDRIVE_PLAN: Final = _table(
     ("plan_id", _TEXT, "names the plan; its execution stands in the history under this name"),

@@ -40,7 +40,7 @@ class UnreadableCauseNotes:
         self._not_before_s = clock.monotonic_s()
 
     def report(self, reason: str) -> None:
-        """Take notice of one; its reason quotes nothing of it."""
+        """Record an unreadable note; the reason quotes no part of it."""
         self._count += 1
         now_s = self._clock.monotonic_s()
         if now_s >= self._not_before_s:

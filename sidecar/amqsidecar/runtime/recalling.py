@@ -29,7 +29,7 @@ CHANGED_AT_ONCE: Final = 1_000
 """Rows that one look gives back, discards or gives up as missing."""
 
 QUIET_S: Final = 1.0
-"""A queue out of which nothing came for this long is read to its end, or holds what can't come."""
+"""A queue without deliveries for this long is read to its end, or holds undeliverable messages."""
 
 _RESTING_S: Final = 1.0
 _BUSY_S: Final = 0.2
@@ -174,7 +174,7 @@ class Recalling:
             return True
 
     def _settle_taken(self) -> bool:
-        """Discard what was taken back for it, and give the others back; return whether any was."""
+        """Discard what was taken back for it, give the rest back; return whether any was."""
         dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)

@@ -188,7 +188,7 @@ class AmqpConnection:
         return self._socket.fileno()
 
     def pump(self, timeout_s: float) -> None:
-        """Write what waits, wait for the peer, read, handle; returns early when something came.
+        """Write pending bytes, wait for the peer, read and handle; return early after input.
 
         Raises:
             LinkLost, BrokerRefused: the connection ended.

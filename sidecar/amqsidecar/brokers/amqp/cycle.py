@@ -63,7 +63,7 @@ class AmqpMoves:
         self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        """Start the sends of the next transaction; if the process dies, they never happened."""
         self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:

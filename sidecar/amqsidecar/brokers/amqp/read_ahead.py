@@ -97,7 +97,7 @@ class ReadAhead:
     # Receivers that are closing
 
     def retire(self, receiver: Receiver, held_back: int = 0) -> None:
-        """Stop reading; what the engine has of it can still be accepted, all else goes back."""
+        """Stop reading; messages that the engine has can still be accepted, all others go back."""
         self._retired[receiver] = held_back
         self.sweep()
 
@@ -119,7 +119,7 @@ class ReadAhead:
             receiver.forget()
 
     def close(self, receivers: Iterable[Receiver]) -> None:
-        """Begin to close these and all others; what is in hand goes back."""
+        """Begin to close these and all other links; messages in hand go back."""
         for receiver in (*receivers, *self._retired):
             self.close_receiver(receiver)
         self._retired.clear()

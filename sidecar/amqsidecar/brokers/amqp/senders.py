@@ -72,7 +72,7 @@ class SenderPool:
         return sender
 
     def trim(self) -> None:
-        """Close what is over the bound and free what is closed; call between transactions only."""
+        """Close links beyond the bound and free closed ones; call between transactions only."""
         while len(self._open) > OPEN_LINKS_MAX:
             _, sender = self._open.popitem(last=False)
             self._retire(sender)

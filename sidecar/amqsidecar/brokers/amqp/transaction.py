@@ -138,7 +138,7 @@ class Coordinator:
     def commit(
         self, transaction: Transaction, meanwhile: Callable[[], None] = begin_nothing
     ) -> str | None:
-        """Commit; durable when it returns None, else nothing happened and the text is the reason.
+        """Commit; None = durable, a text = undone, with the reason.
 
         Args:
             transaction: every send of it was answered.

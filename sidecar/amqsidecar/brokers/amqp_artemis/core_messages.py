@@ -102,7 +102,7 @@ def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
 
 
 class Listed:
-    """What the newest list of a queue showed, and what of it was asked for.
+    """The newest list of a queue, and which of its messages were asked for.
 
     Attributes:
         awaited: numbers and ids that were asked for and have not come yet.
@@ -124,7 +124,7 @@ class Listed:
         return now_s >= self._since_s + (_HOLDING_S if holds_back else rest_s)
 
     def read(self, answer: ManagementAnswer, now_s: float) -> bool:
-        """Note what a list shows; return whether there is something to ask for."""
+        """Record a list; return whether it has messages to ask for."""
         self.refusal = "" if answer.is_ok else str(answer.value)
         entries = json.loads(answer.value or "[]") if answer.is_ok else []
         left: list[int | str | None] = []
@@ -149,7 +149,7 @@ class Listed:
         return bool(wanted)
 
     def selector(self) -> str:
-        """Return the selector of what AMQP clients have made, and of what is awaited."""
+        """Return the selector of messages that AMQP clients made, and of awaited ones."""
         numbers = sorted(one for one in self.awaited if isinstance(one, int))
         ids = ", ".join(quoted(one) for one in self.awaited if isinstance(one, str))
         terms = [MADE_BY_AMQP]

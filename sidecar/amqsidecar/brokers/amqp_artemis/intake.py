@@ -79,7 +79,7 @@ class AmqpIntake:
         self._connection.pump(0)
 
     def detach(self) -> None:
-        """Read nothing any more; what was not received has gone back when this returns.
+        """Stop reading; unreceived messages are back in their queue when this returns.
 
         Raises:
             LinkLost: the connection is gone.
@@ -302,7 +302,7 @@ class AmqpIntake:
         return (*cut, *too_large)
 
     def close(self) -> None:
-        """Begin to close all links; what is in hand goes back."""
+        """Begin to close all links; messages in hand go back."""
         self._ahead.close(self._receivers.values())
         self._receivers.clear()
         self._listed.clear()
@@ -314,7 +314,7 @@ class AmqpIntake:
 
 
 def _readable_selector(address: str) -> str:
-    """Return the selector of what is read where nothing can be listed.
+    """Return the selector to read with where messages can't be listed.
 
     Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (`core_messages.py`) goes
     to the dead-letter address of the queue at the first try, its origin lost. So what may be of

@@ -34,7 +34,7 @@ class Notifications:
         self._is_refusal_told = False
 
     def take(self) -> Iterator[tuple[str, str, bool]]:
-        """Return name and address of each queue that came or went, and whether it came."""
+        """Return name and address of each created or deleted queue, and whether it was created."""
         receiver = self._receiver
         if receiver.refusal is not None and not self._is_refusal_told:
             self._is_refusal_told = True

@@ -253,7 +253,7 @@ class ClassicIntake:
         )
 
     def close(self) -> None:
-        """Begin to close all links; what is in hand goes back."""
+        """Begin to close all links; messages in hand go back."""
         self._ahead.close(subscription.receiver for subscription in self._subscriptions.values())
         self._subscriptions.clear()
 

@@ -1,4 +1,4 @@
-"""Tries on Classic over AMQP what the sidecar's user may do, and what it would leave."""
+"""Tries the rights of the sidecar's user on Classic over AMQP, and finds what it would leave."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

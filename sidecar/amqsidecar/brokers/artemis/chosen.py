@@ -15,7 +15,7 @@ class ChoosingIntake(Protocol):
     """What reads the dead-letter queues of a session."""
 
     def detach(self) -> None:
-        """Read nothing any more; what was not received goes back."""
+        """Stop reading; unreceived messages go back."""
         ...
 
     def leave(self, deliveries: Sequence[Delivery], /) -> None:

@@ -164,7 +164,7 @@ class ArtemisRoutes:
         return self._route(destination).problem
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery there does that is not allowed; None = nothing."""
+        """Return a forbidden side effect of a redelivery there; None = none."""
         return self._route(destination).resend_problem
 
     def target(self, destination: Destination) -> str:

@@ -85,7 +85,7 @@ class ArtemisSchedule:
         """Return None: finding it would list every message."""
 
     def holds(self) -> dict[str, int]:
-        """Return nothing: there is no place to hold a backlog."""
+        """Return none: there is no place to hold a backlog."""
         return {}
 
     def size_bytes(self) -> int:

@@ -135,7 +135,7 @@ class ReadingSession(ManagedSession[M]):
     """The same of a session that reads dead-letter queues; see `broker.IntakeSession`."""
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery there does, and the fix; None = nothing."""
+        """Return a side effect of a redelivery there, and the fix; None = none."""
         return self._routes.resend_problem(destination)
 
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:

@@ -29,14 +29,14 @@ MEANING_HALTED = (
 
 
 class StuckMessages:
-    """Compares what queues have handed out with what their consumers hold, look by look."""
+    """Compares messages that queues count as handed out with those that consumers hold."""
 
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
         self._before: dict[Destination, int] = {}
 
     def look(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
-        """Return what was stuck at this look and the one before; call at intervals of seconds."""
+        """Return messages stuck now and at the last call; call at intervals of seconds."""
         if self._management.missing is not None:
             return ()
         now = {queue: _stuck(self._management, queue) for queue in queues}
@@ -56,7 +56,7 @@ class StuckToken:
         self._before = 0
 
     def look(self) -> tuple[LeftBehind, ...]:
-        """Return what was stuck at this look and the one before; call at intervals of seconds.
+        """Return messages stuck now and at the last call; call at intervals of seconds.
 
         Call it only while this connection alone gets what the queue holds, and has no token.
         """

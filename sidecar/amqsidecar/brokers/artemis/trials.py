@@ -117,7 +117,7 @@ class ArtemisAnswers:
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, Sequence[SideEffect]]:
-        """Return what else the broker does with redeliveries to the queues of each address.
+        """Return side effects of redeliveries to the queues of each address.
 
         Args:
             settings_of: address to its merged settings.

@@ -1,1 +1,1 @@
-"""One Artemis over two wires at once: each message goes over the one that keeps it whole."""
+"""One Artemis over two wires at once: each message uses the wire that keeps it whole."""

@@ -162,5 +162,5 @@ class PairIntake(PairLook, Generic[W]):
         self._first.ask_routes_ahead(destinations)
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery to this destination does, and the fix."""
+        """Return the side effects of a redelivery to this destination, and the fix."""
         return self._first.resend_problem(destination)

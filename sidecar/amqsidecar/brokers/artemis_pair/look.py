@@ -72,7 +72,7 @@ class PairLook:
             self._look_second.wait(min(left_s, _SERVED_EVERY_S))
 
     def _serve(self) -> None:
-        """Do what is due while nothing arrives."""
+        """Do due work while nothing arrives."""
 
     def _has_arrived(self) -> bool:
         """Return whether `receive` would return something."""
@@ -92,7 +92,7 @@ class PairLook:
         return self._look_first.count(queue, at_most)
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue: first what the first wire reads."""
+        """Return the messages in a dead-letter queue, those that the first wire reads first."""
         found = self._look_first.browse(queue, at_most)
         # Why look at bodies: a list without them already holds the messages of both wires.
         if len(found) < at_most and all(one.message for one in found):

@@ -61,7 +61,7 @@ class PairTake(PairIntake[TakeWire]):
         self._holder.create_token(cycle)
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        """Start the sends of the next transaction; if the process dies, they never happened."""
         (self.wire_of((), sends) or self._holder).begin_sends(sends)
 
     def abandon_sends(self) -> None:

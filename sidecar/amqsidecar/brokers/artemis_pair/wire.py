@@ -29,7 +29,7 @@ class LookWire(ExaminedSession, ShowsSchedule, Protocol):
         ...
 
     def share_routes(self, routes: ArtemisRoutes) -> None:
-        """Use what another wire to the same broker knows, from now on."""
+        """Share the knowledge of another wire to the same broker from now on."""
         ...
 
 

@@ -41,7 +41,7 @@ class ClassicSession(ABC):
         """Do nothing: no answer of `route_problem` needs the broker's."""
 
     def resend_problem(self, destination: Destination) -> str | None:
-        """Return None: what else Classic does follows from its rules."""
+        """Return None: Classic's side effects follow from its rules."""
         return None
 
 
@@ -108,7 +108,7 @@ class ListingSession(ClassicSession, Generic[ConnectionT, QueuesT]):
         """
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return nothing: a browse shows all that there is."""
+        """Return none: a browse shows every message."""
         self._connection.poll()
         return ()
 

@@ -27,7 +27,7 @@ class ListingTake(
     _sending: Sequence[Resend]
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues and no others; what was returned from others stays valid.
+        """Read from these queues only; deliveries from others stay valid.
 
         A wildcard stands for all queues that it matches, now and later, but for those that the
         sidecar itself writes to, and those that can't be read: `left_behind` reports these.
@@ -103,7 +103,7 @@ class ListingTake(
             raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened.
+        """Start the sends of the next transaction; if the process dies, they never happened.
 
         Raises:
             LinkLost: the connection is gone.

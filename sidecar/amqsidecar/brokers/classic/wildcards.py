@@ -42,7 +42,7 @@ class WildcardIntake:
         self._has_changed = False
 
     def attach(self, wanted: Sequence[Destination], prefetch: int) -> None:
-        """Read from these and no others; what a wildcard stands for may be refused quietly.
+        """Read from these only; queues that a wildcard matches may be refused without an error.
 
         Raises:
             QueueRefused: a named one can't be read, or a wildcard can't be expanded.
@@ -61,7 +61,7 @@ class WildcardIntake:
             raise QueueRefused.all_of(refused)
 
     def follow(self) -> None:
-        """Read what has come, and no more what has gone.
+        """Begin to read new queues, and stop reading deleted ones.
 
         Raises:
             QueueRefused: the broker does not report its queues any more.

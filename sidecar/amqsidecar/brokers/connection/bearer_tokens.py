@@ -120,7 +120,7 @@ class BearerTokens:
 
 
 def token_in_file(read: Callable[[], str], clock: Clock) -> BearerTokens:
-    """Return the token of a file that others write anew, such as the kubelet.
+    """Return the token of a file that others replace, such as the kubelet.
 
     Args:
         read: gives its content; raises ConfigError.

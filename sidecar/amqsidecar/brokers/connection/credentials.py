@@ -17,7 +17,7 @@ class Credentials(Protocol):
         ...
 
     def secret(self) -> str | None:
-        """Return what counts now; asked at each log-in; None = there is nothing.
+        """Return the present secret; asked at each log-in; None = none.
 
         Raises:
             ConfigError: its file can't be read or is empty.

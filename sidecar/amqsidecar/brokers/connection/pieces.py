@@ -1,4 +1,4 @@
-"""Puts what is to be written together, without a copy of what is large."""
+"""Joins pieces to write, without copying large ones."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -2,4 +2,4 @@
 
 
 class RequestRefused(Exception):
-    """The broker refuses what was asked of it; never leaves `brokers/`."""
+    """The broker refuses a request; never leaves `brokers/`."""

@@ -51,7 +51,7 @@ def ask_nobody() -> None:
 
 
 def reset(connected: socket.socket) -> None:
-    """Make the close of a socket reach the peer at once, even one that reads nothing.
+    """Close a socket so that the peer notices at once, even if it does not read.
 
     Never raises.
 

@@ -125,7 +125,7 @@ class _SpooledPayload:
         return data
 
     def append(self, data: bytes | memoryview) -> None:
-        """Add bytes behind, while nothing else is in the file behind this.
+        """Append bytes; this must be the last entry in the file.
 
         Raises:
             OSError: they can't be written; what was there stays.

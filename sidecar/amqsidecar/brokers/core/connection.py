@@ -137,7 +137,7 @@ class CoreConnection(ByteStream):
             raise CoreRefused(self._creation_answer.kind, self._creation_answer.message)
 
     def forget(self, channel: int) -> None:
-        """Ignore what still comes for a session that was closed."""
+        """Ignore packets that arrive for a closed session."""
         self._sessions.pop(channel, None)
 
     def close(self) -> None:

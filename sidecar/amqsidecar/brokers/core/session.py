@@ -125,7 +125,7 @@ class CoreSession:
         return number
 
     def close_consumer(self, number: int) -> None:
-        """Close a consumer; what it was handed and is not acknowledged goes back to the queue.
+        """Close a consumer; its unacknowledged messages go back to the queue.
 
         Raises:
             CoreRefused, LinkLost: the broker refuses, or the connection is gone.
@@ -162,7 +162,7 @@ class CoreSession:
             self._grant(number, more)
 
     def starve(self, number: int) -> None:
-        """Take all credit from a consumer; what is on its way to it still comes."""
+        """Withdraw a consumer's credit; messages on their way still arrive."""
         if number in self._consumers:
             self._put(packets.ConsumerCredits(number, 0))
 
@@ -177,7 +177,7 @@ class CoreSession:
         return consumer is not None and consumer.is_receiving
 
     def force_delivery(self, number: int) -> None:
-        """Ask for a message that comes at once, behind what was handed out; see `is_forced`.
+        """Ask for a marker that arrives behind the messages already sent; see `is_forced`.
 
         The queue has no more if nothing came since the one before, and no large message is on its
         way: the broker sends it without credit, too.

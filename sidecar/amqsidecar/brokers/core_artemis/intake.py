@@ -159,7 +159,7 @@ class CoreIntake:
         return " AND ".join(f"({one})" for one in parts) if len(parts) > 1 else "".join(parts)
 
     def detach(self) -> None:
-        """Read nothing any more; what was not received goes back."""
+        """Stop reading; unreceived messages go back."""
         for reader in self._active():
             self._retire(reader)
 
@@ -167,7 +167,7 @@ class CoreIntake:
         return [one for one in self._readers.values() if not one.is_leaving]
 
     def _retire(self, reader: DeadLetterConsumer) -> None:
-        """Stop reading; what the engine has of it can still be accepted, all else goes back."""
+        """Stop reading; messages that the engine has can still be accepted, all others go back."""
         reader.is_leaving = True
         for _, delivery in reader.waiting:
             if delivery.large_body is not None:
@@ -324,7 +324,7 @@ class CoreIntake:
         return False
 
     def acknowledgements(self, handles: Iterable[CoreHandle]) -> list[CoreAcknowledgement]:
-        """Return what acknowledges these and nothing else, in few packets."""
+        """Return few packets that acknowledge exactly these."""
         by_reader: dict[int, list[int]] = {}
         for handle in handles:
             by_reader.setdefault(handle.consumer, []).append(handle.message_id)

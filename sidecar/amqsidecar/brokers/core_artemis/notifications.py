@@ -46,7 +46,7 @@ class CoreNotifications:
             )
 
     def take(self) -> Iterator[tuple[str, str, bool]]:
-        """Return name and address of each queue that came or went, and whether it came."""
+        """Return name and address of each created or deleted queue, and whether it was created."""
         for delivery in self._session.take_from(self._consumer):
             self._session.give_back(delivery)
             if delivery.large_body is not None:

@@ -97,7 +97,7 @@ class CoreMoves:
         self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        """Start the sends of the next transaction; if the process dies, they never happened."""
         self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
@@ -238,7 +238,7 @@ class CoreMoves:
         return CommitRefused(f"the broker refused the commit: {words}")
 
     def _undo(self) -> None:
-        """Undo the transaction; what is in hand comes again."""
+        """Undo the transaction; messages in hand are delivered again."""
         self._ahead.forget()
         self._intake.undo()
         self._besides.undo()

@@ -174,7 +174,7 @@ class OpenWireConsumers:
         return consumer
 
     def remove(self, consumer: OpenWireConsumer) -> None:
-        """End a consumer; what it was handed goes back to the queue, uncounted."""
+        """End a consumer; its messages go back to the queue, without counting as failed."""
         self._by_value.pop(consumer.value, None)
         with suppress(CommandRefused):
             self._connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
@@ -224,7 +224,7 @@ class OpenWireConsumers:
             consumer.prefetch = share
 
     def drop(self, destination: Destination) -> None:
-        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        """Stop reading a deleted queue; its messages in hand can no longer be accepted."""
         for consumer in self._intake():
             if consumer.destination == destination:
                 consumer.is_leaving = True
@@ -239,7 +239,7 @@ class OpenWireConsumers:
         return [one for one in self._by_value.values() if one.take is None]
 
     def _leave(self, consumer: OpenWireConsumer) -> None:
-        """Remove a consumer, at once or when nothing of it is in hand any more."""
+        """Remove a consumer, at once or when none of its messages is in hand."""
         consumer.is_leaving = True
         if not consumer.in_hand:
             self.remove(consumer)
@@ -388,7 +388,7 @@ class OpenWireConsumers:
         return [(field, message) for field, message in found[:at_most] if message is not None]
 
     def _remove_browser(self, browser: OpenWireConsumer) -> None:
-        """Remove a browser, and drop what the broker had on its way to it."""
+        """Remove a browser, and drop its messages that are still on their way."""
         self._by_value.pop(browser.value, None)
         remove = codec.remove_info(browser.nested_id)
         number = self._connection.ask(codec.REMOVE_INFO, remove)

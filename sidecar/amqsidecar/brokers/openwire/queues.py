@@ -33,7 +33,7 @@ __all__ = [
 
 
 class OpenWireQueueWatch(ClassicQueues):
-    """Expands wildcards, now and whenever a queue comes or goes.
+    """Expands wildcards, now and whenever a queue is created or deleted.
 
     What reading advisories is refused with is the connection's `Refused`.
     """

@@ -157,4 +157,4 @@ class OpenWireTrials:
 
 
 def _ignore(_consumer: OpenWireConsumer, _field: bytes, _message: bytes | None) -> None:
-    """Take nothing: the consumer asks for nothing."""
+    """Consume without taking: the consumer asks for no message."""

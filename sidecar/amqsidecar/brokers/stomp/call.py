@@ -13,7 +13,7 @@ def call(
     headers: Iterable[Header],
     body: bytes | memoryview = b"",
 ) -> None:
-    """Send a frame and wait for its receipt; nothing else of the connection is under way.
+    """Send a frame and wait for its receipt; no other request of the connection may be pending.
 
     Quirk (Artemis): an ERROR about a missing permission does not say which frame it answers.
 

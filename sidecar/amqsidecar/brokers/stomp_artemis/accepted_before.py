@@ -42,7 +42,7 @@ class Suspects:
         return True
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return what the next token names: these, and what may still come of earlier cycles.
+        """Return what the next token names: these, and earlier ones that may still come.
 
         Raises:
             LinkLost: the connection is gone.
@@ -67,7 +67,7 @@ class Suspects:
     def clear(
         self, name: str, held: Sequence[StompDelivery], made_by_others: int, listed: Collection[int]
     ) -> None:
-        """Forget those of a queue once all else of it is in our hand.
+        """Forget a queue's messages once all others of it are in hand.
 
         Args:
             name: of the queue.

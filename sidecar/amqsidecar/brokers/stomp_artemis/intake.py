@@ -241,7 +241,7 @@ class StompArtemisIntake:
         self._suspects.replace(accepted)
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return what the next token names: these, and what may still come of earlier cycles."""
+        """Return what the next token names: these, and earlier ones that may still come."""
         return self._suspects.accepted_with(held)
 
     @property

@@ -128,7 +128,7 @@ class StompArtemisLook(ManagedSession[StompManagement]):
         )
 
     def trials(self) -> StompArtemisTrials:
-        """Return what tries the user's rights, each over a connection of its own."""
+        """Return the trials of the user's rights, each with its own connection."""
         settings = self._settings
         return StompArtemisTrials(
             settings.connect,

@@ -69,7 +69,7 @@ class StompNotifications:
         return connection
 
     def take(self) -> Iterator[tuple[str, str, bool]]:
-        """Return name and address of each queue that came or went, and whether it came."""
+        """Return name and address of each created or deleted queue, and whether it was created."""
         if not isinstance(self._state, _Subscribed):
             return
         connection = self._state.connection

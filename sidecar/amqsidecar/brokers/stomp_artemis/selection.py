@@ -183,7 +183,7 @@ def only(originals: Iterable[int]) -> str:
 
 
 def readable(excluded: Iterable[int], wanted: Iterable[ListedMessage]) -> str:
-    """Return the selector of what STOMP made, but for some, and of what is wanted beside it."""
+    """Return the selector of STOMP-made messages except some, and of wanted others."""
     made_by_stomp = without(MADE_BY_STOMP, excluded)
     originals = sorted({one.original for one in wanted if one.original is not None})
     if not originals:

@@ -98,7 +98,7 @@ class ArtemisSubscriptions:
 
     @staticmethod
     def is_ours(frame: Frame) -> bool:
-        """Return whether a message came through one of these, or one that has ended."""
+        """Return whether a message arrived on one of these subscriptions, or on an ended one."""
         return frame.text(b"subscription").startswith(_NAME)
 
     def find(self, name: str) -> ArtemisSubscription | None:
@@ -125,12 +125,12 @@ class ArtemisSubscriptions:
         self._subscribe(subscription)
 
     def detach(self, subscription: ArtemisSubscription) -> None:
-        """End a subscription as soon as nothing of it is in hand."""
+        """End a subscription once none of its messages is in hand."""
         subscription.is_attached = False
         self.exchange(subscription, {})
 
     def exchange(self, subscription: ArtemisSubscription, wanted: dict[int, ListedMessage]) -> None:
-        """Begin another subscription in its place as soon as nothing of it is in hand.
+        """Replace a subscription once none of its messages is in hand.
 
         Args:
             subscription: of the queue.

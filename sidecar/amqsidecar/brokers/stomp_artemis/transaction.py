@@ -1,4 +1,4 @@
-"""The transactions of the STOMP link to Artemis: sends and the next token, nothing else.
+"""The transactions of the STOMP link to Artemis: they hold only sends and the next token.
 
 Quirk (Artemis): after an ERROR the broker answers nothing more on that connection, so a refused
 send or commit costs a connection. It is the token's, not that of the dead letters, which stay in

@@ -125,7 +125,7 @@ class _Search:
         return None
 
     def _breaks(self, selector: str) -> bool:
-        """Look at what a selector matches, on a connection of its own; return whether that ends it.
+        """Receive a selector's messages on a separate connection; return whether they end it.
 
         Raises:
             BrokerError: the broker can't be asked.

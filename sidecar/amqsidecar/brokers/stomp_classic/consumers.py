@@ -89,7 +89,7 @@ class StompSubscriptions:
         return name
 
     def remove(self, name: bytes) -> None:
-        """End a subscription; what it was handed goes back to the queue.
+        """End a subscription; its messages go back to the queue.
 
         Quirk (Classic): its redelivery counter grows, which no limit of the broker looks at.
         """
@@ -157,4 +157,4 @@ def _ends_browsing(frame: Frame) -> bool:
 
 
 def _drop(_frame: Frame) -> None:
-    """Take what a subscription that ends was handed on the way."""
+    """Receive messages that were on their way to an ending subscription."""

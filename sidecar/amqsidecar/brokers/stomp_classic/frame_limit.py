@@ -1,4 +1,4 @@
-"""From what size on Classic takes no frame over STOMP: it tells no client, so it is learned.
+"""Classic's limit for STOMP frames: it announces none, so the limit is learned.
 
 What it rests on (measured on 6.3.1): at a body larger than `maxDataLength`, or a frame larger than
 `maxFrameSize`, the broker sends an ERROR without a receipt and closes the connection. Dead letters

@@ -188,7 +188,7 @@ class QueueReader:
         self.mend()
 
     def mend(self) -> None:
-        """Make the subscription anew where it has to be another, once nothing of it is in hand.
+        """Replace an outdated subscription once none of its messages is in hand.
 
         Raises:
             FrameRefused: the broker does not allow it.
@@ -361,7 +361,7 @@ class StompClassicIntake:
         return refused
 
     def drop(self, destination: Destination) -> None:
-        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        """Stop reading a deleted queue; its messages in hand can no longer be accepted."""
         reader = self._readers.pop(destination, None)
         if reader is not None:
             reader.drop()

@@ -18,7 +18,7 @@ _REMOVED = 1
 
 
 class StompQueueWatch(ClassicQueues):
-    """Expands wildcards, now and whenever a queue comes or goes.
+    """Expands wildcards, now and whenever a queue is created or deleted.
 
     What reading advisories is refused with is the connection's `Refused`.
     """

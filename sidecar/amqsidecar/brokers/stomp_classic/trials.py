@@ -148,4 +148,4 @@ class StompClassicTrials:
 
 
 def _ignore(_frame: Frame) -> None:
-    """Take nothing: the consumer selects nothing."""
+    """Consume without taking: the selector matches no message."""

@@ -95,7 +95,7 @@ def _mirror_reason(mirror: MirroredQueues, destination: Destination) -> str:
 
 
 def keeps_nothing(composite: CompositeDestination) -> bool:
-    """Return whether nothing dies in a composite, since all that is sent there goes elsewhere."""
+    """Return whether no message dies in a composite because it forwards all of them."""
     return composite.forward_only and not composite.send_when_not_matched
 
 

@@ -22,7 +22,7 @@ from amqsidecar.pipeline.results import (
 )
 
 MOST_GROUPS: Final = 6
-"""In the plot: what is new or grows, then what comes back most; all others are one."""
+"""Groups in the plot: new or growing ones, then the most frequent; the rest is one."""
 MOST_DAYS: Final = 60
 """In the plot: the latest."""
 RECENT_DAYS: Final = 7

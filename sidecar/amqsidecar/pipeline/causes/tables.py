@@ -31,7 +31,7 @@ of its own."""
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 NEW_DAYS: Final = 7
-"""So long a group is new, where nothing else is asked for."""
+"""Default age below which a group is new."""
 
 _DEATHS = ("received", "returned")
 _CELL = ("cause_text", "is_expired", "origin", "hour")

@@ -86,7 +86,7 @@ class ObservedStreams(NamedTuple):
 
 
 class _Rounds(NamedTuple):
-    """The rounds of messages, in order; what is not there is 0, and its flag is false."""
+    """The rounds of messages, in order; an absent value is 0 with a false flag."""
 
     number: _Numbers
     is_first: _Flags

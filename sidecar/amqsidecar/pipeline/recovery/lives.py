@@ -56,7 +56,7 @@ _ACTS: Final = tuple(
 """What is done with a message that died, in the order of `judge`'s numbers."""
 _HOUR_S: Final = 3_600
 _LAST_ROUND: Final = 2**31
-"""Puts an end, which has no count of its own, behind all else: brokers count no further."""
+"""Order of an end, which has no count: behind every event."""
 
 
 def survey(events: DataFrame, until_ms: int | None) -> DataFrame:

@@ -139,7 +139,7 @@ def _read_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
 
 
 def _read_whole(reader: DataFrameReader, urls: Sequence[str]) -> DataFrame:
-    """Read files; by their folders, if nothing else lies there.
+    """Read files; by their folders if these hold no other files.
 
     Why: Spark lists many files that are named one by one in a job with a task for each, which takes
     minutes for ten thousand.

@@ -189,7 +189,7 @@ class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvai
     def _before_gap(
         self, stream: str, files: Sequence[JournalFile], first: int, newest: int
     ) -> int:
-        """Return the last segment to which all are there, so that what is there gets read."""
+        """Return the last segment without a gap before it."""
         _, gaps = cover(files, first, newest)
         if not gaps or not self._options.fails_on_data_loss:
             return newest

@@ -125,7 +125,7 @@ def write_report(
 
 
 def _differences(rows: Sequence[Row]) -> list[str]:
-    """Return what each policy comes to beside history: the greatest share first."""
+    """Return each policy's result beside history, the greatest share first."""
     history = [row for row in rows if row["policy"] == HISTORY]
     others = sorted(
         (row for row in rows if row["policy"] != HISTORY), key=lambda row: -row["share_upper"]
@@ -155,7 +155,7 @@ def _reason_line(row: Row) -> str:
 def advice_of(
     rows: Sequence[Row], tried: Sequence[Row], unmatched: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return what the numbers allow to say: nothing from a forecast that no model supports."""
+    """Return the conclusions that the numbers support; none from an unsupported forecast."""
     lines = [
         f"Do not rely on the forecast of {row['policy']}: no model explains the history."
         for row in rows

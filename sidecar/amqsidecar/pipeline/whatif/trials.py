@@ -1,4 +1,4 @@
-"""Bounded trials that would tell what history does not."""
+"""Bounded trials that would show what history does not."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -236,7 +236,7 @@ def _write_proposal(
 def _log_unmatched(
     candidates: Sequence[Candidate], destinations: Iterable[str]
 ) -> list[tuple[str, str]]:
-    """Return the entries that act on nothing in history, by policy, and tell them in the log."""
+    """Return and log the entries that match nothing in history, by policy."""
     places = list(destinations)
     found = [
         (one.name, entry) for one in candidates for entry in unmatched_entries(one.rules, places)

@@ -1,4 +1,4 @@
-"""Models in which each attempt succeeds by a probability of its own, independent of the others.
+"""Models in which attempts succeed independently, each with its own probability.
 
 Some messages may never succeed. A planned re-send and the one of the same number in history share
 their luck: what succeeded by a small probability succeeds by a greater one, too. So a policy that

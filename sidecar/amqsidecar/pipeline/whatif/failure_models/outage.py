@@ -54,7 +54,7 @@ def fit_outage(history: Counted, rates: Numbers) -> Draws:
 
 
 def window_rates(windows: WindowCounts) -> Numbers:
-    """Return the success rate of each window: what it saw, and what its state makes likely."""
+    """Return the success rate of each window, from its own attempts and its likely state."""
     works, good, bad = _states(windows)
     likely = works * good + (1 - works) * bad
     tried = windows.successes + windows.failures
