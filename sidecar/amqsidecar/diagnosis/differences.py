@@ -47,7 +47,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "ttl-anew": Difference(
         False,
-        "The time to live starts anew, so JMSExpiration and, of such messages, JMSTimestamp are "
+        "The time to live restarts, so JMSExpiration and, of such messages, JMSTimestamp are "
         "later.",
     ),
     "ttl-gone": Difference(

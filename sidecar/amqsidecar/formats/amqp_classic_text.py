@@ -85,4 +85,4 @@ def _from_java(encoded: bytes) -> str:
         halves = encoded.replace(_ZERO, b"\0").decode("utf-8", "surrogatepass")
         return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise UndecodableMessage("a text of it is in no form of UTF-8") from None
+        raise UndecodableMessage("it contains a text that is not UTF-8") from None

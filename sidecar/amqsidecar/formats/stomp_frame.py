@@ -355,7 +355,7 @@ class FrameReader:
             else any(command.startswith(name[0]) for command in _COMMANDS)
         )
         if not is_command or size > _HEAD_BYTES_MAX:
-            raise RemoteProtocolError("what came is no frame of STOMP")
+            raise RemoteProtocolError("the input is not a STOMP frame")
 
 
 def _content_length(head: bytes) -> int | None:

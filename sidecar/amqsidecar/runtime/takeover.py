@@ -110,6 +110,6 @@ class Takeover:
             log.warning(
                 "takeover_waits",
                 instance=instance,
-                reason="its token is still held: by a process that hangs, or by the broker for "
-                "one that is gone",
+                reason="its token is still held by a hanging process, or by the broker for a "
+                "dead one",
             )

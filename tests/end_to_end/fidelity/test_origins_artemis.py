@@ -397,7 +397,7 @@ def test_a_divert_that_would_copy_a_redelivery_is_reported(
     with origins.link() as link:
         assert link.route_problem(origin) is None
         assert link.resend_problem(origin) == (
-            f"the divert {origins.prefix}.d would copy the redelivery once more; write "
+            f"the divert {origins.prefix}.d would copy the redelivery again; write "
             f'<divert name="{origins.prefix}.d"><filter string="{wanted}"/></divert>, '
             "or allow it by redelivery: {allow: [divert]}"
         )
@@ -813,7 +813,7 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
         if prefix in f"{one['subject']} {one['what']}"
     }
     assert found == {
-        f"the divert {prefix}.d would copy the redelivery once more": (
+        f"the divert {prefix}.d would copy the redelivery again": (
             "warning",
             f"{prefix}.a",
             f'<divert name="{prefix}.d"><filter string="{EXCLUDING}"/></divert>',

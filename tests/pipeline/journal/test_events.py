@@ -252,7 +252,7 @@ def test_a_file_in_the_folder_of_another_stream_is_named(
     path = write_segments(tmp_path, [1])
     (tmp_path / "stream=other").mkdir()
     path.rename(tmp_path / "stream=other" / path.name)
-    with pytest.raises(ConfigError, match="of stream main, not what its name says"):
+    with pytest.raises(ConfigError, match="of stream main, which contradicts its name"):
         read_events(spark, str(tmp_path))
 
 

@@ -150,7 +150,7 @@ def test_a_table_is_not_written_with_another_checkpoint(
     other = str(tmp_path / "other")
     with pytest.raises(ConfigError, match="was made with another checkpoint than"):
         run_ingest(spark, replace(options, checkpoint=other))
-    with pytest.raises(ConfigError, match="is of another table than"):
+    with pytest.raises(ConfigError, match="belongs to another table than"):
         run_ingest(spark, replace(options, table=other))
 
 

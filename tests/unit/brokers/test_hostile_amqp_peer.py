@@ -22,7 +22,7 @@ WORDS = {
     "endless message": "messages that are not whole have more than 268435456 bytes",
     "unasked messages": "handed over more messages than it was asked for",
     "large answers": f"handed over more than {WAITING_BYTES_MAX} bytes",
-    "unasked links": "attached a link that nobody asked for",
+    "unasked links": "attached a link that was not requested",
     "outcome, nested": "framing-error|closed the connection",
     "close, nested": "amqp:x: x",
 }

@@ -310,7 +310,7 @@ def test_without_the_plugin_nobody_asks_for_facts() -> None:
 def test_what_if_refuses_rules_that_look_into_messages(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(CLASSIC)
-    with pytest.raises(ConfigError, match="leave that plugin out of it"):
+    with pytest.raises(ConfigError, match="remove that plugin from it"):
         load_candidates([f"new={path}"], PLUGINS)
 
 

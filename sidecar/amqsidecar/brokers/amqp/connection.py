@@ -314,7 +314,7 @@ class AmqpConnection:
         endpoint = self._links.get(link)
         if endpoint is None:
             if lib.pn_link_state(link) & lib.PN_LOCAL_UNINIT:
-                self._fail(LinkLost(f"{self.place} attached a link that nobody asked for"))
+                self._fail(LinkLost(f"{self.place} attached a link that was not requested"))
             return
         if kind == lib.PN_LINK_REMOTE_OPEN:
             endpoint.on_remote_open()

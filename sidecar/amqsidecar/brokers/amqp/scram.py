@@ -67,7 +67,7 @@ class ScramClient:
         if not ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
             raise BrokerRefused(
                 f"SCRAM: the broker asks for {iterations} iterations, which must be "
-                f"{ITERATIONS_MIN} to {_ITERATIONS_MAX}: store the user's password there anew"
+                f"{ITERATIONS_MIN} to {_ITERATIONS_MAX}: store the user's password there again"
             )
         without_proof = f"c={b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"
         message = f"{self._first_bare},{server_first.decode()},{without_proof}".encode()

@@ -87,5 +87,5 @@ def _next(
             f"can't browse {receiver.address}: {receiver.refusal}; allow the user to browse it"
         )
     if not is_done:
-        raise LinkLost(f"browsing {receiver.address} did not come to an end in {timeout_s:g} s")
+        raise LinkLost(f"browsing {receiver.address} did not end in {timeout_s:g} s")
     return receiver.take_arrived(asked)

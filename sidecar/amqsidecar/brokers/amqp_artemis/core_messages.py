@@ -37,16 +37,17 @@ _HOLDING_S: Final = 30.0
 _REASON: Final = "not_convertible"
 
 NOT_CONVERTIBLE: Final = (
-    "ObjectMessages and StreamMessages of Core or OpenWire clients, or messages with properties "
-    "that begin with JMS_AMQP_: the broker can't convert each of them to AMQP, and would overwrite "
-    "the origin of one that it tries, so that none is tried; use artemis://, which takes them all"
+    "ObjectMessages and StreamMessages of Core or OpenWire clients, or messages with "
+    "properties that begin with JMS_AMQP_: the broker can't convert all of them to AMQP, and a "
+    "failed attempt overwrites the origin, so none is read; use artemis://, which reads them "
+    "all"
 )
 CUT: Final = (
     "BytesMessages that a Core client has compressed: the broker cuts them when it converts them "
     "to AMQP; use artemis://"
 )
 _UNLISTED: Final = (
-    "what Core and OpenWire clients have made is not tried, since the broker does not list it: "
+    "messages of Core and OpenWire clients are not read, because the broker does not list them: "
 )
 _BEHIND: Final = (
     f"; the broker lists the first {LISTED_MAX} messages of a queue only, unless "

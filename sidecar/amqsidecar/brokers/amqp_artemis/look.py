@@ -86,7 +86,7 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
                 queue.destination,
                 "not_listed",
                 0,
-                f"what Core and OpenWire clients have made is not looked at: {reason}",
+                f"messages of Core and OpenWire clients are not browsed: {reason}",
                 at_least=True,
             )
             for queue, reason in self._seen_in_part.items()

@@ -76,7 +76,7 @@ def _of_divert(divert: Divert) -> Iterator[SideEffect]:
             return
         what = f"the exclusive divert {divert.name} would take the redelivery away from its queue"
     else:
-        what = f"the divert {divert.name} would copy the redelivery once more"
+        what = f"the divert {divert.name} would copy the redelivery again"
     own = f"({divert.filter}) AND {FIRST_SENDS_ONLY}" if divert.filter else FIRST_SENDS_ONLY
     inside = f"<filter string={quoteattr(own)}/>"
     mend = f"<divert name={quoteattr(divert.name)}>{inside}</divert>"

@@ -41,7 +41,7 @@ LISTED_MAX = 10_000
 CHUNK = 100
 """Maximum messages named in one command to the broker."""
 
-COMES_AGAIN = "its destination takes nothing for now; it comes again as a dead letter"
+COMES_AGAIN = "its destination accepts no messages at present; it returns as a dead letter"
 
 
 class ArtemisSchedule:

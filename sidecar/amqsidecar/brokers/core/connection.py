@@ -159,7 +159,7 @@ class CoreConnection(ByteStream):
             for code, channel, fields in self._splitter.feed(data):
                 self._take(code, channel, fields)
         except CoreProtocolError as cause:
-            raise self.lost("reading", f"it sent what Core does not allow: {cause}") from cause
+            raise self.lost("reading", f"it violates the Core protocol: {cause}") from cause
 
     def _take(self, code: int, channel: int, fields: bytes) -> None:
         session = self._sessions.get(channel)

@@ -70,7 +70,7 @@ def browse_core(
                 deadline_s = clock.monotonic_s() + timeout_s
             left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0:
-                raise LinkLost(f"browsing {name} did not come to an end in {timeout_s:g} s")
+                raise LinkLost(f"browsing {name} did not end in {timeout_s:g} s")
             if not is_done:
                 connection.wait(left_s)
     finally:

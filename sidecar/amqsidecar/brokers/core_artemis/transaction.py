@@ -122,7 +122,7 @@ class CoreMoves:
             yield
         except CoreRefused as refused:
             self._connection.close()
-            raise LinkLost(f"a transaction can't go on: {refused}") from refused
+            raise LinkLost(f"a transaction can't continue: {refused}") from refused
         except BaseException:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
             self._connection.close()

@@ -345,7 +345,7 @@ class OpenWireConsumers:
 
         Raises:
             CommandRefused: the broker does not allow it.
-            LinkLost: the browser did not come to an end.
+            LinkLost: the browser did not end.
         """
         return [message for _, message in self.look(destination, at_most, is_counting=is_counting)]
 
@@ -382,7 +382,7 @@ class OpenWireConsumers:
                 break
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                raise LinkLost(f"browsing {destination} did not come to an end")
+                raise LinkLost(f"browsing {destination} did not end")
             self._connection.wait(left_s)
         self._remove_browser(browser)
         return [(field, message) for field, message in found[:at_most] if message is not None]

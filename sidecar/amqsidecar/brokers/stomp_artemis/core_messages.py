@@ -224,7 +224,9 @@ class StompCoreFetcher:
         for subscription in self._subscriptions.attached:
             queue = subscription.queue.destination
             if self._management.missing is not None:
-                meaning = f"what other clients than STOMP made is not taken: {MEANINGS['unknown']}"
+                meaning = (
+                    f"messages of other clients than STOMP are not taken: {MEANINGS['unknown']}"
+                )
                 missing = f"{meaning} ({self._management.missing})"
                 found.append(LeftBehind(queue, "body_type", 0, missing, at_least=True))
                 continue

@@ -113,7 +113,7 @@ class StompSubscriptions:
 
         Raises:
             FrameRefused: the broker does not allow it.
-            LinkLost: the browser did not come to an end.
+            LinkLost: the browser did not end.
         """
         found: list[Frame] = []
         held_bytes = 0
@@ -141,7 +141,7 @@ class StompSubscriptions:
                 break
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                raise LinkLost(f"browsing {destination} did not come to an end")
+                raise LinkLost(f"browsing {destination} did not end")
             self._connection.wait(left_s)
         self.remove(name)
         return found

@@ -47,8 +47,8 @@ HELD_MAX = 1000
 """Messages of one origin that are held in hand since they can't be taken."""
 
 LIE = (
-    "a property of its own says where it died ({}), which is not true, and hides the truth: STOMP "
-    "can't show it; look at it over openwire://"
+    "a property of its own says where it died ({}), which is false and hides the true origin; "
+    "look at the message over openwire://"
 )
 # Bound: bytes that are handed over ahead, over all queues, estimated from mean sizes.
 _AHEAD_BYTES_MAX = 64 * 1024 * 1024

@@ -144,7 +144,9 @@ class StompClassicTrials:
         try:
             return self._left.of_unread(self._queues.existing(queue.destination))
         except FrameRefused as cause:
-            raise BrokerRefused(f"can't look for what would be left behind: {cause}") from cause
+            raise BrokerRefused(
+                f"can't find messages that would be left behind: {cause}"
+            ) from cause
 
 
 def _ignore(_frame: Frame) -> None:

@@ -103,4 +103,4 @@ def note(
         print_line(f"owner: {one_line(notes[0].owner)}")
     if notes and notes[0].snoozed_until_ms:
         until = clock_time(notes[0].snoozed_until_ms)
-        print_line(f"snoozed until {until}, or until one more dies of it")
+        print_line(f"snoozed until {until}, or until the next death of it")

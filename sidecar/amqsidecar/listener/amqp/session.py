@@ -167,7 +167,7 @@ class AmqpSession(CutSession[FrameCutter]):
                     self._said.clear()
         except (RemoteProtocolError, UndecodableMessage) as problem:
             if self._channel >= 0 or (self._is_artemis and self._on_failure is OnFailure.CLOSED):
-                self._end(f"what the broker sent can't be read: {problem}")
+                self._end(f"the broker's input can't be parsed: {problem}")
                 return self._done()
             self._broker_is_plain = self._client_is_plain = True
             out += (*(piece.raw for piece in pieces), self._from_broker.rest())
@@ -189,7 +189,7 @@ class AmqpSession(CutSession[FrameCutter]):
 
     def _unreadable_client(self, problem: str) -> list[Effect]:
         if self._is_artemis and self._on_failure is OnFailure.CLOSED:
-            self._end(f"what the client sent can't be read: {problem}")
+            self._end(f"the client's input can't be parsed: {problem}")
             return self._done()
         self._client_is_plain = self._broker_is_plain = True
         return self._done([ToBroker(self._held_of_client()), ToClient(self._from_broker.rest())])

@@ -201,7 +201,7 @@ class StompSession(CutSession[StreamCutter]):
 
     def _unreadable_client(self, problem: str) -> list[Effect]:
         if self._on_failure is OnFailure.CLOSED:
-            self._end(f"what the client sent can't be read: {problem}")
+            self._end(f"the client's input can't be parsed: {problem}")
             return self._done()
         self._client_is_plain = True
         return self._done([ToBroker(self._from_client.rest())])

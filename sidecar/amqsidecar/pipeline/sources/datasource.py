@@ -74,7 +74,7 @@ class SidecarSource(DataSource):
 
     def _check_schema(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
-            what = "has columns of its own: leave .schema(...) away, and select what you need"
+            what = "has fixed columns: omit .schema(...), and select what you need"
             raise ConfigError([Problem(f'format("{FORMAT}")', what)])
 
 

@@ -202,7 +202,7 @@ def _pair(table: str, checkpoint: str) -> None:
         )
         raise ConfigError([Problem(table, what)])
     if _is_used(checkpoint):
-        what = f"is of another table than {table}, or that was removed; name that one, or a new one"
+        what = f"belongs to another table than {table}, or a removed one; name its table"
         raise ConfigError([Problem(checkpoint, what)])
     mark = of_checkpoint or uuid4().hex
     _write_mark(checkpoint, mark)

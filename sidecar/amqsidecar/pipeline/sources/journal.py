@@ -121,7 +121,7 @@ class _Journals:
         what = (
             f"segments {', '.join(str(gap) for gap in gaps)} of stream {stream} are in none of "
             "these journals: they were removed before they were read, or lie in a journal that is "
-            "not named; bring them back, or go on without them by failOnDataLoss=false"
+            "not named; restore them, or continue without them by failOnDataLoss=false"
         )
         return ConfigError([Problem(", ".join(self._options.paths), what)])
 

@@ -219,7 +219,7 @@ def _name_problem(file: JournalFile, footer: parquet.FileMetaData) -> str | None
     )
     if held == said:
         return None
-    return f"holds segments {held[2]} to {held[3]} of stream {held[0]}, not what its name says"
+    return f"holds segments {held[2]} to {held[3]} of stream {held[0]}, which contradicts its name"
 
 
 def _bounds(footer: parquet.FileMetaData, column: str) -> Iterator[tuple[Any, Any]]:

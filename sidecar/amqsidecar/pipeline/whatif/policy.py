@@ -78,7 +78,7 @@ def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> l
                 what = (
                     "has rules beyond the broker's that look into messages, which history has not"
                 )
-                raise ConfigError([Problem(path, f"{what}: leave that plugin out of it")])
+                raise ConfigError([Problem(path, f"{what}: remove that plugin from it")])
             candidates.append(Candidate(name, rules, decider))
         except ConfigError as error:
             problems.extend(error.problems)
