@@ -131,7 +131,7 @@ bench: brokers ## ratios against Java movers and the in-broker plugin, as a tabl
 
 .PHONY: bench-scale
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)
-	PYTHONPATH=tests $(BIN)/python tests/bench/ten_million.py --rows $${ROWS:-10000000}
+	PYTHONPATH=tests $(BIN)/python -m bench.ten_million.measure --rows $${ROWS:-10000000}
 
 .PHONY: bench-pipeline
 bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000

@@ -31,7 +31,7 @@ from amqsidecar.model.operation import Action, OperationPace, OperationState, Se
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
 from amqsidecar.operations.operate import Means, Wish, begin, carry_out
 from amqsidecar.stores.sqlite.store import SqliteStore
-from bench.ten_million_rows import Model, SqliteScale, load
+from bench.ten_million.rows import Model, SqliteScale, load
 from support.stores.opened import opened
 from support.stores.rows import taken_row
 from support.web.in_process import OPEN_ACCESS, make_queries, policies_of_file

@@ -11,8 +11,8 @@ from pathlib import Path
 from amqsidecar.engine import crash_points
 from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from chaos.pairs import Pair
-from chaos.proxy import DIRECTIONS
 from chaos.stage import LEASE_S, Stage
+from support.machine.proxy import DIRECTIONS
 from support.waiting import eventually
 
 # Why: longer than both sides' heart-beats, which are 2 s.

@@ -11,7 +11,7 @@ from typing import Self
 from chaos.applications import Applications
 from chaos.disk import SmallDisk
 from chaos.pairs import Pair
-from chaos.proxy import Proxy
+from support.machine.proxy import Proxy
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.stores.postgres_server import PostgresServer

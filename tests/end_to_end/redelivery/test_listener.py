@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import stomp
 
-from chaos.proxy import Proxy
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
+from support.machine.proxy import Proxy
 from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess

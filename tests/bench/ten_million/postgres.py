@@ -1,6 +1,6 @@
-"""The benchmark of ten million waiting messages on PostgreSQL: `ten_million`, with another store.
+"""The benchmark of ten million waiting messages on PostgreSQL: `measure`, with another store.
 
-Run it in `tests` with `python -m bench.ten_million_postgres`. The server is one of its own, syncs
+Run it in `tests` with `python -m bench.ten_million.postgres`. The server is one of its own, syncs
 each commit, and has the memory that a small machine would give it.
 """
 
@@ -17,7 +17,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres.store import PostgresStore
 from bench.dead_letters import dead_letters
-from bench.ten_million import (
+from bench.ten_million.measure import (
     STEPS,
     Sizes,
     Step,
@@ -27,8 +27,8 @@ from bench.ten_million import (
     table_of_meanwhile,
     table_of_steps,
 )
-from bench.ten_million_rows import Model
-from bench.ten_million_service import take_model
+from bench.ten_million.rows import Model
+from bench.ten_million.service import take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.stores.postgres_server import PostgresServer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.dead_letters import dead_letters
-from bench.ten_million import (
+from bench.ten_million.measure import (
     Sizes,
     draw_steps,
     measure_meanwhile,
@@ -13,8 +13,8 @@ from bench.ten_million import (
     table_of_meanwhile,
     table_of_steps,
 )
-from bench.ten_million_rows import SqliteScale
-from bench.ten_million_service import take_model
+from bench.ten_million.rows import SqliteScale
+from bench.ten_million.service import take_model
 from support.brokers.real import ArtemisBroker
 
 STEPS = (600,)

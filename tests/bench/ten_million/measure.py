@@ -9,25 +9,20 @@ import argparse
 import os
 import platform
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-if __name__ == "__main__":
-    # Why: as a script its own folder comes first, where `bench` is a file and not the folder.
-    sys.path.pop(0)
-
 from amqsidecar.clock import SystemClock
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 from bench.dead_letters import DeadLetters, dead_letters
-from bench.ten_million_cycles import Cycles, Found
-from bench.ten_million_plot import plot
-from bench.ten_million_rows import (
+from bench.ten_million.cycles import Cycles, Found
+from bench.ten_million.plot import plot
+from bench.ten_million.rows import (
     Model,
     Scale,
     SqliteScale,
@@ -35,7 +30,7 @@ from bench.ten_million_rows import (
     load,
     unload,
 )
-from bench.ten_million_service import Service, measure_service, sidecar_on, take_model
+from bench.ten_million.service import Service, measure_service, sidecar_on, take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.sidecar.process import COMMAND

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.store import Store, StoreTransaction
-from bench.ten_million_rows import Model, Scale
+from bench.ten_million.rows import Model, Scale
 from support.stores.rows import resent, scheduled, took
 
 EVER_MS = 2**52

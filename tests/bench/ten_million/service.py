@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.dead_letters import DeadLetters, dead_letter_queue
 from bench.sidecar_watch import moved, policy_file, sample, watch
-from bench.ten_million_rows import Model, Scale, model_of
+from bench.ten_million.rows import Model, Scale, model_of
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
