@@ -15,7 +15,8 @@ import typer
 
 from amqsidecar import plugin
 from amqsidecar.cli.main import app
-from amqsidecar.formats.core.packets import FORMATS, PacketFormat
+from amqsidecar.formats.core.packet_format import PacketFormat
+from amqsidecar.formats.core.packets import FORMATS
 from amqsidecar.http.api.api import endpoints
 from amqsidecar.http.api.openapi import document
 from amqsidecar.model.event import AnyEvent, Event

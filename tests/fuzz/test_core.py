@@ -18,6 +18,7 @@ from amqsidecar.formats.core.message import (
     encode_message,
     read_core_properties,
 )
+from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError
 from support.wires.core_strategies import any_packet, encoded_properties, messages
 from support.wires.fuzz import damaged, fuzz, pieces
@@ -81,7 +82,7 @@ def test_any_properties_are_edited_or_refused(data: bytes) -> None:
 @fuzz
 @given(st.lists(any_packet, max_size=5), st.data())
 def test_packets_are_the_same_however_they_are_cut(
-    sent: list[packets.CorePacket], data: st.DataObject
+    sent: list[CorePacket], data: st.DataObject
 ) -> None:
     expected = [(packets.code_of(one), at, packets.encode(one)) for at, one in enumerate(sent)]
     stream = b"".join(frame(*one) for one in expected)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amqsidecar.formats.core import packets
+from amqsidecar.formats.core import message_packets, packets
 from amqsidecar.formats.core.framing import CoreFrameSplitter, frame
 from amqsidecar.formats.core.message import CoreMessage, read_core_properties
+from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import Connector
 from support import maven, versions
 from support.tier import at_length
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.oracle
 HERE = Path(__file__).parent
 EXAMPLES = at_length(1000, otherwise=40)
 # What a broker sends is read by the client's decoder.
-FROM_BROKER = (packets.ReceiveMessage, packets.ReceiveLarge)
+FROM_BROKER = (message_packets.ReceiveMessage, message_packets.ReceiveLarge)
 
 CLASSES_OF_THE_CLIENT = {"SessionReceiveLargeMessage": "SessionReceiveClientLargeMessage"}
 # Artemis 2.57 gave these packets another name, not other codes or fields.
@@ -32,7 +33,7 @@ RENAMED = {
 
 
 def test_the_broker_reads_each_packet_as_we_wrote_it_and_we_as_it_writes_it() -> None:
-    sent: list[packets.CorePacket] = []
+    sent: list[CorePacket] = []
 
     @settings(
         max_examples=EXAMPLES,
@@ -41,7 +42,7 @@ def test_the_broker_reads_each_packet_as_we_wrote_it_and_we_as_it_writes_it() ->
         suppress_health_check=list(HealthCheck),
     )
     @given(st.tuples(*(packets_of(kind) for kind in packets.FORMATS)))
-    def collect(found: tuple[packets.CorePacket, ...]) -> None:
+    def collect(found: tuple[CorePacket, ...]) -> None:
         sent.extend(found)
 
     collect()

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from amqsidecar.formats.core import packets, primitives
+from amqsidecar.formats.core import message_packets, packets, primitives
 from amqsidecar.formats.core.message import (
     NO_PROPERTIES,
     CoreMessage,
@@ -13,6 +13,7 @@ from amqsidecar.formats.core.message import (
     CorePropertyType,
     edit_properties,
 )
+from amqsidecar.formats.core.packet_format import CorePacket
 
 texts = st.text(max_size=12) | st.sampled_from(
     ("", "12345678", "123456789", "ä€😀" * 4, "x" * 4095)
@@ -95,7 +96,7 @@ def _values(field: str, name: str) -> st.SearchStrategy[Any]:
     return _VALUES[inner] if inner == name else st.none() | _VALUES[inner]
 
 
-def packets_of(kind: type[packets.CorePacket]) -> st.SearchStrategy[packets.CorePacket]:
+def packets_of(kind: type[CorePacket]) -> st.SearchStrategy[CorePacket]:
     """Packets of one class."""
     if kind is packets.Topology:
         return st.builds(
@@ -109,9 +110,11 @@ def packets_of(kind: type[packets.CorePacket]) -> st.SearchStrategy[packets.Core
             st.none() | texts,
             ints,
         )
-    if kind is packets.SendContinuation:
+    if kind is message_packets.SendContinuation:
         return st.builds(
-            lambda piece, size, *rest: packets.SendContinuation(piece, size is None, size, *rest),
+            lambda piece, size, *rest: message_packets.SendContinuation(
+                piece, size is None, size, *rest
+            ),
             data,
             st.none() | longs,
             st.booleans(),

@@ -3,8 +3,9 @@
 import struct
 from collections.abc import Mapping
 
-from amqsidecar.formats.core import framing, packets
+from amqsidecar.formats.core import framing, message_packets, packets
 from amqsidecar.formats.core.message import DEFAULT_MESSAGE, NO_PROPERTIES, CoreMessage
+from amqsidecar.formats.core.packet_format import CorePacket
 from support.wires.hostile_broker import LISTEN, Attack
 
 CHANNEL = framing.FIRST_SESSION_CHANNEL
@@ -34,7 +35,7 @@ _ALWAYS_ANSWERED = (
 )
 
 
-def said(packet: packets.CorePacket, channel: int = CHANNEL) -> bytes:
+def said(packet: CorePacket, channel: int = CHANNEL) -> bytes:
     """Return a packet as it goes over the wire."""
     return framing.frame(packets.code_of(packet), channel, packets.encode(packet))
 
@@ -54,18 +55,20 @@ def let_in(heard: bytes) -> bytes:
 
 
 def _message(body: bytes) -> bytes:
-    return said(packets.ReceiveMessage(_MESSAGE._replace(body=body), CONSUMER, 1))
+    return said(message_packets.ReceiveMessage(_MESSAGE._replace(body=body), CONSUMER, 1))
 
 
 def _large(body_bytes: int) -> bytes:
-    return said(packets.ReceiveLarge(CONSUMER, 1, body_bytes, _MESSAGE))
+    return said(message_packets.ReceiveLarge(CONSUMER, 1, body_bytes, _MESSAGE))
 
 
 def _credits() -> bytes:
     return b"".join(said(packets.ProducerCredits(1, f"{at}{'x' * 900}")) for at in range(1_000))
 
 
-_PIECE = said(packets.ReceiveContinuation(bytes(100_000), continues=True, consumer_id=CONSUMER))
+_PIECE = said(
+    message_packets.ReceiveContinuation(bytes(100_000), continues=True, consumer_id=CONSUMER)
+)
 _PONG = said(packets.Ping(-1), framing.PING_CHANNEL)
 _IN: Attack = (_PONG, let_in, let_in, let_in)
 

@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given
 
-from amqsidecar.formats.core import packets
+from amqsidecar.formats.core import message_packets, packets
 from amqsidecar.formats.core.framing import frame, frame_bytes
 from amqsidecar.formats.core.message import CoreMessage
+from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.packets import FORMATS, code_of, decode, encode
 from amqsidecar.formats.core.primitives import STRING, Connector, CoreProtocolError, CoreReader
 from support.wires.core_strategies import any_packet, messages, texts
@@ -15,13 +16,13 @@ WITH_MESSAGES = (71, 72, 75, 76)
 
 
 @given(any_packet)
-def test_a_packet_is_read_as_it_was_written(packet: packets.CorePacket) -> None:
+def test_a_packet_is_read_as_it_was_written(packet: CorePacket) -> None:
     assert decode(code_of(packet), encode(packet)) == packet
 
 
 @given(any_packet)
 def test_a_packet_that_is_cut_off_is_refused_or_ends_before_its_defaults(
-    packet: packets.CorePacket,
+    packet: CorePacket,
 ) -> None:
     format_ = FORMATS[type(packet)]
     if format_.code in WITH_MESSAGES:
@@ -39,7 +40,7 @@ def test_a_packet_that_is_cut_off_is_refused_or_ends_before_its_defaults(
 
 
 @given(any_packet)
-def test_what_a_newer_broker_appends_is_ignored(packet: packets.CorePacket) -> None:
+def test_what_a_newer_broker_appends_is_ignored(packet: CorePacket) -> None:
     format_ = FORMATS[type(packet)]
     if any(field.is_optional for field in format_.fields) or format_.code in WITH_MESSAGES:
         return
@@ -48,10 +49,10 @@ def test_what_a_newer_broker_appends_is_ignored(packet: packets.CorePacket) -> N
 
 @given(messages())
 def test_the_short_ways_are_the_long_ones(message: CoreMessage) -> None:
-    sent = packets.SendMessage(message, False, 0, packets.NO_PRODUCER)
-    assert packets.encode_unanswered(message) == encode(sent)
-    received = packets.ReceiveMessage(message, 3, 1)
-    assert packets.decode_received(encode(received)) == received
+    sent = message_packets.SendMessage(message, False, 0, message_packets.NO_PRODUCER)
+    assert message_packets.encode_unanswered(message) == encode(sent)
+    received = message_packets.ReceiveMessage(message, 3, 1)
+    assert message_packets.decode_received(encode(received)) == received
 
 
 def test_each_code_has_one_class() -> None:
@@ -90,8 +91,8 @@ def test_the_bytes_of_an_acknowledgement() -> None:
 
 def test_a_continuation_tells_the_size_of_the_body_only_at_its_end() -> None:
     tail = "00" + "ffffffffffffffff" + "ffffffff"
-    more = packets.SendContinuation(b"ab", True, None, False, -1, -1)
-    last = packets.SendContinuation(b"ab", False, 7, False, -1, -1)
+    more = message_packets.SendContinuation(b"ab", True, None, False, -1, -1)
+    last = message_packets.SendContinuation(b"ab", False, 7, False, -1, -1)
     assert encode(more).hex() == "00000002616201" + tail
     assert encode(last).hex() == "00000002616200" + "0000000000000007" + tail
 

@@ -14,6 +14,7 @@ from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.core import framing, packets
+from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import Connector, CoreProtocolError
 
 # Bound: a message that is not large is one frame; brokers keep them in pages of 10 MiB.
@@ -61,7 +62,7 @@ class CoreConnection(ByteStream):
         self._splitter = framing.CoreFrameSplitter(_FRAME_BYTES_BEFORE_LOGIN)
         self._sessions: dict[int, CoreSession] = {}
         self._channel = framing.FIRST_SESSION_CHANNEL - 1
-        self._creation_answer: packets.CorePacket | None = None
+        self._creation_answer: CorePacket | None = None
         self._pinged_at_s = 0.0
         self.write_soon(framing.GREETING)
         self._put_ping()
@@ -146,7 +147,7 @@ class CoreConnection(ByteStream):
         for session in self._sessions.values():
             session.release()
 
-    def put(self, channel: int, packet: packets.CorePacket) -> None:
+    def put(self, channel: int, packet: CorePacket) -> None:
         """Write a packet soon; `flush` makes sure of it."""
         self.put_fields(channel, packets.code_of(packet), packets.encode(packet))
 

@@ -6,7 +6,7 @@ Large messages are spooled: in memory while they are small, then in a file witho
 from tempfile import SpooledTemporaryFile
 from typing import IO, NamedTuple
 
-from amqsidecar.formats.core import packets
+from amqsidecar.formats.core import message_packets
 from amqsidecar.formats.core.message import CoreMessage
 from amqsidecar.formats.core.primitives import CoreProtocolError
 
@@ -49,7 +49,7 @@ class _Arriving(NamedTuple):
         held_bytes: the credits that it holds.
     """
 
-    head: packets.ReceiveLarge
+    head: message_packets.ReceiveLarge
     body: IO[bytes]
     held_bytes: int
 
@@ -103,7 +103,9 @@ class SessionConsumer:
         """Whether it has the beginning of a large message, and not its end."""
         return not isinstance(self.large, _Whole)
 
-    def begin_large(self, packet: packets.ReceiveLarge, frame_bytes: int) -> list[CoreDelivery]:
+    def begin_large(
+        self, packet: message_packets.ReceiveLarge, frame_bytes: int
+    ) -> list[CoreDelivery]:
         """Take in the head of a large message; return it alone where it is too large.
 
         Raises:
@@ -127,7 +129,7 @@ class SessionConsumer:
         return [head]
 
     def continue_large(
-        self, packet: packets.ReceiveContinuation, frame_bytes: int
+        self, packet: message_packets.ReceiveContinuation, frame_bytes: int
     ) -> list[CoreDelivery]:
         """Take in a piece of a large message; return the message if it is the last one.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.packet_format import CorePacket
 
 _TIMEOUT_S = 60.0
 # Bound: maximum addresses with a remembered room.
@@ -19,7 +20,7 @@ class CoreRooms:
 
     def __init__(
         self,
-        put: Callable[[packets.CorePacket], None],
+        put: Callable[[CorePacket], None],
         wait: Callable[[float], None],
         clock: Clock,
     ) -> None:

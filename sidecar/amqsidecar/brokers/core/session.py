@@ -12,8 +12,9 @@ from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.rooms import CoreRooms
 from amqsidecar.clock import Clock
-from amqsidecar.formats.core import framing, packets
+from amqsidecar.formats.core import framing, message_packets, packets
 from amqsidecar.formats.core.message import CoreMessage
+from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
 # Precedent: the Java client's minLargeMessageSize.
@@ -32,7 +33,7 @@ class CoreWire(Protocol):
 
     clock: Clock
 
-    def put(self, channel: int, packet: packets.CorePacket) -> None:
+    def put(self, channel: int, packet: CorePacket) -> None:
         """Write a packet soon."""
 
     def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
@@ -87,7 +88,7 @@ class CoreSession:
         self._channel = channel
         self._consumers: dict[int, SessionConsumer] = {}
         self._number = 0
-        self._called: list[packets.CorePacket] = []
+        self._called: list[CorePacket] = []
         self._call_count = 0
         self._awaited: set[int] = set()
         self._answers: dict[int, CoreRefused | None] = {}
@@ -225,23 +226,23 @@ class CoreSession:
     def send(self, message: CoreMessage) -> None:
         """Send in the transaction; a refusal for lack of permission fails the commit."""
         self.is_begun = True
-        fields = packets.encode_unanswered(message)
-        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
+        fields = message_packets.encode_unanswered(message)
+        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
         self.is_begun = True
         number = self._ask_number()
-        fields = packets.encode_asked(message, number)
-        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
+        fields = message_packets.encode_asked(message, number)
+        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
         return number
 
     def ask_send_encoded(self, *message: bytes) -> int:
         """Do what `ask_send` does, with a message as `encode_message` writes it, in pieces."""
         self.is_begun = True
         number = self._ask_number()
-        tail = packets.asked_tail(number)
-        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, *message, tail)
+        tail = message_packets.asked_tail(number)
+        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
         return number
 
     def ask_send_large(self, message: CoreMessage, body: IO[bytes]) -> int:
@@ -251,28 +252,28 @@ class CoreSession:
         """
         self.is_begun = True
         number = self._ask_number()
-        self._put(packets.SendLarge(message))
+        self._put(message_packets.SendLarge(message))
         piece = body.read(_PIECE_BYTES)
         while following := body.read(_PIECE_BYTES):
             self._put(
-                packets.SendContinuation(
+                message_packets.SendContinuation(
                     piece,
                     continues=True,
                     body_bytes=None,
                     requires_response=False,
                     correlation_id=_NO_CORRELATION_ASKED,
-                    producer_id=packets.NO_PRODUCER,
+                    producer_id=message_packets.NO_PRODUCER,
                 )
             )
             piece = following
         self._put(
-            packets.SendContinuation(
+            message_packets.SendContinuation(
                 piece,
                 continues=False,
                 body_bytes=-1,
                 requires_response=True,
                 correlation_id=number,
-                producer_id=packets.NO_PRODUCER,
+                producer_id=message_packets.NO_PRODUCER,
             )
         )
         return number
@@ -452,7 +453,7 @@ class CoreSession:
             return
         packet = packets.decode(code, fields)
         match packet:
-            case packets.ReceiveLarge() | packets.ReceiveContinuation():
+            case message_packets.ReceiveLarge() | message_packets.ReceiveContinuation():
                 self._take_large(packet, framing.frame_bytes(fields))
             case packets.CoreException(kind, words, number) if number > 0:
                 self._answered(number, CoreRefused(kind, words))
@@ -470,13 +471,13 @@ class CoreSession:
 
     def _take_often(self, code: int, fields: bytes) -> bool:
         """Process a message or the answer to a send, quickly; False = it is something else."""
-        if code == packets.RECEIVE_MESSAGE:
-            message, consumer, delivery_count = packets.decode_received(fields)
+        if code == message_packets.RECEIVE_MESSAGE:
+            message, consumer, delivery_count = message_packets.decode_received(fields)
             known = self._consumers.get(consumer)
             if known is not None:
                 credit_bytes = framing.frame_bytes(fields)
                 known.use(credit_bytes)
-                encoded = packets.message_of_received(fields)
+                encoded = message_packets.message_of_received(fields)
                 fields_of = (consumer, message, delivery_count, credit_bytes, encoded, None, 0)
                 # Why not its constructor: that takes twice as long.
                 self.deliveries.append(tuple.__new__(CoreDelivery, fields_of))
@@ -495,13 +496,15 @@ class CoreSession:
             self._answers[number] = refused
 
     def _take_large(
-        self, packet: packets.ReceiveLarge | packets.ReceiveContinuation, frame_bytes: int
+        self,
+        packet: message_packets.ReceiveLarge | message_packets.ReceiveContinuation,
+        frame_bytes: int,
     ) -> None:
         number = packet.consumer_id
         consumer = self._consumers.get(number)
         if consumer is None:
             return
-        if isinstance(packet, packets.ReceiveLarge):
+        if isinstance(packet, message_packets.ReceiveLarge):
             self.deliveries += consumer.begin_large(packet, frame_bytes)
             return
         self.deliveries += consumer.continue_large(packet, frame_bytes)
@@ -529,22 +532,22 @@ class CoreSession:
                     consumer.owed_bytes += delivery.credit_bytes
         self.deliveries = kept
 
-    def _call(self, packet: packets.CorePacket) -> packets.CorePacket:
+    def _call(self, packet: CorePacket) -> CorePacket:
         answer = self._call_all([packet])[0]
         if isinstance(answer, packets.CoreException):
             raise CoreRefused(answer.kind, answer.message)
         return answer
 
     def _call_all(
-        self, asked: Sequence[packets.CorePacket], answer_count: int | None = None
-    ) -> list[packets.CorePacket]:
+        self, asked: Sequence[CorePacket], answer_count: int | None = None
+    ) -> list[CorePacket]:
         """Put packets that are answered in order, and return the answers.
 
         Args:
             asked: the packets.
             answer_count: how many answers come; None = one for each.
         """
-        answers: list[packets.CorePacket] = []
+        answers: list[CorePacket] = []
         self._called = answers
         self._call_count = len(asked) if answer_count is None else answer_count
         for packet in asked:
@@ -552,7 +555,7 @@ class CoreSession:
         self._wire.wait_for(lambda: len(answers) >= self._call_count, "answer")
         return answers
 
-    def _put(self, packet: packets.CorePacket) -> None:
+    def _put(self, packet: CorePacket) -> None:
         self._wire.put(self._channel, packet)
 
     def _next_number(self) -> int:
