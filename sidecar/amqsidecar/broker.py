@@ -14,38 +14,15 @@ that can't receive the token doesn't own the instance.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.model.resend_effect import ResendEffect
-
-FINAL_SUFFIX = ".exhausted"
-"""What final dead-letter queues end with unless the operator says otherwise; never read."""
-
-INTERCEPTED = "amqsidecar.intercepted"
-"""The queue of messages that the listener saved when their consumers gave them up."""
-
-CAUSES = "amqsidecar.causes"
-"""By convention the queue of consumers' notes; its name, or how the names of several begin."""
-
-REFUSED = "refused"
-"""Reason of `LeftBehind` for a queue that the broker forbids us to read."""
-
-PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
-PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
-PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
-PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
-"""Fits only the message that the sidecar sent, not a copy; see `formats/redelivery_mark.py`."""
-
-PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
-PROPERTY_CAUSE = "amqsidecarCause"
-PROPERTY_RULES_DIGEST = "amqsidecarRules"
-"""On tokens: `rules_digest` of the sidecar that sent it; older programs sent none."""
-"""In which a consumer may say why it gave a message up; a redelivery is without it."""
 
 
 class BrokerKind(StrEnum):
@@ -53,55 +30,6 @@ class BrokerKind(StrEnum):
 
     CLASSIC = "classic"
     ARTEMIS = "artemis"
-
-
-class Loss(StrEnum):
-    """What a wire may be unable to carry; a message that would lose it is not taken.
-
-    Attributes:
-        BODY_TYPE: a Map, Object or Stream would arrive as something else, or Text as Bytes.
-        PROPERTY_TYPES: application properties that are numbers or booleans would become strings.
-        GROUP: `JMSXGroupID` and `JMSXGroupSeq` would be gone.
-    """
-
-    BODY_TYPE = "body_type"
-    PROPERTY_TYPES = "property_types"
-    GROUP = "group"
-
-
-class SideEffect(NamedTuple):
-    """Something that a broker does with a redelivery besides putting it into its queue.
-
-    Attributes:
-        kind: what the operator may allow.
-        what: as a sentence.
-        mend: what to write, and where.
-    """
-
-    kind: ResendEffect
-    what: str
-    mend: str
-
-    def __str__(self) -> str:
-        return f"{self.what}; write {self.mend}, or {self.kind.advice}"
-
-
-class LeftBehind(msgspec.Struct, frozen=True):
-    """Dead letters that stay in their queue since this link must not or can't take them.
-
-    Attributes:
-        queue: the dead-letter queue.
-        reason: a short word for metrics, such as a value of `Loss` or `not_acknowledgeable`.
-        count: how many are known now; `at_least` of them where the wire shows no more.
-        meaning: the reason and the fix, as a sentence.
-        at_least: whether there may be more.
-    """
-
-    queue: Destination
-    reason: str
-    count: int
-    meaning: str
-    at_least: bool = False
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
@@ -188,24 +116,6 @@ class IntakeQueue(msgspec.Struct, frozen=True):
     selector: str = ""
     is_final: bool = False
     redelivery_ids: tuple[str, ...] = ()
-
-
-class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
-    """The token of an instance that is not in the caller's schedule.
-
-    Attributes:
-        instance: its name, which ends the name of its token queue.
-        sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
-            broker does not say.
-        is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
-            False = its schedule has no sidecar: what waits there is not sent.
-        rules_digest: of the rules of the sidecar that sent it; "" = unknown.
-    """
-
-    instance: str
-    sent_at_ms: int | None
-    is_held: bool
-    rules_digest: str = ""
 
 
 class KeepsDelayed(Protocol):

@@ -5,16 +5,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from amqsidecar.broker import (
-    Delivery,
-    IntakeQueue,
-    LeftBehind,
-    Link,
-    LookSession,
-    SideEffect,
-    TakeSession,
-)
+from amqsidecar.broker import Delivery, IntakeQueue, Link, LookSession, TakeSession
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.resend_effect import SideEffect
 
 
 class TellsRoles(Protocol):

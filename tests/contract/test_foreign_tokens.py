@@ -5,10 +5,11 @@ from contextlib import ExitStack, closing
 from functools import partial
 from time import time
 
-from amqsidecar.broker import ForeignToken, Link, LookSession, TakeSession
+from amqsidecar.broker import Link, LookSession, TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.wiring.links import LinkMaker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.broker import Loss, Resend
+from amqsidecar.broker import Resend
 from amqsidecar.brokers.stomp_artemis.selection import read_list
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import stomp_artemis_message as artemis
@@ -25,6 +25,7 @@ from amqsidecar.formats.stomp_frame import (
     write_head,
 )
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
 from support.wires.fuzz import damaged, fuzz, pieces
 
 RESERVED = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_ID as REDELIVERY_ID
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID as REDELIVERY_ID
 from matrix.applications import Observation, application
 from matrix.listing import listed
 from matrix.specimens import STOMP, Specimen, specimens_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, cycle, pairwise
 from typing import Any
 
-from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, PROPERTY_REDELIVERY_COUNT
 from amqsidecar.model.destination import queue
+from amqsidecar.model.sidecar_names import PROPERTY_ORIGINAL_MESSAGE_ID, PROPERTY_REDELIVERY_COUNT
 from amqsidecar.policy.classic_rules import DiscardingDeadLetterStrategy
 from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
 from amqsidecar.policy.redelivery_policy import DelayTable

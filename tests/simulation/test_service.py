@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, LeftBehind, LookSession
+from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.clock import never_set
 from amqsidecar.engine.crash_points import no_crash
 from amqsidecar.engine.cycle_events import CycleObserver
@@ -17,7 +17,9 @@ from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.schedule import RowState
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.console import Console
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind
+from amqsidecar.broker import BrokerKind
 from amqsidecar.demo import artemis_broker, classic_broker
 from amqsidecar.demo.applications import Applications
 from amqsidecar.demo.artemis_broker import ArtemisBroker
@@ -28,6 +28,7 @@ from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.stage import LEFT, Stage
 from amqsidecar.demo.stomp_applications import StompApplications
 from amqsidecar.demo.story import FULL, QUICK, Script, perform
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 @dataclass(frozen=True)

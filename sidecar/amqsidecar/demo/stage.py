@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from amqsidecar.broker import FINAL_SUFFIX
 from amqsidecar.demo.accounts import Count, count
 from amqsidecar.demo.applications import Applications, ConsumedMessage, FailingConsumer
 from amqsidecar.demo.schedule import DemoSchedule
@@ -15,6 +14,7 @@ from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.waiting import eventually
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.schedule import RowView
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 LEFT = "demo.payments"
 """Where messages die that are left for a person."""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from amqsidecar.broker import IntakeQueue, SideEffect
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import ArtemisRules
 

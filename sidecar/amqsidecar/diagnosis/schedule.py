@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem
 from amqsidecar.engine.foreign_tokens import (
     ORPHAN_MENDS,
@@ -19,6 +18,7 @@ from amqsidecar.engine.foreign_tokens import (
 from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
 from amqsidecar.errors import StoreError
 from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.schedule import ExhaustedTally, RowFilter
 from amqsidecar.schedule import OpenSchedule, Schedule
 

@@ -2,10 +2,11 @@
 
 import msgspec
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Loss
+from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules

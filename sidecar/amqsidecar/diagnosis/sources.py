@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, LookSession
+from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.judging import is_wildcard
@@ -12,6 +12,7 @@ from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.trials import Trials

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Iterator
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, Loss
+from amqsidecar.broker import BrokerDescription, BrokerKind
 from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.releases import release_faults, release_name, untested_release
+from amqsidecar.model.left_behind import Loss
 
 _PRODUCT = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
 _BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "artemis"}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.model.foreign_token import ForeignToken
 
 ORPHAN_MENDS = (
     "start a sidecar with their store; or, if that store is lost or empty, set "

@@ -15,15 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from amqsidecar.broker import (
-    PROPERTY_CAUSE,
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-    Resend,
-)
+from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_text import mended_section
@@ -32,6 +24,14 @@ from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_ke
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+)
 
 CAUSE: Final = "dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION: Final = "originalExpiration"

@@ -11,16 +11,7 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from amqsidecar.broker import (
-    PROPERTY_CAUSE,
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-    IntakeQueue,
-    Resend,
-)
+from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.artemis_properties import (
     ACTUAL_EXPIRIES,
@@ -59,6 +50,14 @@ from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+)
 
 ENCODING: Final = "core/1"
 

@@ -8,12 +8,6 @@ from struct import Struct, error
 
 from msgspec.structs import replace
 
-from amqsidecar.broker import (
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_ID,
-    PROPERTY_RULES_DIGEST,
-)
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
@@ -26,6 +20,12 @@ from amqsidecar.formats.openwire_properties import (
 from amqsidecar.formats.redelivery_mark import life_of, marks_of
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
+)
 
 CAUSE = b"dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION = b"originalExpiration"

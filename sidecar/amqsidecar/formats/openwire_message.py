@@ -6,16 +6,7 @@ What a redelivery must change is replaced, everything else is copied; the body i
 from collections.abc import Mapping, Sequence
 from struct import Struct
 
-from amqsidecar.broker import (
-    PROPERTY_CAUSE,
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-    PROPERTY_RULES_DIGEST,
-    Resend,
-)
+from amqsidecar.broker import Resend
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.formats.openwire_dead_letter import (
@@ -37,6 +28,15 @@ from amqsidecar.formats.openwire_properties import (
 )
 from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, original_id
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
+)
 
 _ORIGINAL_MESSAGE_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()

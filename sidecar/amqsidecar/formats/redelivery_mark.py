@@ -8,13 +8,13 @@ wire calls this very message. A dead letter whose check does not fit begins a ne
 from typing import AnyStr, Final, NamedTuple
 from zlib import crc32
 
-from amqsidecar.broker import (
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
 )
-from amqsidecar.model.destination import Destination
 
 MARKS: Final = frozenset(
     (

@@ -15,16 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from amqsidecar.broker import (
-    INTERCEPTED,
-    PROPERTY_CAUSE,
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-    Resend,
-)
+from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.artemis_properties import (
     ACTUAL_EXPIRIES,
@@ -52,6 +43,15 @@ from amqsidecar.formats.stomp_frame import (
 )
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    INTERCEPTED,
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+)
 
 _LENGTH: Final = b"content-length"
 _ORIGIN_PREFIXES = tuple(one.encode() for one in ORIGIN_PREFIXES)

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from amqsidecar.broker import (
-    PROPERTY_CAUSE,
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-    PROPERTY_RULES_DIGEST,
-    Loss,
-    Resend,
-)
+from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
@@ -45,7 +35,17 @@ from amqsidecar.formats.stomp_frame import (
     write_head,
 )
 from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    PROPERTY_RULES_DIGEST,
+)
 
 CYCLE = b"amqsidecarCycle"
 RULES_DIGEST = PROPERTY_RULES_DIGEST.encode()

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from amqsidecar.broker import (
+from amqsidecar.formats.artemis_properties import PROPERTY_ORIGINAL_DUPLICATE_ID
+from amqsidecar.formats.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
+from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
@@ -11,8 +13,6 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_ID,
     PROPERTY_RULES_DIGEST,
 )
-from amqsidecar.formats.artemis_properties import PROPERTY_ORIGINAL_DUPLICATE_ID
-from amqsidecar.formats.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
 
 HEADER: Final = "headers stay as they were sent"
 UNREADABLE: Final = "its name can't be decoded"

@@ -1,6 +1,7 @@
 """Effects of a broker on a message that is re-sent to its origin."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class ResendEffect(StrEnum):
@@ -33,3 +34,20 @@ class ResendEffect(StrEnum):
     def advice(self) -> str:
         """The same as the end of a sentence."""
         return f"allow it by {self.option}"
+
+
+class SideEffect(NamedTuple):
+    """Something that a broker does with a redelivery besides putting it into its queue.
+
+    Attributes:
+        kind: what the operator may allow.
+        what: as a sentence.
+        mend: what to write, and where.
+    """
+
+    kind: ResendEffect
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; write {self.mend}, or {self.kind.advice}"

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from amqsidecar.broker import REFUSED, IntakeQueue, IntakeSession, LeftBehind, LookSession
+from amqsidecar.broker import IntakeQueue, IntakeSession, LookSession
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 MENDS_REFUSAL = (
     "skipped for now; the others are read, and each discovery tries it again: give the sidecar's "

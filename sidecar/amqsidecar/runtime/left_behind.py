@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from amqsidecar.broker import REFUSED, LeftBehind
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 log = structlog.get_logger("amqsidecar.service")
 

@@ -11,21 +11,14 @@ from threading import Event as Flag
 import msgspec
 import structlog
 
-from amqsidecar.broker import (
-    BrokerKind,
-    Delivery,
-    HeardDeaths,
-    IntakeQueue,
-    LeftBehind,
-    Link,
-    LookSession,
-)
+from amqsidecar.broker import BrokerKind, Delivery, HeardDeaths, IntakeQueue, Link, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.attempts import Attempts, log_link_up
 from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.service import ServiceHealth

@@ -7,9 +7,11 @@ from threading import Event as Flag
 import msgspec
 import structlog
 
-from amqsidecar.broker import ForeignToken, IntakeSession, LeftBehind, LookSession
+from amqsidecar.broker import IntakeSession, LookSession
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.attempts import Attempts, log_link_up
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews

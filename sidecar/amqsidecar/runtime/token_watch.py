@@ -6,7 +6,7 @@ what a changed `store.url`, a renamed release or another volume leaves behind.
 
 import structlog
 
-from amqsidecar.broker import ForeignToken, LookSession
+from amqsidecar.broker import LookSession
 from amqsidecar.engine.foreign_tokens import (
     ORPHAN_MENDS,
     describe,
@@ -16,6 +16,7 @@ from amqsidecar.engine.foreign_tokens import (
     orphans,
 )
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.store import Store
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar import __version__
-from amqsidecar.broker import ForeignToken
+from amqsidecar.model.foreign_token import ForeignToken
 
 _READY: Final = "ready"
 

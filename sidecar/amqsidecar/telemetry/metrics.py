@@ -18,11 +18,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
-from amqsidecar.broker import LeftBehind
 from amqsidecar.clock import Clock, ClockStep, SystemClock
 from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.telemetry.event_counts import Labels, count_events, rule_kind

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from amqsidecar.broker import ForeignToken, LeftBehind
 from amqsidecar.clock import ClockStep
 from amqsidecar.engine.foreign_tokens import orphans
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.service import ServiceHealth
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
@@ -15,6 +15,7 @@ from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING as ARTEMIS_ENCODING
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DeadLetterRules,

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, Resend, TakeSession
+from amqsidecar.broker import Delivery, Resend, TakeSession
 from amqsidecar.brokers.artemis.amqp_made import REASON
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
@@ -16,6 +16,7 @@ from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import queue
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 from support.brokers.core_acceptor import CORE_PORT, CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, Link, Loss, Resend, TakeSession
+from amqsidecar.broker import Delivery, Link, Resend, TakeSession
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine import crash_points
@@ -19,6 +19,7 @@ from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker

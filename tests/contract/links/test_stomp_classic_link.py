@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
@@ -26,6 +26,7 @@ from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker

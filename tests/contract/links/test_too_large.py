@@ -9,10 +9,11 @@ from tempfile import TemporaryFile
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, LeftBehind, Resend
+from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX
 from amqsidecar.brokers.core.consumers import LARGE_BYTES_MAX
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import LeftBehind
 from support.brokers.purge import purge
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness

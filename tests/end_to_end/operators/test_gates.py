@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Resent
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.wiring.links import LinkMaker
 from support.brokers.real import ArtemisBroker

@@ -16,22 +16,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import CommitRefused, LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.schedule import BrokerSchedule

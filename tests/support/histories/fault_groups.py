@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from amqsidecar.broker import PROPERTY_CAUSE, Delivery
+from amqsidecar.broker import Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -13,6 +13,7 @@ from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.decision import Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.histories.faults import BARE, FAULTS, say
 

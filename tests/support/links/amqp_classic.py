@@ -4,7 +4,7 @@ import uuid
 
 from proton import Message
 
-from amqsidecar.broker import IntakeQueue, LookSession, Loss
+from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
@@ -12,6 +12,7 @@ from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
 from support.brokers.real import Broker
 from support.links.amqp_messages import copies_of, drained
 from support.links.harness import Drained

@@ -3,15 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-    LeftBehind,
-)
+from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 
 

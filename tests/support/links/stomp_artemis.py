@@ -5,12 +5,13 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from amqsidecar.broker import LookSession, Loss
+from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.model.left_behind import Loss
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import ArtemisHarness
 from support.links.harness import Drained, LinkHarness

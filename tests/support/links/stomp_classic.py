@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from amqsidecar.broker import LookSession, Loss
+from amqsidecar.broker import LookSession
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
+from amqsidecar.model.left_behind import Loss
 from support.brokers.real import Broker
 from support.links.harness import Drained
 from support.links.openwire import ClassicHarness

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue, Loss, SideEffect
+from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     effect_findings,
@@ -34,8 +34,9 @@ from amqsidecar.diagnosis.wires import version_finding, wire_findings
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import ExhaustedTally
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.broker import Loss, Resend
+from amqsidecar.broker import Resend
 from amqsidecar.brokers.artemis.token import Token, decode, encode
 from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
@@ -27,6 +27,7 @@ from amqsidecar.formats.stomp_artemis_message import (
 )
 from amqsidecar.formats.stomp_frame import Frame, Header, write_head
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.left_behind import Loss
 
 # As 2.44 writes it, with the properties of a producer that forges what it can.
 HEADERS: list[Header] = [

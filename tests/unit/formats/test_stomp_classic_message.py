@@ -2,7 +2,7 @@
 
 import pytest
 
-from amqsidecar.broker import Loss, Resend
+from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.formats.stomp_classic_message import (
@@ -16,6 +16,7 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, Header, write_head
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+from amqsidecar.model.left_behind import Loss
 
 JMS_ID = b"ID:host-1234-1795272563985-1:1:1:1:7"
 STOMP_ID = b"ID:host-1234-1795272563985-3:2:-1:1:7"

@@ -7,7 +7,6 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.cli.operate import commands as act_commands
 from amqsidecar.cli.operate.options import Asked, read_pace, read_selection
@@ -17,6 +16,7 @@ from amqsidecar.http.console.described import describe_pace
 from amqsidecar.http.console.pages import headline
 from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, stacked_bars
 from amqsidecar.messages.shown import shown
+from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.confidence import share

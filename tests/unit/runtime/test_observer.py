@@ -7,14 +7,16 @@ from typing import Any, Self
 
 import pytest
 
-from amqsidecar.broker import FINAL_SUFFIX, Delivery, Features, IntakeQueue, LeftBehind, LookSession
+from amqsidecar.broker import Delivery, Features, IntakeQueue, LookSession
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
 from amqsidecar.model.decision import Decision, Redeliver
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import ServiceHealth

@@ -12,7 +12,6 @@ be acknowledged; AMQP shows no numbers of messages, so that such a token is left
 
 from typing import Any, NamedTuple, Protocol
 
-from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import (
     AmqpDelivery,
@@ -27,6 +26,7 @@ from amqsidecar.brokers.artemis import token as artemis_token
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 _TIMEOUT_S = 15.0
 _STRAY_MAX = 64

@@ -12,12 +12,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
 from amqsidecar.formats.artemis_properties import COMPRESSED
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 _OBJECT, _BYTES, _STREAM = 2, 4, 6
 _NUMBERS: Final = ("_AMQ_GROUP_SEQUENCE", "_AMQ_INGRESS_TIMESTAMP")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.read_ahead import ReadAhead
@@ -26,6 +26,7 @@ from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 _LOOK_EVERY_S = 0.3
 # Bound: so that the broker spends a fifth of its time on our lists at most.

@@ -15,9 +15,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-)
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.transaction import Coordinator
@@ -34,6 +31,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class AmqpArtemisLink:

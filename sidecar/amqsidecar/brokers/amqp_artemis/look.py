@@ -3,13 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    IntakeQueue,
-    LeftBehind,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
@@ -22,6 +16,7 @@ from amqsidecar.brokers.artemis.session import DelayingSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.amqp_artemis_message import ENCODING
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.resend_effect import ResendEffect
 
 

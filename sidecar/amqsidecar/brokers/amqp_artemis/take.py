@@ -2,13 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from amqsidecar.broker import (
-    Delivery,
-    Features,
-    IntakeQueue,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
@@ -29,6 +23,7 @@ from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 
 class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):

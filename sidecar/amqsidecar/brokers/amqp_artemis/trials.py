@@ -1,12 +1,13 @@
 """What a doctor tries on an Artemis over AMQP."""
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, list_of_others
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
 
 

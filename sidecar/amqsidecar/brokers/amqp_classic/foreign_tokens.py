@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from uuid import uuid4
 
-from amqsidecar.broker import PROPERTY_RULES_DIGEST, ForeignToken
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic.browse import Browser
@@ -12,6 +11,8 @@ from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_message import DeadLetterParts, named_destination, take_apart
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 _QUIET_S = 0.25
 _CREATION_TIME = 9

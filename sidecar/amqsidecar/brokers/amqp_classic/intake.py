@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from amqsidecar.broker import Delivery, LeftBehind, Loss
+from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.read_ahead import ReadAhead
@@ -22,6 +22,7 @@ from amqsidecar.formats.amqp_classic_message import (
     take_apart,
 )
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.provenance import Provenance
 
 NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"

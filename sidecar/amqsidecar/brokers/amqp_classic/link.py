@@ -14,11 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-    Loss,
-    MoveSession,
-)
+from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook, AmqpClassicSettings
@@ -34,6 +30,8 @@ from amqsidecar.errors import (
     LinkLost,
 )
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.model.left_behind import Loss
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class AmqpClassicLink:

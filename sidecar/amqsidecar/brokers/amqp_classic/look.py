@@ -4,16 +4,7 @@ from collections.abc import Collection
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-    LeftBehind,
-    Loss,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
@@ -30,6 +21,8 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind, Loss
 
 # Why not that of Artemis: each writes other things on a message, and takes other things off.
 MAPPED: Final = "amqp/1.0 classic-jms"

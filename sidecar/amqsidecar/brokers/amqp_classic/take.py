@@ -4,13 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from amqsidecar.broker import (
-    REFUSED,
-    Delivery,
-    IntakeQueue,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle
 from amqsidecar.brokers.amqp.parts import AmqpParts
@@ -30,6 +24,7 @@ from amqsidecar.errors import (
 )
 from amqsidecar.formats.amqp_classic_message import encode_resend
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 NATIVE_WIRE: Final = (
     "the AMQP connector at {} has transport.transformer={}, so that messages of OpenWire and STOMP "

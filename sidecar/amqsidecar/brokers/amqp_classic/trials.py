@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, NOT_CONVERTIBLE, OTHERS
@@ -12,6 +12,7 @@ from amqsidecar.brokers.classic.queues import EMPTIED, is_wildcard
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import damage, take_apart
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.trials import TrialFeatures
 
 Browse = Callable[[IntakeQueue, int], list[Delivery]]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp_classic.advisories import DeathAdvisories
 from amqsidecar.brokers.amqp_classic.browse import Browser
@@ -19,6 +18,7 @@ from amqsidecar.brokers.classic.queues import is_ours, pattern_of
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import named_destination, take_apart
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 # Bound: each look finds a new queue, or is the last; more queues are found at the next scan.
 _LOOKS_MAX = 100

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 MADE_BY_AMQP: Final = (
     f'("m.x-opt-ORIG-ADDRESS" IS NOT NULL OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL))'

@@ -5,10 +5,11 @@ from typing import Protocol
 
 import msgspec
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
 
 class ChoosingIntake(Protocol):

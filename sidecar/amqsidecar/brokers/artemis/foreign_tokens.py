@@ -3,10 +3,11 @@
 import json
 from collections.abc import Collection
 
-from amqsidecar.broker import PROPERTY_RULES_DIGEST, ForeignToken
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
 from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 
 def foreign_tokens(

@@ -7,14 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from amqsidecar.broker import (
-    PROPERTY_CAUSE,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_ID,
-    Delivery,
-    IntakeQueue,
-)
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
@@ -27,6 +20,12 @@ from amqsidecar.formats.artemis_properties import (
 )
 from amqsidecar.formats.redelivery_mark import life_of, marks_of
 from amqsidecar.model.provenance import Provenance, kept_cause
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_CAUSE,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_ID,
+)
 
 # Bound: the broker lists a whole queue at once, several hundred bytes for each message.
 _LISTED_MAX = 10_000

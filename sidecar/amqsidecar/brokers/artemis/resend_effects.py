@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from amqsidecar.broker import SideEffect
 from amqsidecar.brokers.artemis.management import QueueRow
 from amqsidecar.engine.judging.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 
 # Properties in which a redelivery differs from the first delivery.
 _CHANGED_NAMES = (

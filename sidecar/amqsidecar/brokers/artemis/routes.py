@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amqsidecar.broker import INTERCEPTED, IntakeQueue
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import (
     ADDRESS,
     DIVERT_NAMES,
@@ -35,6 +35,7 @@ from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.formats.artemis_properties import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import INTERCEPTED
 
 _INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
 _KEEP_S = 5.0

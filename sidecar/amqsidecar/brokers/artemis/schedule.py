@@ -9,12 +9,6 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from typing import Any
 
-from amqsidecar.broker import (
-    PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
-)
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.errors import StoreUnavailable
@@ -32,6 +26,12 @@ from amqsidecar.model.schedule import (
     RowView,
     StoreState,
     Tally,
+)
+from amqsidecar.model.sidecar_names import (
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
 )
 from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room
 

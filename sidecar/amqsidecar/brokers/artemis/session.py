@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from amqsidecar.broker import Features, ForeignToken, IntakeQueue
+from amqsidecar.broker import Features, IntakeQueue
 from amqsidecar.brokers.artemis.counters import queue_counters
 from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
@@ -13,6 +13,7 @@ from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
 from amqsidecar.brokers.artemis.waiting_places import WaitingPlaces
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.resend_effect import ResendEffect
 

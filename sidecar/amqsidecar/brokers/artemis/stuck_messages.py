@@ -10,9 +10,9 @@ can't be read.
 import json
 from collections.abc import Sequence
 
-from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 REASON = "stuck_in_broker"
 MEANING = (

@@ -1,7 +1,7 @@
 """Dead letters that are larger than what is taken of one message."""
 
-from amqsidecar.broker import LeftBehind
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 
 def left_too_large(queue: Destination, count: int) -> LeftBehind:

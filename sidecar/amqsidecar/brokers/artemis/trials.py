@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import SideEffect
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
 from amqsidecar.brokers.artemis.resend_effects import resend_effects
 from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.resend_effect import SideEffect
 from amqsidecar.trials import BrokerDisk
 
 EMPTIED = (

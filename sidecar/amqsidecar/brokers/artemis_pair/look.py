@@ -2,18 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-    LeftBehind,
-)
+from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.artemis_pair.trials import PairTrials
 from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.schedule import BrokerSchedule
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures, Trials
 
 

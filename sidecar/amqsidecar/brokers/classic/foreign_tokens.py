@@ -8,9 +8,9 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers t
 
 from collections.abc import Collection, Iterable
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.foreign_token import ForeignToken
 
 TOKEN_QUEUES = queue(f"{TOKEN_QUEUE_PREFIX}>")
 TOKENS_ONLY = "amqsidecarCycle IS NOT NULL"

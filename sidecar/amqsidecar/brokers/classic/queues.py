@@ -10,9 +10,9 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer gets all de
 import re
 from collections.abc import Iterable
 
-from amqsidecar.broker import CAUSES
 from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+from amqsidecar.model.sidecar_names import CAUSES
 
 QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.

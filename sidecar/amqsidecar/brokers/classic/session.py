@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from amqsidecar.broker import ForeignToken, IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.classic.room import Resets, Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
@@ -14,6 +14,8 @@ from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 
 

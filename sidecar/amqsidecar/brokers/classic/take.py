@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Generic
 
-from amqsidecar.broker import IntakeQueue, LeftBehind, Resend
+from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.session import ConnectionT, ListingSession, QueuesT
 from amqsidecar.brokers.classic.token import HeldT, TokenChoice
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
@@ -11,6 +11,7 @@ from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.sends_ahead import BegunT, SendsAhead
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 _TOKEN_TIMEOUT_S = 60.0
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from amqsidecar.broker import REFUSED, LeftBehind
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 ReadFrom = Callable[[Sequence[Destination], int], dict[Destination, str]]
 """Makes these queues the intake, and returns those that can't be read with the broker's words."""

@@ -8,7 +8,7 @@ some of it: so the broker is asked for the end of what it hands out.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
@@ -20,6 +20,7 @@ from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.core_artemis_message import ENCODING, read_provenance
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 # Why little at first: each break of a link counts a failed delivery per message in hand.
 _WINDOW_START_BYTES = 64 * 1024

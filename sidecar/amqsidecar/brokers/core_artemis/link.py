@@ -15,9 +15,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-)
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS, why_left_by_core
 from amqsidecar.brokers.artemis.meeting import meeting
 from amqsidecar.brokers.connection.endpoint import Endpoint
@@ -36,6 +33,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class CoreArtemisLink:

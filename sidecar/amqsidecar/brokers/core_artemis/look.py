@@ -4,13 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    IntakeQueue,
-    LeftBehind,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
@@ -27,6 +21,7 @@ from amqsidecar.errors import LinkLost
 from amqsidecar.formats.core.primitives import CoreProtocolError
 from amqsidecar.formats.core_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.resend_effect import ResendEffect
 
 

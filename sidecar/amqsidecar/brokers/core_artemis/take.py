@@ -2,13 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from amqsidecar.broker import (
-    Delivery,
-    Features,
-    IntakeQueue,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.session import ReadingSession
@@ -29,6 +23,7 @@ from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves
 from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.core import packets
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 
 class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.artemis import token as artemis_token
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -35,6 +34,7 @@ from amqsidecar.formats.core.primitives import (
     CoreProtocolError,
     CoreReader,
 )
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 _WINDOW_BYTES = 64 * 1024
 _TIMEOUT_S = 15.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -20,6 +20,7 @@ from amqsidecar.formats.core.message import (
 )
 from amqsidecar.formats.core_artemis_message import ROUTING_TYPE
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_cycle, read_rules_digest, take_apart
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
 
 
 def foreign_tokens(

@@ -10,10 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-    MoveSession,
-)
+from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
@@ -30,6 +27,7 @@ from amqsidecar.errors import (
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.model.destination import queue
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class OpenWireLink:

@@ -5,14 +5,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
@@ -37,6 +30,7 @@ from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.

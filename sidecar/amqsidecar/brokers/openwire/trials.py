@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from struct import Struct
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
@@ -13,6 +13,7 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import take_apart
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
 
 _LONG = Struct(">q")

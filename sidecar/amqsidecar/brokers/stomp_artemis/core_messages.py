@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from amqsidecar.broker import LeftBehind, Loss
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.selection import (
@@ -21,6 +20,7 @@ from amqsidecar.brokers.stomp_artemis.selection import (
 )
 from amqsidecar.brokers.stomp_artemis.subscriptions import ArtemisSubscription, ArtemisSubscriptions
 from amqsidecar.clock import Clock
+from amqsidecar.model.left_behind import LeftBehind, Loss
 
 _LOOK_EVERY_S = 1.0
 _LOOK_PAUSES = 20

@@ -11,7 +11,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.artemis.token import Accepted
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
@@ -36,7 +36,9 @@ from amqsidecar.formats.stomp_artemis_message import (
     read_provenance,
 )
 from amqsidecar.formats.stomp_frame import ENCODING
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.sidecar_names import PROPERTY_ORIGINAL_MESSAGE_ID
 
 # Bound: maximum messages that a selector names; more stay in hand.
 _EXCLUDED_MAX = 100

@@ -28,11 +28,7 @@ hand when a send is refused; the management's; and one that hears of new queues.
 
 from collections.abc import Collection
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-    Loss,
-    MoveSession,
-)
+from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook, StompArtemisSettings
@@ -41,7 +37,9 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class StompArtemisLink:

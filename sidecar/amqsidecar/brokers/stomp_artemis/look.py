@@ -3,15 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    Features,
-    IntakeQueue,
-    LeftBehind,
-    Loss,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.artemis.session import ManagedSession
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
@@ -20,6 +12,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_frame import ENCODING
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.resend_effect import ResendEffect
 
 # Maximum wait on one connection before the others are served.

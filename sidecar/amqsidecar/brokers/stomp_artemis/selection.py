@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from amqsidecar.broker import Loss
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX
+from amqsidecar.model.left_behind import Loss
 
 _DIED_AS_AMQP: Final = '"m.x-opt-ORIG-ADDRESS"'
 # Why two thirds: Core counts a text as UTF-16, and two bytes of it may be three of a frame.

@@ -2,12 +2,7 @@
 
 from collections.abc import Sequence
 
-from amqsidecar.broker import (
-    Delivery,
-    IntakeQueue,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages, StuckToken
 from amqsidecar.brokers.artemis.token import Token
@@ -20,6 +15,7 @@ from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.left_behind import LeftBehind
 
 
 class StompArtemisTake(

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
-from amqsidecar.broker import PROPERTY_RULES_DIGEST
 from amqsidecar.brokers.artemis.token import Token, decode, encode
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -33,6 +32,7 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_artemis_message import Arrived, destination_headers, read_frame
 from amqsidecar.formats.stomp_frame import Frame, Header
 from amqsidecar.model.destination import queue
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 _TIMEOUT_S = 15.0
 _SUBSCRIPTION = "token"

@@ -10,7 +10,7 @@ says that an address is full.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ADDRESS, ManagementQuestion
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
@@ -23,6 +23,7 @@ from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
 from amqsidecar.formats.stomp_frame import ENCODING, Header
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.trials import TrialFeatures
 
 _TRANSACTION: Header = (b"transaction", b"trial")

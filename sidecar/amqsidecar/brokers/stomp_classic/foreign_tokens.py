@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
@@ -14,6 +13,7 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import Frame
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
 
 _QUIET_S = 0.25
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from amqsidecar.broker import Delivery, Loss
+from amqsidecar.broker import Delivery
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.connection import FrameRefused
@@ -42,6 +42,7 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, footprint_of, write_head
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import Loss
 
 HELD_MAX = 1000
 """Messages of one origin that are held in hand since they can't be taken."""

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from amqsidecar.broker import LeftBehind, Loss
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader
 from amqsidecar.formats.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind, Loss
 
 # Source: ActiveMQ Classic, BaseDestination.MAX_PAGE_SIZE: a consumer with a selector sees no more.
 _PAGE = 200

@@ -10,11 +10,7 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 
 import secrets
 
-from amqsidecar.broker import (
-    FINAL_SUFFIX,
-    Loss,
-    MoveSession,
-)
+from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.endpoint import Endpoint
@@ -31,6 +27,8 @@ from amqsidecar.errors import (
 )
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 _CLOSE_TIMEOUT_S = 5.0
 

@@ -5,15 +5,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
-from amqsidecar.broker import (
-    BrokerDescription,
-    BrokerKind,
-    Delivery,
-    Features,
-    ForeignToken,
-    IntakeQueue,
-    Loss,
-)
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
@@ -48,6 +40,8 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import Loss
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.

@@ -7,8 +7,8 @@ Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter 
 import re
 from collections.abc import Iterable, Mapping
 
-from amqsidecar.broker import Loss
 from amqsidecar.formats.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
+from amqsidecar.model.left_behind import Loss
 
 # Source: activemq-amqp, InboundTransformer and its subclasses: each sets some of these.
 _AMQP_MARKS = (

@@ -3,11 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from amqsidecar.broker import (
-    Delivery,
-    LeftBehind,
-    Resend,
-)
+from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.classic.take import ListingTake
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.sends_ahead import SendsAhead
@@ -34,6 +30,7 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import Header
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 
 class _Begun(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
@@ -13,6 +13,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_classic_message import StompResendEncoder, read_cycle
 from amqsidecar.formats.stomp_frame import Frame
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
 
 # Why one: no number of the link's own transactions begins like that.

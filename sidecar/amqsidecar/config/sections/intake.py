@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
-from amqsidecar.broker import PROPERTY_CAUSE, Loss
 from amqsidecar.config.option import Section, StrictInt, Texts, as_texts, option
 from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.left_behind import Loss
+from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
 
 
 class Backlog(StrEnum):

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from amqsidecar.broker import FINAL_SUFFIX
 from amqsidecar.config.option import Section, as_texts, option
 from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 Effects = Annotated[
     tuple[ResendEffect, ...], BeforeValidator(as_texts, json_schema_input_type=list[ResendEffect])

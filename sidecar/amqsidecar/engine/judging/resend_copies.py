@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.policy.classic_rules import (
     CompositeDestination,
     DestinationInterceptors,

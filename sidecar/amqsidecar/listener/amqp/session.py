@@ -16,7 +16,6 @@ from collections import deque
 from enum import Enum, auto
 from typing import Final
 
-from amqsidecar.broker import INTERCEPTED
 from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
 from amqsidecar.formats import amqp_frames as frames
 from amqsidecar.formats import amqp_sections as amqp
@@ -47,6 +46,7 @@ from amqsidecar.listener.session import (
     ToBroker,
     ToClient,
 )
+from amqsidecar.model.sidecar_names import INTERCEPTED
 
 AT_ONCE_MAX: Final = 256
 """Maximum messages that are saved in one transaction."""

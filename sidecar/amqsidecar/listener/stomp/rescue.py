@@ -2,12 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from amqsidecar.broker import PROPERTY_CAUSE
 from amqsidecar.formats.artemis_properties import INTERCEPTION_ID_PREFIX
 from amqsidecar.formats.stomp_artemis_message import GivenUp, interception_headers
 from amqsidecar.formats.stomp_frame import first, read_head, write_head
 from amqsidecar.formats.stomp_stream import header_lines, raw_header
 from amqsidecar.listener.stomp.unacked import UnackedMessage
+from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
 
 REASON_HEADERS: Final = (PROPERTY_CAUSE, "reason", "message", "error", "cause")
 """Headers of a NACK in which a client may say why, the first one first."""

@@ -1,0 +1,21 @@
+"""Tokens that other schedules have in the same broker."""
+
+import msgspec
+
+
+class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The token of an instance that is not in the caller's schedule.
+
+    Attributes:
+        instance: its name, which ends the name of its token queue.
+        sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
+            broker does not say.
+        is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
+            False = its schedule has no sidecar: what waits there is not sent.
+        rules_digest: of the rules of the sidecar that sent it; "" = unknown.
+    """
+
+    instance: str
+    sent_at_ms: int | None
+    is_held: bool
+    rules_digest: str = ""

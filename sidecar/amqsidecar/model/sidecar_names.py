@@ -1,0 +1,23 @@
+"""Names of queues and message properties that the sidecar itself gives in the broker."""
+
+FINAL_SUFFIX = ".exhausted"
+"""What final dead-letter queues end with unless the operator says otherwise; never read."""
+
+INTERCEPTED = "amqsidecar.intercepted"
+"""The queue of messages that the listener saved when their consumers gave them up."""
+
+CAUSES = "amqsidecar.causes"
+"""By convention the queue of consumers' notes; its name, or how the names of several begin."""
+
+PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
+PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
+PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
+PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
+"""Fits only the message that the sidecar sent, not a copy; see `formats/redelivery_mark.py`."""
+
+PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
+PROPERTY_CAUSE = "amqsidecarCause"
+"""In which a consumer may say why it gave a message up; a redelivery is without it."""
+
+PROPERTY_RULES_DIGEST = "amqsidecarRules"
+"""On tokens: `rules_digest` of the sidecar that sent it; older programs sent none."""
