@@ -4,11 +4,7 @@ stomp.py's thread reads, cuts the bytes into frames and wakes us; all else happe
 that owns the connection.
 """
 
-import logging
-import os
 import secrets
-import selectors
-import socket
 import ssl
 import threading
 from collections import deque
@@ -17,7 +13,6 @@ from contextlib import suppress
 from math import inf
 
 from amqsidecar.brokers.connection.broker_socket import (
-    connect,
     handshake_failure,
     is_tls_record,
     speaks_tls,
@@ -28,27 +23,15 @@ from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.spool import Spool
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
+from amqsidecar.brokers.stomp.transport import ANSWER_TIMEOUT_S, StompTransport
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
 
-# Why: stomp.py asks the DNS for this host's names when it is imported, which may take seconds.
-os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
-from stomp.exception import ConnectionClosedException
-from stomp.transport import Transport
-from stomp.utils import PollableQueue
-
-# Why: it logs bodies and passwords on its lower levels, and on the others what we raise.
-logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
-
-_READ_BYTES = 1 << 18
 _ERRORS_MAX = 1_000
 _TOO_MANY_ERRORS = f"it sent more than {_ERRORS_MAX} errors that answer nothing"
 _ERROR_HEAD_BYTES_MAX = 16_384
 _ERROR_BODY_BYTES_MAX = 4_096
-_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-_ANSWER_TIMEOUT_S = 60.0
-_JOIN_TIMEOUT_S = 2.0
 _LAST_WORDS_TIMEOUT_S = 1.0
 _LOG_IN = ""
 """The receipt of CONNECT: its answer, CONNECTED or ERROR, names none."""
@@ -79,125 +62,6 @@ def _bounded(frame: Frame) -> Frame:
     if len(head) > _ERROR_HEAD_BYTES_MAX:
         head = head[: head.rfind(b"\n", 0, _ERROR_HEAD_BYTES_MAX) + 1]
     return Frame(frame.command, head, frame.body[:_ERROR_BODY_BYTES_MAX])
-
-
-class _Transport(Transport):  # type: ignore[misc]
-    """stomp.py's transport, with what is lossy in it replaced.
-
-    - Its own frames keep one header of a name, replace what isn't UTF-8, and read large bodies in
-      quadratic time: here `FrameReader` gets the bytes as they come.
-    - It makes its own TLS context, and reads a TLS connection that the broker has closed again and
-      again, without an end.
-    - It connects several times and does not report why it failed.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        take: Callable[[bytes], None],
-        lost: Callable[[object], None],
-        silence: Silence,
-    ) -> None:
-        super().__init__(
-            [(endpoint.host, endpoint.port)],
-            prefer_localhost=False,
-            try_loopback_connect=False,
-            auto_decode=False,
-        )
-        self._endpoint = endpoint
-        self._take = take
-        self._lost = lost
-        self._silence = silence
-
-    def attempt_connection(self) -> None:
-        """Connect once.
-
-        Raises:
-            LinkLost, BrokerRefused: it failed.
-        """
-        connected = connect(self._endpoint)
-        if self._endpoint.tls is not None:
-            # Why: two threads must not use a TLS connection at once, so stomp.py's writes too.
-            self.send_queue = PollableQueue()
-            self.sel = selectors.DefaultSelector()
-            self.sel.register(self.send_queue, selectors.EVENT_READ)
-            self.sel.register(connected, selectors.EVENT_READ)
-            self.blocking = False
-            connected.setblocking(False)
-        else:
-            connected.settimeout(self._silence.after_s)
-        self.socket = connected
-        self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
-
-    # Why the name: stomp.py's loop calls a private method of its base class.
-    def _BaseTransport__read_frames(self) -> None:  # noqa: N802
-        while self.running:
-            try:
-                data = self.socket.recv(_READ_BYTES)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except TimeoutError:
-                continue
-            except (OSError, AttributeError) as cause:
-                self._end(cause)
-            if not data:
-                self._end("the broker closed the connection")
-            # Why: a broker that writes two frames one by one waits with the second until the first
-            # is acknowledged, which Linux puts off for 40 ms.
-            if _QUICK_ACK is not None:
-                with suppress(OSError):
-                    self.socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
-            try:
-                self._take(data)
-            except RemoteProtocolError as cause:
-                self._end(str(cause))
-
-    def _end(self, reason: object) -> None:
-        self._lost(reason)
-        raise ConnectionClosedException
-
-    def write(self, data: bytes) -> None:
-        """Send bytes; with TLS stomp.py's thread does it soon.
-
-        Raises:
-            OSError: the connection is gone, or the broker took nothing for a minute.
-            LinkLost: the broker took nothing for a while, and it is known why.
-        """
-        if not self.running or self.socket is None:
-            raise OSError("it is closed")
-        if self.blocking:
-            self._send_all(memoryview(data))
-        else:
-            self.send_queue.put(data)
-
-    def _send_all(self, data: memoryview) -> None:
-        stalled_s = 0.0
-        # Why once: stomp.py's thread forgets it when the connection ends.
-        connected = self.socket
-        if connected is None:
-            raise OSError("it is closed")
-        while data:
-            try:
-                data = data[connected.send(data) :]
-                stalled_s = 0.0
-            except TimeoutError:
-                stalled_s += self._silence.after_s
-                if stalled_s >= _ANSWER_TIMEOUT_S:
-                    raise
-                self._silence.ask()
-
-    def end(self) -> None:
-        """Close the socket and wait for stomp.py's thread; never raises."""
-        self.running = False
-        connected, thread = self.socket, self.io_thread
-        if connected is not None:
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_JOIN_TIMEOUT_S)
-        if connected is not None:
-            with suppress(OSError):
-                connected.close()
 
 
 class StompConnection:
@@ -256,7 +120,7 @@ class StompConnection:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._send_s = self._silence_s = 0.0
-        self._transport = _Transport(endpoint, self._take_in, self._note_lost, self.silence)
+        self._transport = StompTransport(endpoint, self._take_in, self._note_lost, self.silence)
         self._read_at_s = self._written_at_s = clock.monotonic_s()
         self._transport.start()
         try:
@@ -456,7 +320,7 @@ class StompConnection:
     def answers(
         self,
         receipts: Sequence[str],
-        timeout_s: float = _ANSWER_TIMEOUT_S,
+        timeout_s: float = ANSWER_TIMEOUT_S,
         meanwhile: Callable[[], None] = _nothing,
     ) -> list[Frame]:
         """Return the RECEIPT or ERROR frames that answer these, in the same order; see `call`.
