@@ -650,7 +650,7 @@ def test_what_the_broker_hands_to_nobody_is_reported(
     assert link.left_behind() == ()
     assert link.left_behind() == ()
     assert other._intake is not None
-    transaction = other._cycle._coordinator.begin()
+    transaction = other._cycle._tools.coordinator.begin()
     for delivery in deliveries[:2]:
         assert isinstance(delivery.handle, AmqpDelivery)
         transaction.accept(delivery.handle)

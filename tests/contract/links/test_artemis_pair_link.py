@@ -254,7 +254,7 @@ def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
             if place == "sent":
                 seen.append(harness.depth(name))
 
-        core._cycle._crash_point = look
+        core._cycle._tools = core._cycle._tools._replace(crash_point=look)
         link.commit_cycle([of_core], sends, 2)
         assert seen == [0]
         assert (harness.depth(name), harness.depth(token_queue)) == (1, 1)

@@ -700,7 +700,7 @@ def test_a_token_that_the_broker_hands_to_nobody_is_reported(
             assert link.take_token(0.1) is None
             assert link.left_behind() == ()
         link.close()
-        other._token.accept(other._cycle._coordinator.begin())
+        other._token.accept(other._cycle._tools.coordinator.begin())
         other._connection.pump(0)
         other._token.close()
         other._connection.run_until(lambda: other._token.is_closed, PATIENCE_S)

@@ -23,6 +23,26 @@ _TOKEN_INDEX = -1
 _TOKEN_TIMEOUT_S = 15.0
 
 
+class AmqpTools(NamedTuple):
+    """What transactions are made with.
+
+    Attributes:
+        connection: of the session.
+        coordinator: of its transactions.
+        pool: its senders.
+        clock: where the time comes from.
+        crash_point: called at each step of a transaction.
+        encode: returns the message to send, at a time in milliseconds.
+    """
+
+    connection: AmqpConnection
+    coordinator: Coordinator
+    pool: SenderPool
+    clock: Clock
+    crash_point: CrashPoint
+    encode: Callable[[Resend, int], bytes]
+
+
 class _Begun(NamedTuple):
     """A transaction whose sends were put.
 
@@ -43,22 +63,8 @@ class AmqpMoves:
         while_committing: called in a commit once the broker was asked; may begin the next sends.
     """
 
-    def __init__(
-        self,
-        *,
-        connection: AmqpConnection,
-        coordinator: Coordinator,
-        pool: SenderPool,
-        clock: Clock,
-        crash_point: CrashPoint,
-        encode: Callable[[Resend, int], bytes],
-    ) -> None:
-        self._connection = connection
-        self._coordinator = coordinator
-        self._pool = pool
-        self._clock = clock
-        self._crash_point = crash_point
-        self._encode = encode
+    def __init__(self, tools: AmqpTools) -> None:
+        self._tools = tools
         self._ahead = SendsAhead(self._start, self._undo)
         self.while_committing: Callable[[], None] = begin_nothing
 
@@ -67,9 +73,9 @@ class AmqpMoves:
         self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        transaction = self._coordinator.begin()
-        now_ms = self._clock.now_ms()
-        work = TransactionSends(self._connection, self._pool, transaction, now_ms, self._encode)
+        connection, coordinator, pool, clock, _, encode = self._tools
+        transaction = coordinator.begin()
+        work = TransactionSends(connection, pool, transaction, clock.now_ms(), encode)
         with self._clean_or_lost():
             work.send_all(sends)
         return _Begun(sends, transaction, work)
@@ -81,7 +87,7 @@ class AmqpMoves:
     def _undo(self, begun: _Begun) -> None:
         with self._clean_or_lost():
             begun.work.wait_for_answers()
-        self._coordinator.abort(begun.transaction)
+        self._tools.coordinator.abort(begun.transaction)
 
     @contextmanager
     def _clean_or_lost(self) -> Iterator[None]:
@@ -90,7 +96,7 @@ class AmqpMoves:
             yield
         except BaseException:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._connection.poison(LinkLost("a transaction was interrupted"))
+            self._tools.connection.poison(LinkLost("a transaction was interrupted"))
             raise
 
     def move(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend]) -> None:
@@ -113,24 +119,25 @@ class AmqpMoves:
     ) -> None:
         """Do one transaction, with the exchange of the token for this number or without."""
         _, transaction, work = self._ahead.take(sends)
+        coordinator = self._tools.coordinator
         with self._clean_or_lost():
             if exchange is not None and not work.refusals:
                 own, number = exchange
                 work.send_raw(_TOKEN_INDEX, own.sender, own.encode(number))
             work.wait_for_answers()
-        self._pool.trim()
+        self._tools.pool.trim()
         if _TOKEN_INDEX in work.refusals:
-            self._coordinator.abort(transaction)
+            coordinator.abort(transaction)
             raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
         if work.refusals:
-            self._coordinator.abort(transaction)
+            coordinator.abort(transaction)
             raise SendsRefused(work.refusals)
-        self._crash_point("sent")
+        self._tools.crash_point("sent")
         for in_hand in held:
             transaction.accept(in_hand)
         if exchange is not None:
             exchange[0].accept(transaction)
-        words = self._coordinator.commit(transaction, self.while_committing)
+        words = coordinator.commit(transaction, self.while_committing)
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
             words = words.partition(" Message information")[0]
@@ -140,25 +147,8 @@ class AmqpMoves:
 class AmqpCycle(AmqpMoves):
     """Begins, abandons and commits cycles, each with the exchange of the token."""
 
-    def __init__(
-        self,
-        *,
-        connection: AmqpConnection,
-        coordinator: Coordinator,
-        pool: SenderPool,
-        token: AmqpTokenQueue,
-        clock: Clock,
-        crash_point: CrashPoint,
-        encode: Callable[[Resend, int], bytes],
-    ) -> None:
-        super().__init__(
-            connection=connection,
-            coordinator=coordinator,
-            pool=pool,
-            clock=clock,
-            crash_point=crash_point,
-            encode=encode,
-        )
+    def __init__(self, tools: AmqpTools, token: AmqpTokenQueue) -> None:
+        super().__init__(tools)
         self._token = token
 
     def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:

@@ -1,9 +1,9 @@
 """What a link to Artemis over AMQP can do that reads dead-letter queues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
-from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves
+from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves, AmqpTools
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenQueue
@@ -16,17 +16,16 @@ from amqsidecar.brokers.amqp_artemis.look import (
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.notifications import Notifications
+from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
-from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
 
-class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
+class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIntake]):
     """Reads dead-letter queues, and has transactions."""
 
     def __init__(
@@ -50,6 +49,13 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
             )
         )
         self._chosen = ChosenMessages(self._management, self._intake, self.attach)
+        self._crash_point = settings.crash_point
+
+    def _tools(self, coordinator: Coordinator) -> AmqpTools:
+        """Return what transactions are made with."""
+        return AmqpTools(
+            self._connection, coordinator, self._pool, self._clock, self._crash_point, encode_resend
+        )
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
@@ -86,27 +92,12 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
         """Whether `receive` would return something."""
         return self._intake.has_arrived
 
-    def held_back(self, queue: Destination) -> int | None:
-        """Return how many messages of a queue are in hand and never received; None = unknown yet.
-
-        It is unknown while one arrives in pieces.
-        """
-        return self._intake.held_back(queue)
-
-    def is_leaving(self, queue: Destination) -> bool:
-        """Return whether a receiver of a queue is still open that was detached."""
-        return self._intake.is_leaving(queue)
-
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
         routes = self._routes
         routes.bindings_changed(self._notifications.take())
         has_lost = self._intake.has_lost_queues
         return routes.watch.has_changed() or has_lost
-
-    def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
-        return self._intake.queues
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""
@@ -121,7 +112,9 @@ class _IntakeSession(AmqpArtemisLook, ReadingSession[ArtemisManagement]):
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
+class AmqpArtemisTake(
+    AcceptingTake[ArtemisManagement, AmqpIntake, AmqpTokenQueue, AmqpCycle], _IntakeSession
+):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -155,40 +148,12 @@ class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
             )
         )
         super().__init__(opened, settings, token_queue)
-        self._cycle = AmqpCycle(
-            connection=opened.connection,
-            coordinator=coordinator,
-            pool=self._pool,
-            token=self._token,
-            clock=self._clock,
-            crash_point=settings.crash_point,
-            encode=encode_resend,
-        )
+        self._cycle = AmqpCycle(self._tools(coordinator), self._token)
         coordinator.declare_ahead()
-
-    @property
-    def features(self) -> Features:
-        """What this wire can do beyond the contract."""
-        return Features(
-            background=self, choosing=self._chosen, settings=self._live_settings, delayed=self
-        )
 
     def release_token(self) -> None:
         """Give the token back, uncounted, and wait for it no more, until `take_token`."""
         self._token.release(self._timeout_s)
-
-    def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each `commit_cycle`, once the broker was asked to commit."""
-        self._cycle.while_committing = begin_next
-
-    def commit_cycle(
-        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
-    ) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns."""
-        intake = self._intake
-        held = intake.in_hand(accepts)
-        self._cycle.commit(held, sends, token)
-        intake.settle(held)
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
@@ -223,7 +188,7 @@ class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpTokenQueue, AmqpCycle]):
         return counted
 
 
-class AmqpArtemisMove(_IntakeSession):
+class AmqpArtemisMove(AcceptingMove[ArtemisManagement, AmqpIntake, AmqpMoves], _IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(
@@ -243,23 +208,5 @@ class AmqpArtemisMove(_IntakeSession):
         """
         super().__init__(opened, settings)
         self._met = met
-        self._moves = AmqpMoves(
-            connection=opened.connection,
-            coordinator=coordinator,
-            pool=self._pool,
-            clock=self._clock,
-            crash_point=settings.crash_point,
-            encode=encode_resend,
-        )
+        self._moves = AmqpMoves(self._tools(coordinator))
         coordinator.declare_ahead()
-
-    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns."""
-        intake = self._intake
-        held = intake.in_hand(accepts)
-        self._moves.move(held, sends)
-        intake.settle(held)
-
-    def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        return self._met.ahead_ms(self._clock)

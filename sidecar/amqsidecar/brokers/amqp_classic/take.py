@@ -6,7 +6,7 @@ from typing import Final
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.cycle import AmqpCycle
+from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenQueue
@@ -89,19 +89,13 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
                 rules_digest=settings.rules_digest,
             )
         )
-        self._cycle = AmqpCycle(
-            connection=connection,
-            coordinator=coordinator,
-            pool=pool,
-            token=self._token,
-            clock=self._clock,
-            crash_point=settings.crash_point,
-            encode=partial(
-                encode_resend,
-                is_native_wire=self._is_native_wire,
-                keeps_non_persistent=settings.keeps_non_persistent,
-            ),
+        encode = partial(
+            encode_resend,
+            is_native_wire=self._is_native_wire,
+            keeps_non_persistent=settings.keeps_non_persistent,
         )
+        tools = AmqpTools(connection, coordinator, pool, self._clock, settings.crash_point, encode)
+        self._cycle = AmqpCycle(tools, self._token)
         self._watch = parts.add(
             ClassicWatch(
                 connection, self._browser, self._names, settings.final_suffix, self._timeout_s

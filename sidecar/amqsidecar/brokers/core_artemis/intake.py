@@ -100,7 +100,12 @@ class CoreIntake:
     """The consumers of a session, one per dead-letter queue."""
 
     def __init__(
-        self, connection: CoreConnection, session: CoreSession, clock: Clock, selector: str
+        self,
+        connection: CoreConnection,
+        session: CoreSession,
+        clock: Clock,
+        selector: str,
+        route: Callable[[], None],
     ) -> None:
         """Prepare; nothing is read yet.
 
@@ -109,11 +114,13 @@ class CoreIntake:
             session: transacted and started.
             clock: where the time comes from.
             selector: of what may be read; "" = everything.
+            route: calls `arrived` with each delivery that came.
         """
         self._connection = connection
         self._session = session
         self._clock = clock
         self._selector = selector
+        self._route = route
         self._readers: dict[int, DeadLetterConsumer] = {}
         self._prefetch = 0
         self._window_bytes = _WINDOW_START_BYTES
@@ -287,9 +294,7 @@ class CoreIntake:
 
     # What the engine does with it
 
-    def in_hand(
-        self, deliveries: Sequence[Delivery], route: Callable[[], None]
-    ) -> list[CoreHandle]:
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[CoreHandle]:
         """Return the handles of deliveries, once all are in hand again after a rollback.
 
         Raises:
@@ -304,13 +309,13 @@ class CoreIntake:
             handles.append(handle)
         deadline_s = self._clock.monotonic_s() + _AGAIN_TIMEOUT_S
         # Why first: the roll-back that was waited for may have read them, and then nothing comes.
-        route()
+        self._route()
         while not all(one.is_here for one in handles):
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0 or self._have_gone(handles):
                 raise LinkLost("a delivery did not come again after a transaction was undone")
             self._connection.wait(left_s)
-            route()
+            self._route()
         return handles
 
     def _have_gone(self, handles: Iterable[CoreHandle]) -> bool:

@@ -1,11 +1,11 @@
 """What a link to Artemis over Core can do that reads dead-letter queues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
-from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
@@ -19,14 +19,13 @@ from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.notifications import CoreNotifications
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
-from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves
-from amqsidecar.brokers.token_session import TokenSession
+from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
 from amqsidecar.formats.core import packets
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
 
-class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
+class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntake]):
     """Reads dead-letter queues, and has transactions."""
 
     def __init__(
@@ -41,8 +40,20 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         self._sessions.append(session)
         self._stuck = StuckMessages(self._management)
         self._notifications = CoreNotifications(self._service)
-        self._targets = CoreTargets(self._connection, session, self._clock)
-        self._intake = CoreIntake(self._connection, session, self._clock, settings.selector)
+        targets = CoreTargets(self._connection, session, self._clock)
+        self._targets = targets
+        self._intake = CoreIntake(
+            self._connection, session, self._clock, settings.selector, self._route
+        )
+        self._tools = CoreTools(
+            self._connection,
+            session,
+            self._intake,
+            targets,
+            self._target_of,
+            self._clock,
+            settings.crash_point,
+        )
         self._chosen = ChosenMessages(self._management, self._intake, self.attach)
 
     def close(self) -> None:
@@ -86,17 +97,6 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         self._route()
         return self._intake.has_arrived
 
-    def held_back(self, queue: Destination) -> int | None:
-        """Return how many messages of a queue are in hand and never received; None = unknown yet.
-
-        It is unknown while one arrives in pieces.
-        """
-        return self._intake.held_back(queue)
-
-    def is_leaving(self, queue: Destination) -> bool:
-        """Return whether a consumer of a queue is still open that was detached."""
-        return self._intake.is_leaving(queue)
-
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
         routes = self._routes
@@ -104,10 +104,6 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
             self._targets.forget(address)
         has_lost = self._intake.has_lost_queues()
         return routes.watch.has_changed() or has_lost
-
-    def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
-        return self._intake.queues
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""
@@ -123,7 +119,9 @@ class _IntakeSession(CoreArtemisLook, ReadingSession[CoreManagement]):
         return None
 
 
-class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreCycle]):
+class CoreArtemisTake(
+    AcceptingTake[CoreManagement, CoreIntake, CoreTokenQueue, CoreCycle], _IntakeSession
+):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -155,29 +153,13 @@ class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreCycle]):
             self._route,
             settings.rules_digest,
         )
-        self._cycle = CoreCycle(
-            connection=self._connection,
-            session=session,
-            intake=self._intake,
-            targets=self._targets,
-            target_of=self._target_of,
-            clock=self._clock,
-            crash_point=settings.crash_point,
-            token=self._token,
-        )
+        self._cycle = CoreCycle(self._tools, self._token)
 
     def _route(self) -> None:
         deliveries = self._session.deliveries
         while deliveries:
             delivery = deliveries.popleft()
             (self._token if self._token.reads(delivery) else self._intake).arrived(delivery)
-
-    @property
-    def features(self) -> Features:
-        """What this wire can do beyond the contract."""
-        return Features(
-            background=self, choosing=self._chosen, settings=self._live_settings, delayed=self
-        )
 
     def release_token(self) -> None:
         """Give the token back and wait for it no more, until `take_token`.
@@ -189,20 +171,8 @@ class CoreArtemisTake(_IntakeSession, TokenSession[CoreTokenQueue, CoreCycle]):
         """
         self._token.release()
 
-    def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each `commit_cycle`, once the broker was asked to commit."""
-        self._cycle.while_committing = begin_next
 
-    def commit_cycle(
-        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
-    ) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns."""
-        held = self._intake.in_hand(accepts, self._route)
-        self._cycle.commit(held, sends, token)
-        self._intake.settle(held)
-
-
-class CoreArtemisMove(_IntakeSession):
+class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake, CoreMoves], _IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(
@@ -222,22 +192,4 @@ class CoreArtemisMove(_IntakeSession):
         """
         super().__init__(opened, settings, session)
         self._met = met
-        self._moves = CoreMoves(
-            connection=self._connection,
-            session=session,
-            intake=self._intake,
-            targets=self._targets,
-            target_of=self._target_of,
-            clock=self._clock,
-            crash_point=settings.crash_point,
-        )
-
-    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns."""
-        held = self._intake.in_hand(accepts, self._route)
-        self._moves.move(held, sends)
-        self._intake.settle(held)
-
-    def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        return self._met.ahead_ms(self._clock)
+        self._moves = CoreMoves(self._tools)

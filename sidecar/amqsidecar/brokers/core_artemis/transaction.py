@@ -28,6 +28,28 @@ from amqsidecar.formats.core_artemis_message import make_resend
 from amqsidecar.model.destination import Destination
 
 
+class CoreTools(NamedTuple):
+    """What transactions are made with.
+
+    Attributes:
+        connection: of the session.
+        session: transacted and started.
+        intake: reads what is accepted.
+        targets: of its sends.
+        target_of: returns the name to send to for a destination.
+        clock: where the time comes from.
+        crash_point: called at each step of a transaction.
+    """
+
+    connection: CoreConnection
+    session: CoreSession
+    intake: CoreIntake
+    targets: CoreTargets
+    target_of: Callable[[Destination], str]
+    clock: Clock
+    crash_point: CrashPoint
+
+
 class _Begun(NamedTuple):
     """Sends of the transaction that is open.
 
@@ -75,23 +97,10 @@ class CoreMoves:
 
     def __init__(
         self,
-        *,
-        connection: CoreConnection,
-        session: CoreSession,
-        intake: CoreIntake,
-        targets: CoreTargets,
-        target_of: Callable[[Destination], str],
-        clock: Clock,
-        crash_point: CrashPoint,
+        tools: CoreTools,
         besides: HandedOut = _NothingElse(),  # noqa: B008 - it has no state
     ) -> None:
-        self._connection = connection
-        self._session = session
-        self._intake = intake
-        self._targets = targets
-        self._target_of = target_of
-        self._clock = clock
-        self._crash_point = crash_point
+        self._tools = tools
         self._besides = besides
         self._ahead = SendsAhead(self._start, self._undo_sends)
         self.while_committing: Callable[[], None] = begin_nothing
@@ -112,7 +121,7 @@ class CoreMoves:
         if not begun.numbers:
             return
         with self._clean_or_lost():
-            self._session.answers([*begun.numbers])
+            self._tools.session.answers([*begun.numbers])
             self._undo()
 
     @contextmanager
@@ -121,17 +130,17 @@ class CoreMoves:
         try:
             yield
         except CoreRefused as refused:
-            self._connection.close()
+            self._tools.connection.close()
             raise LinkLost(f"a transaction can't continue: {refused}") from refused
         except BaseException:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._connection.close()
+            self._tools.connection.close()
             raise
 
     def _put_sends(self, sends: Sequence[Resend]) -> _Begun:
-        targets = {one.destination: self._target_of(one.destination) for one in sends}
-        refused = self._targets.prepare(targets)
-        now_ms = self._clock.now_ms()
+        targets = {one.destination: self._tools.target_of(one.destination) for one in sends}
+        refused = self._tools.targets.prepare(targets)
+        now_ms = self._tools.clock.now_ms()
         begun = _Begun(sends, targets, {}, {})
         made = []
         sizes_bytes: dict[str, int] = {}
@@ -147,21 +156,21 @@ class CoreMoves:
                 continue
             address = destination.address
             sizes_bytes[address] = sizes_bytes.get(address, 0) + len(resend.message)
-        full = self._targets.full(sizes_bytes)
+        full = self._tools.targets.full(sizes_bytes)
         if full:
             for index, _ in made:
                 if (words := full.get(sends[index].destination.address)) is not None:
                     begun.refusals[index] = words
         if begun.refusals:
             return begun
-        session = self._session
+        session = self._tools.session
         for index, (body, headers, is_large) in made:
             if is_large:
                 number = session.ask_send_large(decode_headers(headers), BytesIO(body))
             else:
                 number = session.ask_send_encoded(body, headers)
             begun.numbers[number] = index
-        self._connection.flush()
+        self._tools.connection.flush()
         return begun
 
     def move(self, handles: Sequence[CoreHandle], sends: Sequence[Resend]) -> None:
@@ -199,7 +208,7 @@ class CoreMoves:
         """Wait until the broker has all sends; return why it does not take them."""
         if begun.refusals:
             return SendsRefused(begun.refusals)
-        session = self._session
+        session = self._tools.session
         numbers = [*begun.numbers]
         answers = session.answers([*numbers, *map(session.ask_send, tokens)])
         refusals: dict[int, str] = {}
@@ -207,7 +216,7 @@ class CoreMoves:
             if answer is not None:
                 refusals[begun.numbers[number]] = str(answer)
         if not refusals and begun.targets:
-            gone = self._targets.are_gone(begun.targets)
+            gone = self._tools.targets.are_gone(begun.targets)
             for index, resend in enumerate(begun.sends):
                 if resend.destination in gone:
                     refusals[index] = gone[resend.destination]
@@ -220,15 +229,15 @@ class CoreMoves:
 
     def _commit(self, handles: Sequence[CoreHandle]) -> CommitRefused | None:
         """Acknowledge and commit; return why the broker does not."""
-        session = self._session
-        self._crash_point("sent")
-        acknowledgements = self._intake.acknowledgements(handles)
+        session = self._tools.session
+        self._tools.crash_point("sent")
+        acknowledgements = self._tools.intake.acknowledgements(handles)
         try:
             session.acknowledge_all([*acknowledgements, *self._besides.acknowledgements()])
         except CoreRefused as refused:
             raise LinkLost(f"a delivery is not in hand any more: {refused}") from refused
         number = session.ask_commit()
-        self._crash_point("committing")
+        self._tools.crash_point("committing")
         self.while_committing()
         answer = session.answers([number])[0]
         if answer is None:
@@ -240,36 +249,16 @@ class CoreMoves:
     def _undo(self) -> None:
         """Undo the transaction; messages in hand are delivered again."""
         self._ahead.forget()
-        self._intake.undo()
+        self._tools.intake.undo()
         self._besides.undo()
-        self._session.rollback()
+        self._tools.session.rollback()
 
 
 class CoreCycle(CoreMoves):
     """Begins, abandons and commits cycles, each with the exchange of the token."""
 
-    def __init__(
-        self,
-        *,
-        connection: CoreConnection,
-        session: CoreSession,
-        intake: CoreIntake,
-        targets: CoreTargets,
-        target_of: Callable[[Destination], str],
-        clock: Clock,
-        crash_point: CrashPoint,
-        token: CoreTokenQueue,
-    ) -> None:
-        super().__init__(
-            connection=connection,
-            session=session,
-            intake=intake,
-            targets=targets,
-            target_of=target_of,
-            clock=clock,
-            crash_point=crash_point,
-            besides=token,
-        )
+    def __init__(self, tools: CoreTools, token: CoreTokenQueue) -> None:
+        super().__init__(tools, token)
         self._token = token
 
     def commit(self, handles: Sequence[CoreHandle], sends: Sequence[Resend], token: int) -> None:
