@@ -84,16 +84,6 @@ class EffectiveSettings:
             f"{self.dead_letter_queue_prefix}{self.address}{self.dead_letter_queue_suffix}",
         )
 
-    @property
-    def expiry_queue(self) -> str | None:
-        """The queue that the broker creates on the expiry address; None = it creates none."""
-        if not self.auto_create_expiry_resources:
-            return None
-        return _created_queue(
-            self.expiry_address,
-            f"{self.expiry_queue_prefix}{self.address}{self.expiry_queue_suffix}",
-        )
-
     def rule(self, *names: str) -> str:
         """Return the sources of the named fields, for operators: match, value, file and line.
 

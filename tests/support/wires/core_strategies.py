@@ -64,9 +64,6 @@ _parameters = st.lists(st.tuples(texts, st.booleans() | ints | longs | texts), m
     tuple
 )
 _connectors = st.builds(primitives.Connector, texts, texts, _parameters)
-_nodes = st.builds(
-    packets.TopologyNode, st.none() | _connectors, st.none() | _connectors, st.booleans()
-)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "byte": bytes_,
     "int": ints,
@@ -98,18 +95,6 @@ def _values(field: str, name: str) -> st.SearchStrategy[Any]:
 
 def packets_of(kind: type[CorePacket]) -> st.SearchStrategy[CorePacket]:
     """Packets of one class."""
-    if kind is packets.Topology:
-        return st.builds(
-            lambda node_id, event_id, node, *rest: packets.Topology(
-                node is None, node_id, event_id, node, *rest
-            ),
-            texts,
-            longs,
-            st.none() | _nodes,
-            st.none() | texts,
-            st.none() | texts,
-            ints,
-        )
     if kind is message_packets.SendContinuation:
         return st.builds(
             lambda piece, size, *rest: message_packets.SendContinuation(

@@ -5,6 +5,7 @@ The tables are the ones taken from the real HierarchicalObjectRepository
 """
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -207,24 +208,14 @@ def test_the_first_entry_with_a_match_counts() -> None:
 
 def test_auto_created_queues_are_named_after_the_address() -> None:
     """Prefix, address and suffix; an empty prefix overrides the default; `::queue` is cut."""
-    compiled = compile_address_settings(
-        ArtemisRules(
-            entries=(
-                _entry(
-                    "#",
-                    dead_letter_address="DLA",
-                    auto_create_dead_letter_resources=True,
-                    dead_letter_queue_suffix=".x",
-                    expiry_address="EXP",
-                    auto_create_expiry_resources=True,
-                    expiry_queue_prefix="",
-                ),
-            )
-        )
-    )
-    settings = compiled.effective("orders::sub")
-    assert settings.dead_letter_queue == "DLQ.orders.x"
-    assert settings.expiry_queue == "orders"
+    made = _entry("#", dead_letter_address="DLA", auto_create_dead_letter_resources=True)
+    for settings, expected in (
+        (replace(made.settings, dead_letter_queue_suffix=".x"), "DLQ.orders.x"),
+        (replace(made.settings, dead_letter_queue_prefix=""), "orders"),
+    ):
+        rules = ArtemisRules(entries=(replace(made, settings=settings),))
+        effective = compile_address_settings(rules).effective("orders::sub")
+        assert effective.dead_letter_queue == expected
 
 
 @pytest.mark.parametrize(
@@ -239,11 +230,9 @@ def test_where_no_queue_of_that_name_is_created(
         "#",
         dead_letter_address=address,
         auto_create_dead_letter_resources=auto_create,
-        expiry_address=address,
-        auto_create_expiry_resources=auto_create,
     )
     settings = compile_address_settings(ArtemisRules(entries=(entry,))).effective("a")
-    assert settings.dead_letter_queue == settings.expiry_queue == expected
+    assert settings.dead_letter_queue == expected
 
 
 @pytest.mark.parametrize("match", ["a.#.c", "#.a", "a.##", "a\\#b", "(a.#.b)"])

@@ -9,7 +9,7 @@ Source: Artemis, org.apache.activemq.artemis.core.protocol.core.impl.PacketImpl 
 `wireformat`; each class names the broker's.
 """
 
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 from amqsidecar.formats.core.message_packets import RECEIVE_MESSAGE, decode_received
 from amqsidecar.formats.core.packet_format import (
@@ -30,16 +30,8 @@ from amqsidecar.formats.core.packet_format import (
     packet,
 )
 from amqsidecar.formats.core.primitives import (
-    BOOLEAN,
-    INT,
-    LONG,
-    NULLABLE_CONNECTOR,
-    NULLABLE_STRING,
     SIMPLE_STRINGS,
-    STRING,
-    Connector,
     CoreReader,
-    FieldType,
 )
 
 VERSION_MIN, VERSION_MAX = 134, 136
@@ -97,63 +89,6 @@ class DisconnectWithReason(NamedTuple):
     reason: Byte
     target_node_id: NullableSimpleString
     target_connector: NullableConnector
-
-
-class TopologyNode(NamedTuple):
-    """A pair of brokers.
-
-    Attributes:
-        primary: None = it has none.
-        backup: None = it has none.
-        is_last: it ends the first answer.
-    """
-
-    primary: Connector | None
-    backup: Connector | None
-    is_last: bool
-
-
-def _write_node(node: TopologyNode | None) -> bytes:
-    if node is None:
-        return b""
-    pair = NULLABLE_CONNECTOR.write(node.primary) + NULLABLE_CONNECTOR.write(node.backup)
-    return pair + BOOLEAN.write(node.is_last)
-
-
-def _read_node(reader: CoreReader) -> TopologyNode:
-    primary, backup = NULLABLE_CONNECTOR.read(reader), NULLABLE_CONNECTOR.read(reader)
-    return TopologyNode(primary, backup, BOOLEAN.read(reader))
-
-
-_NODE = FieldType("node, only if not is_gone", _write_node, _read_node)
-
-
-@packet(-17, "ClusterTopologyChangeMessage_V4")
-class Topology(NamedTuple):
-    """A node has come, changed or gone.
-
-    Attributes:
-        is_gone: then `node` is None.
-        node_id: of the pair.
-        event_id: the later event has the higher one.
-    """
-
-    is_gone: Boolean
-    node_id: String
-    event_id: Long
-    node: Annotated[TopologyNode | None, _NODE]
-    backup_group: NullableString
-    scale_down_group: NullableString
-    server_version: Int
-
-    @classmethod
-    def read_fields(cls, reader: CoreReader) -> Self:
-        """Read the packet."""
-        is_gone = BOOLEAN.read(reader)
-        node_id, event_id = STRING.read(reader), LONG.read(reader)
-        node = None if is_gone else _read_node(reader)
-        groups = NULLABLE_STRING.read(reader), NULLABLE_STRING.read(reader)
-        return cls(is_gone, node_id, event_id, node, *groups, INT.read(reader))
 
 
 # Channel 1: sessions are created.
