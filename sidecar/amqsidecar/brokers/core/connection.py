@@ -1,6 +1,7 @@
 """One Core connection for one thread: socket, pings, sessions, and why the broker ended it."""
 
 import secrets
+from collections import deque
 from typing import Final
 
 from amqsidecar.brokers.connection.byte_stream import ByteStream
@@ -62,7 +63,10 @@ class CoreConnection(ByteStream):
         self._splitter = framing.CoreFrameSplitter(_FRAME_BYTES_BEFORE_LOGIN)
         self._sessions: dict[int, CoreSession] = {}
         self._channel = framing.FIRST_SESSION_CHANNEL - 1
-        self._creation_answer: CorePacket | None = None
+        # Why one: a hostile peer may send many.
+        self._creation_answers: deque[packets.SessionCreated | packets.CoreException] = deque(
+            maxlen=1
+        )
         self._pinged_at_s = 0.0
         self.write_soon(framing.GREETING)
         self._put_ping()
@@ -116,7 +120,7 @@ class CoreConnection(ByteStream):
     def _create(
         self, channel: int, client_id: str | None, is_transacted: bool, is_settled: bool
     ) -> None:
-        self._creation_answer = None
+        self._creation_answers.clear()
         request = packets.CreateSession(
             name=f"amqsidecar-{secrets.token_hex(12)}",
             channel=channel,
@@ -133,9 +137,10 @@ class CoreConnection(ByteStream):
             client_id=client_id,
         )
         self.put(framing.CREATION_CHANNEL, request)
-        self.wait_for(lambda: self._creation_answer is not None, "answer our log-in")
-        if isinstance(self._creation_answer, packets.CoreException):
-            raise CoreRefused(self._creation_answer.kind, self._creation_answer.message)
+        self.wait_for(lambda: bool(self._creation_answers), "answer our log-in")
+        answer = self._creation_answers[-1]
+        if isinstance(answer, packets.CoreException):
+            raise CoreRefused(answer.kind, answer.message)
 
     def forget(self, channel: int) -> None:
         """Ignore packets that arrive for a closed session."""
@@ -176,7 +181,7 @@ class CoreConnection(ByteStream):
             case packets.Disconnect() | packets.DisconnectScaledDown():
                 raise self.lost("reading", "it ends the connection")
             case packets.SessionCreated() | packets.CoreException() as answer:
-                self._creation_answer = answer
+                self._creation_answers.append(answer)
 
     def _put_ping(self) -> None:
         self._pinged_at_s = self.clock.monotonic_s()
