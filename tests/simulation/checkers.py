@@ -23,7 +23,7 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.model.schedule import RowState, RowView
-from amqsidecar.runtime.steady_clock import SLEW
+from amqsidecar.runtime.clocks.steady import SLEW
 from support.brokers.memory import StoredMessage, Watcher
 from support.virtual_clock import VirtualClock
 
@@ -135,7 +135,7 @@ class NeverEarly(Checker):
     """No redelivery is sent before its delay has passed, whatever is done to the wall clock.
 
     The delay counts from the moment at which the broker handed the dead letter out. It passes by
-    the time of the machine, a twentieth faster at most (`runtime/steady_clock.py`). A process that
+    the time of the machine, a twentieth faster at most (`runtime/clocks/steady.py`). A process that
     begins believes the wall clock or the stored time, so that all steps count as passed time where
     one began meanwhile. A person may make a message due.
     """

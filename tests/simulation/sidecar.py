@@ -20,7 +20,7 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Decider
-from amqsidecar.runtime.steady_clock import SteadyClock
+from amqsidecar.runtime.clocks.steady import SteadyClock
 from amqsidecar.store import Store
 from simulation.faults import Faults, FaultyStore
 from simulation.rules import DLQ

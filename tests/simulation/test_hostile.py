@@ -17,7 +17,7 @@ from amqsidecar.model.event import CycleInDoubt, CycleRecovered, Parked, Resent
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.operate import Wish, begin
-from amqsidecar.runtime.steady_clock import SLEW
+from amqsidecar.runtime.clocks.steady import SLEW
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import MemoryLink, StoredMessage, Token

@@ -20,8 +20,8 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.runtime.clocks.steady import SteadyClock
 from amqsidecar.runtime.recalling import Recalling
-from amqsidecar.runtime.steady_clock import SteadyClock
 from amqsidecar.stores.postgres.store import PostgresStore
 from simulation.rules import DLQ, CountingRules
 from support.brokers.memory import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage

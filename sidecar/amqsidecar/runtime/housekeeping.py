@@ -15,7 +15,7 @@ from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.model.service_mark import ServiceMark
-from amqsidecar.runtime.service_clock import ServiceClock
+from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 GAUGES_EVERY_S = 5.0

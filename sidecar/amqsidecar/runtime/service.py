@@ -13,9 +13,9 @@ from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavail
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.attempts import Attempts, log_link_up
+from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
 
 SHORTEST_LOOK_S = 1.0

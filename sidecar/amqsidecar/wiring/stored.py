@@ -14,13 +14,13 @@ from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.judge import no_group
 from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.service import Service, log_clock_step
 from amqsidecar.runtime.service_marks import keep_start
-from amqsidecar.runtime.steady_clock import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.stores.open import open_instance, open_schedule, store_folder

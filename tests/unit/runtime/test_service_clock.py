@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.runtime.service_clock import ServiceClock
-from amqsidecar.runtime.steady_clock import SteadyClock, system_wall_ms
+from amqsidecar.runtime.clocks.service import ServiceClock
+from amqsidecar.runtime.clocks.steady import SteadyClock, system_wall_ms
 from support.waiting import PATIENCE_S, eventually
 
 HOUR_MS = 3_600_000

@@ -1,0 +1,1 @@
+"""The clock that the engine reads, and what happens at set times."""
