@@ -29,15 +29,18 @@ folder. Durations are whole numbers.
 def options_markdown() -> str:
     """Return the page."""
     lines = [_INTRODUCTION]
+    seen: dict[str, str] = {}
     for name, field in Config.model_fields.items():
         lines.append(f"## {name}\n\n{field.description}\n")
         for key, leaf in known_options().items():
             if key.startswith(f"{name}."):
-                lines.append(_entry(key, leaf))
+                same = seen.setdefault(leaf.description, key)
+                text = leaf.description if same == key else f"As `{same}`."
+                lines.append(_entry(key, leaf, text))
     return "\n".join(lines)
 
 
-def _entry(key: str, field: Any) -> str:
+def _entry(key: str, field: Any, text: str) -> str:
     extra = field.json_schema_extra
     default = _written(field)
     facts = [f"default {default}"] if default else []
@@ -46,7 +49,7 @@ def _entry(key: str, field: Any) -> str:
     facts.extend(_limits(field))
     because = f" Why this default: {extra['why']}." if extra["why"] else ""
     head = f"{', '.join(facts)}\n\n" if facts else ""
-    return f"### `{key}`\n\n{head}{field.description}{because}\n"
+    return f"### `{key}`\n\n{head}{text}{because}\n"
 
 
 def _limits(field: Any) -> list[str]:
