@@ -23,9 +23,8 @@ class Difference(NamedTuple):
 DIFFERENCES: Mapping[str, Difference] = {
     "marks": Difference(
         False,
-        "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount`, `amqsidecarRedeliveryCheck` and "
-        "`redeliveryDelay` are added; a producer's own `redeliveryDelay` is replaced, as the "
-        "in-broker plugin does.",
+        "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount`, `amqsidecarRedeliveryCheck` "
+        "and `redeliveryDelay` are added.",
     ),
     "original-id": Difference(
         False, "The original message id is added as `amqsidecarOriginalMessageId`."
@@ -42,8 +41,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "user": Difference(
         False,
-        "JMSXUserID contains the sidecar's user if the broker is configured to write the sender "
-        "into messages (`populateJMSXUserID`).",
+        "JMSXUserID contains the sidecar's user if the broker has `populateJMSXUserID`.",
     ),
     "ttl-anew": Difference(
         False,
@@ -62,13 +60,13 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "foreign-id": Difference(
         False,
-        "JMSMessageID is new to clients of another protocol than the producer's: Artemis makes one "
-        "for each message that it converts for them.",
+        "JMSMessageID is new to clients of another protocol than the producer's: Artemis makes "
+        "one at the conversion.",
     ),
     "no-id": Difference(
         True,
-        "JMSMessageID is gone: STOMP can't give one (OpenWire consumers see one that Artemis makes "
-        "up). That of a JMS producer is in `amqsidecarOriginalMessageId`.",
+        "JMSMessageID is gone: STOMP can't give one. That of a JMS producer is in "
+        "`amqsidecarOriginalMessageId`.",
     ),
     "new-timestamp": Difference(
         True, "JMSTimestamp is the time of the redelivery: Artemis sets it at each SEND over STOMP."
@@ -79,9 +77,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "stomp-frame": Difference(
         False,
-        "Artemis copies headers of a SEND frame into properties (`destination`, "
-        "`destination-type`, `receipt`, `transaction`, `content-length`). Over STOMP they are "
-        "those of the sidecar's frame, also on messages of JMS producers; over AMQP they are gone.",
+        "Artemis copies headers of a SEND frame into properties (`destination`, `receipt`, "
+        "...). Over STOMP they are those of the sidecar's frame; over AMQP they are gone.",
     ),
     "no-body": Difference(
         True,
@@ -99,8 +96,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "astral": Difference(
         True,
-        "Characters beyond U+FFFF in a property: once the message was stored, Classic garbles them "
-        "for STOMP consumers and can't show them to AMQP consumers, also without a sidecar.",
+        "Characters beyond U+FFFF in a property: Classic garbles them for STOMP consumers and "
+        "can't show them to AMQP consumers, also without a sidecar.",
     ),
     "jms-conversion": Difference(
         False, "`JMS_AMQP_*` are added: Classic converts from AMQP and says so."
