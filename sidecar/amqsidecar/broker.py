@@ -353,7 +353,7 @@ class LookSession(Protocol):
         ...
 
     def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there.
+        """Ensure that a final dead-letter queue exists and keeps messages.
 
         Returns:
             None, or why it can't be used, as a sentence.
@@ -382,7 +382,7 @@ class IntakeSession(LookSession, Protocol):
         ...
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks.
+        """Return newly arrived messages in order; never blocks.
 
         All of it is of one encoding; a link of several returns them in turn.
 
@@ -392,7 +392,7 @@ class IntakeSession(LookSession, Protocol):
         ...
 
     def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it.
+        """Return whether discovery may find other queues than last time, once.
 
         Cheap: called after each turn.
         """

@@ -67,7 +67,7 @@ class TellsExpiration(Protocol):
     """Trials that see what the broker did to a token (Classic over OpenWire and STOMP)."""
 
     def token_expiration_ms(self) -> int | None:
-        """Return when our token will expire; 0 = never, None = there is none."""
+        """Return when our token will expire; 0 = never, None = no token."""
         ...
 
 
@@ -146,7 +146,7 @@ class Trials(Protocol):
         ...
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can."""
+        """Return the broker's reason why sends there fail; None = they succeed."""
         ...
 
     def remove(self, destination: Destination) -> str | None:

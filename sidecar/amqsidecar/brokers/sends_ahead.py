@@ -61,7 +61,7 @@ class SendsAhead(Generic[BegunT]):
             self._undo(self._begun.pop())
 
     def take(self, sends: Sequence[Resend]) -> BegunT:
-        """Return what was begun of the very same sends, or begin them now; the caller commits it.
+        """Return the begun transaction of exactly these sends, or begin it; the caller commits.
 
         Raises:
             LinkLost: the connection is gone.

@@ -180,7 +180,7 @@ def find_changes(
 
 
 def dispersion(events: _Numbers, chances: _Numbers, kind: SeriesKind) -> float:
-    """Return by how much neighbours differ beside what chance makes likely; 1 at least.
+    """Return the over-dispersion of neighbouring days, at least 1.
 
     It is taken from the upper quartile, so that a few changes don't count as such differences.
     """
@@ -211,7 +211,7 @@ def _levels(sums: _Sums, kind: SeriesKind, penalty: float) -> list[int]:
 def _placed(
     edges: Sequence[int], sums: _Sums, kind: SeriesKind, spread: float
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the likeliest hour of each change between two levels, and the interval of it."""
+    """Yield the likeliest hour of each change between two levels, and its interval."""
     for (before, about), (_, after) in pairwise(pairwise(edges)):
         hours = np.arange(before + 1, after, dtype=np.float64)
         likely = kind.log_likelihood(*sums.between(before, hours))

@@ -11,7 +11,7 @@ import fsspec
 from amqsidecar.errors import ConfigError, Problem
 
 _NEAR_MS: Final = 3_600_000
-"""A marker this long before or after an interval may still be what happened."""
+"""A marker this long before or after an interval may still explain it."""
 _COLUMNS: Final = 2
 _WORDS_PX: Final = 120
 _COLOUR: Final = "#d9651f"
@@ -71,7 +71,7 @@ def _marker(row: Sequence[str]) -> Marker:
 
 
 def near(markers: Sequence[Marker], earliest_ms: int, latest_ms: int) -> str:
-    """Return what may have caused a change between two times, as the end of a sentence."""
+    """Return the possible cause of a change between two times, as the end of a sentence."""
     names = [
         one.text for one in markers if earliest_ms - _NEAR_MS <= one.at_ms <= latest_ms + _NEAR_MS
     ]

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: drawn without a browser, and nothing in them but shapes and text."""
+"""Plots as inline SVG, drawn without a browser: only shapes and text."""
 
 import re
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ _LATE_C2: Final = " ".join(
         "-XX:Tier4BackEdgeThreshold=4000000",
     )
 )
-"""The best compiler takes what runs a hundred times as often as it would by itself.
+"""The optimizing compiler starts a hundred times later than by default.
 
 Why: a job makes much new code, of which it runs most for the length of one small query.
 """

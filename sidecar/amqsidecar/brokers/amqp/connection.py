@@ -342,7 +342,7 @@ class AmqpConnection:
         return self._begun_bytes + count <= BEGUN_BYTES_MAX
 
     def add_begun_bytes(self, count: int) -> None:
-        """Count bytes of incomplete messages; a negative number: they are gone."""
+        """Count bytes of incomplete messages; a negative number subtracts."""
         self._begun_bytes += count
         if self._begun_bytes > BEGUN_BYTES_MAX:
             what = f"messages that are not whole have more than {BEGUN_BYTES_MAX} bytes"
@@ -405,7 +405,7 @@ class AmqpConnection:
 
 
 def _logged_in(endpoint: Endpoint, clock: Clock) -> tuple[socket.socket, bytes]:
-    """Connect and log in; return the socket and what the peer has sent of AMQP already."""
+    """Connect and log in; return the socket and AMQP bytes that the peer has already sent."""
     connected = connect(endpoint)
     exchange = SaslExchange(endpoint)
     try:

@@ -423,7 +423,7 @@ def forget(delivery: Any) -> None:
 
 
 def refusal_words(delivery: Any) -> str | None:
-    """Return why the peer did not accept what we sent; None = it did, outside of a transaction."""
+    """Return why the peer refused our message; None = accepted, outside of a transaction."""
     state = lib.pn_delivery_remote_state(delivery)
     if state == cproton.PN_ACCEPTED:
         return None

@@ -102,7 +102,7 @@ class ReadAhead:
         self.sweep()
 
     def close_receiver(self, receiver: Receiver) -> None:
-        """Begin to close a receiver; all that is unsettled on it goes back."""
+        """Begin to close a receiver; its unsettled messages go back."""
         receiver.close()
         self._closing.append(receiver)
 

@@ -263,7 +263,7 @@ class SaslExchange:
 def log_in(
     connected: socket.socket | ssl.SSLSocket, exchange: SaslExchange, clock: Clock, timeout_s: float
 ) -> None:
-    """Perform an exchange on a connected socket, which waits at most so long.
+    """Perform an exchange on a connected socket, within a time limit.
 
     Raises:
         BrokerRefused: as `SaslExchange.feed`, or the broker wants another TLS certificate.

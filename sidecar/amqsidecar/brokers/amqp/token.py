@@ -234,7 +234,7 @@ class AmqpTokenQueue:
             self.take_for_commit(_TIMEOUT_S)
 
     def take_for_commit(self, timeout_s: float) -> None:
-        """Make sure that the token is in hand, and that it is the one we sent last.
+        """Ensure that the token in hand is the one that we sent last.
 
         Raises:
             LinkLost: it is not; someone else has it.

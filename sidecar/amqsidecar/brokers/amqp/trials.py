@@ -1,4 +1,4 @@
-"""Tries over AMQP what the sidecar's user may do: both brokers say so when a link attaches."""
+"""Tries the rights of the sidecar's user over AMQP: both brokers answer when a link attaches."""
 
 from collections.abc import Callable
 from itertools import count
@@ -30,7 +30,7 @@ class AmqpTrials:
         return self._answer(receiver, lambda: receiver.is_open)
 
     def write(self, address: str, capability: str) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         Nothing is sent. The broker makes a queue that is missing where it may.
         """
@@ -38,7 +38,7 @@ class AmqpTrials:
         return self._answer(sender, lambda: sender.credit > 0)
 
     def empty(self, address: str, capability: str | None) -> str | None:
-        """Take out what is in a queue of ours; return the broker's words why it can't be."""
+        """Empty a queue of ours; return the broker's reason if that fails."""
         receiver = Receiver(self._connection, self._name(), address, capability=capability)
         receiver.drain(_OWN_MAX)
         return self._answer(receiver, lambda: receiver.is_open and receiver.is_drained)

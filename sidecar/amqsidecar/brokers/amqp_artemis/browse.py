@@ -17,7 +17,7 @@ from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
 from amqsidecar.formats.artemis_properties import OriginReader
 
 NEEDS_NO_CONVERSION = "__AMQ_CID IS NULL"
-"""Selector of what AMQP, STOMP and MQTT clients have made: Core and OpenWire clients set this."""
+"""Selector of messages of AMQP, STOMP and MQTT clients: Core and OpenWire ones have this."""
 
 _BYTES_MAX = 64 * 1024 * 1024
 _FIRST_ASKED = 10
@@ -33,7 +33,7 @@ def browse_convertible(
     timeout_s: float,
     selector: str,
 ) -> list[Delivery]:
-    """Return what a selector wants, until it is many or holds many bytes.
+    """Return the messages that match a selector, up to a number and a size.
 
     Raises:
         BrokerRefused: the user may not browse, or it is a queue that can't be browsed safely.
@@ -79,7 +79,7 @@ def browse_convertible(
 def _next(
     connection: AmqpConnection, receiver: Receiver, asked: int, timeout_s: float
 ) -> list[tuple[AmqpDelivery, bytes]]:
-    """Return the next messages; fewer than asked for = there are no more."""
+    """Return the next messages; fewer than requested = the last ones."""
     receiver.drain(asked)
     is_done = connection.run_until(lambda: receiver.is_drained or receiver.refusal, timeout_s)
     if receiver.refusal is not None:

@@ -26,7 +26,7 @@ _ENCODED: Final = "JMS_AMQP_ENCODED_"
 _ANNOTATIONS: Final = ("JMS_AMQP_MA_", "JMS_AMQP_DA_", "JMS_AMQP_FT_")
 _FIRST_ACQUIRER: Final = "JMS_AMQP_FirstAcquirer"
 LISTED_MAX: Final = 200
-"""Messages of a queue that the broker looks at to list some of them.
+"""Maximum messages of a queue that the broker examines for a list.
 
 Precedent: management-browse-page-size unless configured.
 """
@@ -91,12 +91,12 @@ def quoted(text: str) -> str:
 
 
 def both(selector: str, other: str) -> str:
-    """Return the selector of what both want; an operator's may be ""."""
+    """Return the selector that both of them match; an operator's may be ""."""
     return f"({selector}) AND ({other})" if selector else other
 
 
 def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
-    """Return the question for what the broker would have to convert."""
+    """Return the request for messages that the broker would have to convert."""
     name = queue.destination.name.rpartition("::")[2]
     return ManagementQuestion(
         f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, MADE_BY_OTHERS),)
@@ -162,7 +162,7 @@ class Listed:
         return " OR ".join(terms)
 
     def came(self, message: bytes, message_id: str | None, now_s: float) -> bool:
-        """Note that a message came; return whether it was the last one awaited."""
+        """Record an arrived message; return whether it was the last awaited one."""
         if not self.awaited:
             return False
         name = core_number(message)
@@ -181,7 +181,7 @@ class Listed:
 
 
 def left_unlisted(queue: Destination, why: str) -> LeftBehind:
-    """Return that nothing of Core and OpenWire clients is tried in a queue."""
+    """Return that a queue's messages of Core and OpenWire clients are not read."""
     return LeftBehind(queue, _REASON, 0, _UNLISTED + why, at_least=True)
 
 

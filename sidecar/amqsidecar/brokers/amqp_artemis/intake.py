@@ -153,7 +153,7 @@ class AmqpIntake:
         return self._look_at_s - self._clock.monotonic_s() if self._listed else math.inf
 
     def look(self) -> None:
-        """Find out what can be converted, and ask for it, where it is time for that.
+        """When due, find convertible messages and ask for them.
 
         Raises:
             LinkLost: the connection is gone.
@@ -190,7 +190,7 @@ class AmqpIntake:
         return any(one.arrived and one.is_open for one in self._receivers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order, queues in turn."""
+        """Return newly arrived messages in order, queues in turn."""
         receivers = list(self._receivers.items())
         deliveries: list[Delivery] = []
         now_s = self._clock.monotonic_s()
@@ -230,7 +230,7 @@ class AmqpIntake:
         return self._ahead.in_hand(deliveries)
 
     def settle(self, held: list[AmqpDelivery]) -> None:
-        """Finish what a committed transaction has accepted, and make room for more."""
+        """Settle the messages of a committed transaction, and ask for more."""
         self._ahead.settle(held)
         self.top_up()
 

@@ -112,7 +112,7 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
         return len(self.browse(queue, at_most))
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue: listed without bodies, or browsed in part.
+        """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
 
         Messages that the broker would have to convert are not browsed (see `browse.py`);
         `left_behind` reports them.

@@ -66,12 +66,12 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         self._connection.run_until(lambda: self._intake.is_closed, self._timeout_s)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""
+        """Return messages that stay in the attached queues: not convertible to AMQP, or stuck."""
         stuck = self._stuck.look(self.queues_read())
         return super().left_behind() + self._intake.left_behind() + stuck
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks."""
+        """Return newly arrived messages in order; never blocks."""
         self._connection.pump(0)
         deliveries = self._intake.receive(limit, self._routes.read_origin)
         return self._chosen.sort_out(deliveries)
@@ -93,14 +93,14 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         return self._intake.has_arrived
 
     def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it."""
+        """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         routes.bindings_changed(self._notifications.take())
         has_lost = self._intake.has_lost_queues
         return routes.watch.has_changed() or has_lost
 
     def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        """Ensure that a final dead-letter queue exists and keeps messages."""
         if self._management.missing is None:
             return self._routes.prepare_final(destination)
         sender = self._pool.get(destination)

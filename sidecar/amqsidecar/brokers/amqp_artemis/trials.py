@@ -33,14 +33,14 @@ class ArtemisTrials(ArtemisAnswers):
         return self._tried.read(destination.name, capability)
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         Nothing is sent. The broker makes a queue that is missing where it may.
         """
         return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
 
     def remove(self, destination: Destination) -> str | None:
-        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        """Remove or empty a queue of ours; return why it may stay."""
         if self.can_remove:
             return self.destroyed(destination)
         return self._tried.empty(destination.name, "queue") or EMPTIED
@@ -50,7 +50,7 @@ class ArtemisTrials(ArtemisAnswers):
         return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what the broker may be unable to convert; see `core_messages.py`.
+        """Return messages that the broker may be unable to convert; see `core_messages.py`.
 
         Raises:
             BrokerRefused: it does not answer, or the list shows a part of the queue, and none.

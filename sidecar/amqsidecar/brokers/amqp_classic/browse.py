@@ -44,7 +44,7 @@ class Browser:
         return found
 
     def count(self, name: str, at_most: int, selector: str = "") -> int:
-        """Return how many messages a look would find if it were not ended by their bytes.
+        """Return how many messages a browse would find without its limit of bytes.
 
         Raises:
             As `look`.

@@ -59,7 +59,7 @@ def _rules_digest(found: DeadLetterParts) -> str:
 
 
 def _consumers(connection: AmqpConnection, timeout_s: float) -> list[Destination | None]:
-    """Return the topics of the advisories, once the broker says nothing more."""
+    """Return the advisories' topics, once the broker has sent all."""
     topic = str(classic_tokens.TOKEN_CONSUMERS)
     receiver = Receiver(connection, f"amqsidecar-consumers-{uuid4().hex[:8]}", topic)
     try:

@@ -26,7 +26,7 @@ from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.provenance import Provenance
 
 NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
-"""Selects what AMQP applications have sent through a connector that keeps their bytes."""
+"""Selects messages of AMQP applications that came through a connector that keeps their bytes."""
 
 # Why not NOT (...): a message without the property is neither the one nor the other to a selector.
 OTHERS = "JMS_AMQP_NATIVE IS NULL OR JMS_AMQP_NATIVE = FALSE"
@@ -145,7 +145,7 @@ class ClassicIntake:
         return tuple(self._subscriptions)
 
     def _retire(self, subscription: _Subscription) -> None:
-        """Stop reading; what was handed over already can still be accepted."""
+        """Stop reading; delivered messages can still be accepted."""
         self._ahead.retire(subscription.receiver, len(subscription.set_aside))
 
     @property
@@ -206,7 +206,7 @@ class ClassicIntake:
         return self._ahead.in_hand(deliveries)
 
     def settle(self, held: list[AmqpDelivery]) -> None:
-        """Finish what a committed transaction has accepted, and make room for more."""
+        """Settle the messages of a committed transaction, and ask for more."""
         self._ahead.settle(held)
         self.top_up()
 

@@ -102,7 +102,7 @@ class AmqpClassicLink:
 
     @contextmanager
     def _connected(self, container: str) -> Iterator[tuple[AmqpConnection, AmqpParts]]:
-        """Connect; disconnect where that fails, or what is done with it."""
+        """Connect; disconnect if that or the block fails."""
         try:
             connection = AmqpConnection(self._endpoint, self._settings.clock, container)
         except BrokerRefused as refused:

@@ -1,4 +1,4 @@
-"""Finds out what the AMQP connector of a Classic makes of a message, before one is taken.
+"""Determines how Classic's AMQP connector converts messages, before one is taken.
 
 A message is sent to a temporary queue and read back. With `transport.transformer=jms` the broker
 has made a JMS message of it, and encodes that anew; with the others the same bytes come back, and

@@ -33,7 +33,7 @@ class AmqpStatistics:
         self._number = 0
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Send questions to these destinations; None = there is no answer.
+        """Ask about these destinations; None = no answer.
 
         Raises:
             LinkLost: the connection is gone.

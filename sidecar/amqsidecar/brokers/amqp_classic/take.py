@@ -225,7 +225,7 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
         return self._intake.queues
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue that a wildcard stands for held nothing when we began to look."""
+        """Return whether a queue that a wildcard matches was empty at the first look."""
         return destination in self._watch.newborn
 
     def commit_cycle(

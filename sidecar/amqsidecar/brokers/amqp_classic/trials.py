@@ -57,7 +57,7 @@ class AmqpClassicTrials:
         return self._tried.read(str(destination), None)
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         Nothing is sent. The broker makes the destination where it is missing.
         """

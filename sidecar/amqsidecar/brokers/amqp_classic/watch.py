@@ -81,7 +81,7 @@ class ClassicWatch:
         self._advisories = DeathAdvisories(connection, _destination_of, timeout_s)
 
     def follow(self, wildcards: Sequence[Destination]) -> None:
-        """Stand for these wildcards from now on, and look which queues they match.
+        """Watch these wildcards from now on, and find the queues that they match.
 
         Raises:
             QueueRefused: a wildcard is none of the broker's, or its queues can't be browsed.

@@ -11,7 +11,7 @@ from amqsidecar.model.left_behind import LeftBehind
 MADE_BY_AMQP: Final = (
     f'("m.x-opt-ORIG-ADDRESS" IS NOT NULL OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL))'
 )
-"""Selector of what AMQP clients have made: only that has annotations, once it died.
+"""Selector of AMQP clients' messages: of dead ones only those have annotations.
 
 A consumer may give a message up by a copy, which did not die. `_AMQ_AD` tells that one; why the
 number: an application may write `_AMQ_AD` on a Core message, and each of those that died has one.

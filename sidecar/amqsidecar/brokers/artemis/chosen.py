@@ -33,7 +33,7 @@ class EveryMessage:
 
 
 class ChosenOnce:
-    """The messages of these redelivery ids are wanted, of each id the first that comes."""
+    """Choose the messages of these redelivery ids, of each id the first to arrive."""
 
     def __init__(self, queues: Mapping[Destination, Collection[str]]) -> None:
         self._awaited = {one for ids in queues.values() for one in ids}
@@ -76,7 +76,7 @@ class ChosenMessages:
         self._attach(chosen, sum(map(len, queues.values())))
 
     def sort_out(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Return the deliveries that were chosen, and leave the others; without a choice, all.
+        """Return chosen deliveries and give back the others; without a choice, return all.
 
         Why there are others: a message may have a duplicate, and one that was taken may return to
         its queue.

@@ -181,7 +181,7 @@ class ArtemisQuestions:
         return [str(name) for name in answer.value] if answer.is_ok else []
 
     def all_settings(self) -> dict[str, Mapping[str, Any]]:
-        """Return the merged settings of each address that there is, and of `#`.
+        """Return the merged settings of each existing address, and of `#`.
 
         Raises:
             DiscoveryRefused: the broker does not report them; those of some would be misleading.
@@ -253,7 +253,7 @@ class ArtemisQuestions:
         filter_text: str = "",
         is_exclusive: bool = False,
     ) -> str | None:
-        """Make a durable queue that is not deleted by itself, unless it exists.
+        """Make a durable queue that is not deleted automatically, unless it exists.
 
         If the process dies inside, the queue exists or it does not; calling again is safe.
 
@@ -280,7 +280,7 @@ class ArtemisQuestions:
 
 
 def no_permission(wire: str, refusal: str) -> str:
-    """Return why nothing can be asked over Core or AMQP, and the missing permissions."""
+    """Return why requests over Core or AMQP fail, and the missing permissions."""
     return (
         f"the user may not manage the broker over {wire} ({refusal}); grant it "
         f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"

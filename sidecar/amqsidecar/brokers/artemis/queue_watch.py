@@ -1,4 +1,4 @@
-"""Which queues of Artemis came and went since the last look, by ids and by notifications.
+"""Queues that Artemis created and deleted since the last look, by ids and by notifications.
 
 Wire-independent: the receiver of `activemq.notifications` hands over their bindings.
 
@@ -41,7 +41,7 @@ class _LastLook(NamedTuple):
 
 
 class ArtemisQueueWatch:
-    """Knows which queues are new, and whether a look would find others than the last one."""
+    """Records which queues are new, and whether another look would find more."""
 
     def __init__(self, clock: Clock, addresses_of: DeadLetterAddressesOf) -> None:
         self._clock = clock
@@ -85,7 +85,7 @@ class ArtemisQueueWatch:
             self._unasked[address] = None
 
     def has_changed(self) -> bool:
-        """Return whether a look may find others than the last one; forgets it.
+        """Return whether discovery may find other queues than last time, once.
 
         Asks the broker, at most once a second, about addresses that are new to us.
         """

@@ -49,7 +49,7 @@ def resend_effects(
     diverts: Sequence[Divert],
     settings: Mapping[str, Any],
 ) -> Iterator[SideEffect]:
-    """Yield what the broker does with a redelivery besides putting it into its queue.
+    """Yield the side effects of a redelivery.
 
     Args:
         address: of the queue.

@@ -169,7 +169,7 @@ class ArtemisRoutes:
         return self._route(destination).resend_problem
 
     def target(self, destination: Destination) -> str:
-        """Return the name to send to, as known from the last question; asks nothing."""
+        """Return the name to send to from the last answer, without asking."""
         known = self._routes.get(destination)
         return destination.name if known is None else known.target
 

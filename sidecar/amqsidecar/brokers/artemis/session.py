@@ -116,7 +116,7 @@ class ManagedSession(Generic[M]):
 
 
 class DelayingSession(ManagedSession[M]):
-    """The same over a wire with which the broker can keep what waits; see `KeepsDelayed`."""
+    """The same over a wire on which the broker can keep waiting messages; see `KeepsDelayed`."""
 
     @property
     def features(self) -> Features:
@@ -128,7 +128,7 @@ class DelayingSession(ManagedSession[M]):
         return self._waiting_places.problem(destination)
 
     def schedule(self) -> ArtemisSchedule:
-        """Return what waits in the broker, for the time of this connection."""
+        """Return the messages that wait in the broker; valid while the connection lasts."""
         return ArtemisSchedule(self._management, self._instance)
 
 

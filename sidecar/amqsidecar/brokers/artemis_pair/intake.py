@@ -39,7 +39,7 @@ class PairIntake(PairLook, Generic[W]):
         return any(wire.has_arrived for wire in self.wires)
 
     def wire_of(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> W | None:
-        """Return the wire of a transaction; None = it accepts and sends nothing."""
+        """Return the wire of a transaction; None = it is empty."""
         encoding = accepts[0].encoding if accepts else sends[0].encoding if sends else ""
         for wire in self.wires:
             if encoding in wire.description.encodings:
@@ -74,7 +74,7 @@ class PairIntake(PairLook, Generic[W]):
             raise QueueRefused.all_of(refused)
 
     def _take_turns(self) -> None:
-        """Begin and end what is done for an idle wire at a queue in which messages stay.
+        """Begin and end the turns of an idle wire at a queue in which messages stay.
 
         Raises:
             LinkLost: a connection is gone.
@@ -117,7 +117,7 @@ class PairIntake(PairLook, Generic[W]):
         return is_any_free
 
     def _holds_unread(self, queue: IntakeQueue) -> bool:
-        """Return whether a queue holds more than what the wires hold back.
+        """Return whether a queue holds messages that no wire holds back.
 
         A new consumer would get that once more, and what is arriving in pieces from the beginning.
         """
@@ -143,7 +143,7 @@ class PairIntake(PairLook, Generic[W]):
         return []
 
     def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it."""
+        """Return whether discovery may find other queues than last time, once."""
         # Why a list: each wire must be asked, since asking resets its answer.
         changed = [wire.queues_changed() for wire in self.wires]
         has_lost_turn, self._has_lost_turn = self._has_lost_turn, False

@@ -113,7 +113,7 @@ class PairLook:
         return self._look_first.route_problem(destination)
 
     def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        """Ensure that a final dead-letter queue exists and keeps messages."""
         return self._look_first.prepare_final(destination)
 
     def trials(self) -> PairTrials:
@@ -121,5 +121,5 @@ class PairLook:
         return PairTrials(self._look_first.trials())
 
     def schedule(self) -> BrokerSchedule:
-        """Return what waits in the broker, for the time of this connection."""
+        """Return the messages that wait in the broker; valid while the connection lasts."""
         return self._look_first.schedule()

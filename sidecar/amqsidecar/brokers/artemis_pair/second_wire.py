@@ -21,7 +21,7 @@ class Greeting(Protocol):
     """A connection on which only a greeting was sent."""
 
     def is_answered(self, timeout_s: float) -> bool:
-        """Return whether the peer speaks the wire; waits at most so long."""
+        """Return whether the peer speaks the wire, within a time limit."""
         ...
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class SecondWire:
         return self._memory.reason
 
     def is_known_absent(self) -> bool:
-        """Return whether a missing answer still counts, so that nothing need be asked."""
+        """Return whether a recent missing answer still counts, so that no question is needed."""
         self._is_alone = bool(self._memory.reason) and not self._is_due()
         return self._is_alone
 

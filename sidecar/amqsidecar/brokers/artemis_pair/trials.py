@@ -29,7 +29,7 @@ class PairTrials:
         return self._first.read(destination)
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can."""
+        """Return the broker's reason why sends there fail; None = they succeed."""
         return self._first.write(destination)
 
     def remove(self, destination: Destination) -> str | None:

@@ -1,4 +1,4 @@
-"""What is done for a wire over which nothing arrives while messages stay in the queue.
+"""Turns of a wire over which no message arrives although some stay in the queue.
 
 Quirk (Artemis 2.44): all messages of a group go to one consumer of the queue, whatever its selector
 is. If that is the consumer of one wire, the group's messages that the other wire reads wait until
@@ -17,7 +17,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.model.destination import Destination
 
 _IDLE_S = 1.0
-"""How long nothing has arrived over a wire before something is done for it."""
+"""Time without arrivals after which a wire gets a turn."""
 _LOOKS_MAX = 20
 """How many queues are looked at in a second: each costs a question to the broker."""
 _QUIET_S = 0.5
@@ -25,7 +25,7 @@ _QUIET_S = 0.5
 _LONGEST_S = 5.0
 """A turn ends after this, also where more arrives: the other wires have messages, too."""
 _AGAIN_S = 10.0
-"""How long after a try that brought nothing the next one is at least."""
+"""Minimum time between a turn without arrivals and the next one."""
 
 
 class _Turn:

@@ -23,7 +23,7 @@ CONSUMERS_MAX = 1000
 
 
 class ForeignTokens:
-    """Collects what a browser shows; of several tokens of a queue the youngest counts."""
+    """Collects browsed tokens; of several in a queue the youngest counts."""
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = known

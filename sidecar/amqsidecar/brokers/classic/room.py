@@ -17,7 +17,7 @@ from amqsidecar.errors import BrokerError, LinkLost
 from amqsidecar.model.destination import Destination
 
 PATIENCE_S = 1.0
-"""So soon the broker answers on a connection of its own, unless it waits for room."""
+"""Time within which the broker answers on a separate connection, unless it waits for room."""
 
 FULL = (
     f"the broker took nothing for it within {PATIENCE_S:.0f} s: is it full (memoryLimit with "
@@ -44,13 +44,13 @@ class Resets(Protocol):
 
 
 class Rooms:
-    """Remembers who held up a connection; outlives links, and belongs to one thread."""
+    """Remembers destinations that held up a connection; outlives links; used by one thread."""
 
     def __init__(self) -> None:
         self._suspects: dict[Destination, None] = {}
 
     def problem(self, destination: Destination, takes: Callable[[Destination], bool]) -> str | None:
-        """Return why nothing should be sent there now; None = it may have room.
+        """Return why sends there must wait; None = it may have room.
 
         Only who held up a connection before is asked.
         """

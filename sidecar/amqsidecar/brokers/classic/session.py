@@ -32,7 +32,7 @@ class ClassicSession(ABC):
         return self._counters.of(destinations)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: Classic does not report which queues are dead-letter queues."""
+        """Return none: Classic does not report which queues are dead-letter queues."""
         return ()
 
     def prepare_final(self, destination: Destination) -> str | None:

@@ -49,7 +49,7 @@ FIELDS: Final = (_NAME, _BROKER, *COUNTS)
 
 StatisticsReply = Mapping[str, object]
 AskStatistics = Callable[[Sequence[Destination]], Sequence[StatisticsReply] | None]
-"""Sends these questions; returns the answers, without empty ones; None = there is no plugin."""
+"""Sends these requests; returns the answers, without empty ones; None = no plugin."""
 
 
 def about(destination: Destination) -> Destination:
@@ -84,7 +84,7 @@ class StatisticsQuestions(ABC):
         """Send questions to these destinations, each with the wish for an end or without."""
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Send questions to these destinations; None = there is no answer.
+        """Ask about these destinations; None = no answer.
 
         Raises:
             LinkLost: the connection is gone.

@@ -54,7 +54,7 @@ class ListingTake(
         return self._wildcards.names()
 
     def queues_changed(self) -> bool:
-        """Return whether a look may find others than the last one; wildcards need none."""
+        """Return whether discovery may find other queues than last time; wildcards need none."""
         return self._wildcards.has_changed()
 
     def is_newborn(self, destination: Destination) -> bool:

@@ -11,7 +11,7 @@ from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import Destination
 
 PREFETCH = 10
-"""How many tokens a link is handed; there is one, but for crashes while the first was made."""
+"""Maximum tokens that a link receives; more than one needs a crash at the first start."""
 
 HeldT = TypeVar("HeldT")
 
@@ -37,7 +37,7 @@ class Routes(Protocol):
 
 
 class TokenChoice(ABC, Generic[HeldT]):
-    """Waits for tokens and knows the one in hand; `HeldT` is how the wire accepts it."""
+    """Waits for tokens and keeps the one in hand; `HeldT` is what the wire accepts it by."""
 
     def __init__(
         self, destination: Destination, connection: Connection, routes: Routes, clock: Clock
@@ -108,5 +108,5 @@ class TokenChoice(ABC, Generic[HeldT]):
         return bool(self._tokens) or self._count() > 0
 
     def exchanged(self) -> None:
-        """Note that the token in hand is gone, because its transaction was committed."""
+        """Record that the token in hand was consumed by its committed transaction."""
         del self._tokens[0]

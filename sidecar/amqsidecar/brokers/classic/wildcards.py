@@ -13,7 +13,7 @@ ReadFrom = Callable[[Sequence[Destination], int], dict[Destination, str]]
 
 
 class WildcardIntake:
-    """Keeps a link reading what names and wildcards stand for, as queues come and go."""
+    """Keeps a link reading the queues of names and wildcards as they are created and deleted."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class WildcardIntake:
         return listed(lambda: self._queues.list_names(self._known))
 
     def has_changed(self) -> bool:
-        """Return whether a look may find others than the last one; wildcards need none."""
+        """Return whether discovery may find other queues than last time; wildcards need none."""
         changed, self._has_changed = self._has_changed, False
         return changed
 

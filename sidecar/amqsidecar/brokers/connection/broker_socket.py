@@ -1,4 +1,4 @@
-"""The socket to a broker, with or without TLS, and what its failures mean in words."""
+"""The socket to a broker, with or without TLS, and its failures in words."""
 
 import socket
 import ssl
@@ -55,7 +55,7 @@ def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
 
 
 def handshake_failure(error: OSError, place: str) -> BrokerError:
-    """Return what a failed TLS handshake, or the first read after it, means.
+    """Return the meaning of a failed TLS handshake, or of the first read after it.
 
     Why also a read: with TLS 1.3 a broker judges our certificate after our handshake has ended.
     """

@@ -99,7 +99,7 @@ class ByteStream:
         self._waker.wake()
 
     def reset(self) -> None:
-        """Close the socket so that a broker that reads nothing notices it as soon as it can."""
+        """Close the socket so that even a broker that does not read notices it."""
         reset(self._socket)
         self.close()
 
@@ -189,7 +189,7 @@ class ByteStream:
     def wait_for(
         self, is_done: Callable[[], bool], purpose: str, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
-        """Wait until what the broker sends has made something true.
+        """Wait until the broker's input has made a condition true.
 
         Raises:
             LinkLost: it did not in time; `purpose` names what, after "did not".

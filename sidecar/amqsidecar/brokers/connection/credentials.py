@@ -27,7 +27,7 @@ class Credentials(Protocol):
         ...
 
     def outdated(self, since_s: float) -> bool:
-        """Return whether a connection that logged in then should log in anew, with a newer secret.
+        """Return whether a connection of that log-in should log in again, with a newer secret.
 
         Args:
             since_s: when it had logged in, by the monotonic clock.

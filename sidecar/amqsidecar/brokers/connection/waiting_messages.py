@@ -50,7 +50,7 @@ class WaitingMessages:
             self._spooled.arrive(taken.spooled_bytes, large, 0)
 
     def keep(self, taken: Footprint) -> None:
-        """Note that a message, taken from where it came in, waits elsewhere."""
+        """Record that a message has moved to another place of waiting."""
         with self._lock:
             self._memory.size += taken.memory_bytes
             self._spooled.size += taken.spooled_bytes
@@ -63,7 +63,7 @@ class WaitingMessages:
 
 
 class _Waiting:
-    """Bytes that wait, and those of the largest message that came."""
+    """Waiting bytes, and those of the largest message so far."""
 
     def __init__(self, where: str) -> None:
         self.size = 0

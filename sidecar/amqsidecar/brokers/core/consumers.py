@@ -1,4 +1,4 @@
-"""What one consumer of Core was handed: credits, and a large message that comes in pieces.
+"""Deliveries to one consumer of Core: credits, and a large message in pieces.
 
 Large messages are spooled: in memory while they are small, then in a file without a name.
 """
@@ -92,7 +92,7 @@ class SessionConsumer:
         self.granted_bytes -= size_bytes
 
     def drop_large(self) -> None:
-        """Keep nothing of a large message that is arriving; its credits are owed."""
+        """Drop a large message that is arriving; its credits are owed."""
         if isinstance(self.large, _Arriving):
             self.large.body.close()
             self.owed_bytes += self.large.held_bytes

@@ -201,7 +201,7 @@ class CoreSession:
         self._put(kind(delivery.consumer, message_id, requires_response=False))
 
     def acknowledge_all(self, acknowledgements: Sequence[CoreAcknowledgement]) -> None:
-        """Acknowledge messages, and make sure that their consumers are there.
+        """Acknowledge messages, and ensure that their consumers exist.
 
         Where a consumer is gone, the broker leaves the transaction as it is. An acknowledgement of
         a message that is not in hand makes it fail instead.
@@ -322,7 +322,7 @@ class CoreSession:
         return number
 
     def rollback(self) -> None:
-        """Undo the transaction and begin a new one; all that was handed out comes again.
+        """Undo the transaction and begin a new one; all delivered messages come again.
 
         Raises:
             CoreRefused, LinkLost: the broker refuses, or the connection is gone.

@@ -24,7 +24,7 @@ def browse_core(
     timeout_s: float,
     selector: str,
 ) -> list[Delivery]:
-    """Return what a queue holds, until it is many or holds many bytes; a missing one is empty.
+    """Return a queue's messages, up to a number and a size; a missing one is empty.
 
     A message that is too large to be taken is left out.
 

@@ -273,7 +273,7 @@ class CoreIntake:
         return self._prefetch - sum(one.received_count for one in self._readers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order, queues in turn."""
+        """Return newly arrived messages in order, queues in turn."""
         readers = self._active()
         deliveries: list[Delivery] = []
         limit = min(limit, self._room())
@@ -319,7 +319,7 @@ class CoreIntake:
         return handles
 
     def _have_gone(self, handles: Iterable[CoreHandle]) -> bool:
-        """Return whether one that is awaited went to another consumer; asks the broker."""
+        """Ask the broker whether an awaited message went to another consumer."""
         for number in {one.consumer for one in handles if not one.is_here}:
             reader = self._readers[number]
             if reader.empty_ends >= _EMPTY_ENDS:
@@ -353,7 +353,7 @@ class CoreIntake:
         return found
 
     def settle(self, handles: Sequence[CoreHandle]) -> None:
-        """Forget what a committed transaction has accepted, and make room for more."""
+        """Forget the messages of a committed transaction, and ask for more."""
         for handle in handles:
             reader = self._readers.get(handle.consumer)
             if reader is None:
@@ -399,7 +399,7 @@ class CoreIntake:
             reader.waiting.clear()
 
     def undo(self) -> None:
-        """Expect all that is in hand once more; call before a rollback."""
+        """Expect all messages in hand again; call before a rollback."""
         for reader in self._readers.values():
             for _, delivery in reader.waiting:
                 self._drop(delivery)

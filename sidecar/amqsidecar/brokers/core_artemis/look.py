@@ -135,7 +135,7 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         return min(answer.message_count, at_most) if answer.exists else 0
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue: listed without bodies, or browsed in part.
+        """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
 
         What an AMQP client has made is not browsed, since the broker would convert it;
         `left_behind` reports it.

@@ -75,13 +75,13 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         self._connection.flush()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what stays in the attached queues: by AMQP clients, too large, or stuck."""
+        """Return messages that stay in the attached queues: of AMQP clients, too large, or stuck."""
         queues = self.queues_read()
         made = self._left_amqp_made(queues)
         return super().left_behind() + made + self._intake.left_behind() + self._stuck.look(queues)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks."""
+        """Return newly arrived messages in order; never blocks."""
         self._connection.poll()
         self._route()
         deliveries = self._intake.receive(limit, self._routes.read_origin)
@@ -98,7 +98,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         return self._intake.has_arrived
 
     def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it."""
+        """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         for address in routes.bindings_changed(self._notifications.take()):
             self._targets.forget(address)
@@ -106,7 +106,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         return routes.watch.has_changed() or has_lost
 
     def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        """Ensure that a final dead-letter queue exists and keeps messages."""
         if self._management.missing is None:
             return self._routes.prepare_final(destination)
         name = destination.name

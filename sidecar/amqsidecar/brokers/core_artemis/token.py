@@ -61,7 +61,7 @@ class _Held(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """A token of this number is on its way to us: the one in hand was exchanged or given back."""
+    """A token of this number is on its way, after the one in hand was exchanged or given back."""
 
     consumer: int
     number: int
@@ -118,7 +118,7 @@ class CoreTokenQueue:
         return _Awaited(consumer)
 
     def release(self) -> None:
-        """Give the token back, uncounted, and read nothing any more until `take`.
+        """Give the token back without counting a failure, and stop reading until `take`.
 
         Raises:
             LinkLost: the connection is gone.
@@ -235,7 +235,7 @@ class CoreTokenQueue:
     # Exchanging it
 
     def take_for_commit(self) -> None:
-        """Make sure that the token is in hand, and that it is the one we sent last.
+        """Ensure that the token in hand is the one that we sent last.
 
         Raises:
             LinkLost: it is not; another instance has it.

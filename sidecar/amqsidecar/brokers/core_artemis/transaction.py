@@ -191,7 +191,7 @@ class CoreMoves:
         sends: Sequence[Resend],
         tokens: Sequence[CoreMessage],
     ) -> None:
-        """Do one transaction, which sends these tokens after all else."""
+        """Do one transaction, which sends these tokens last."""
         begun = self._ahead.take(sends)
         with self._clean_or_lost():
             refused = self._finish_sends(begun, tokens)

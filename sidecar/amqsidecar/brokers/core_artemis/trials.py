@@ -69,7 +69,7 @@ class CoreTrials(ArtemisAnswers):
         return None
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent is undone. The broker makes a queue that is missing where it may.
         """
@@ -94,7 +94,7 @@ class CoreTrials(ArtemisAnswers):
         return None
 
     def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why nothing can be asked; () = it can."""
+        """Return the broker's reasons why requests fail; () = they succeed."""
         return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:

@@ -1,4 +1,4 @@
-"""The consumers of one OpenWire connection: what they are handed, hold, and give back."""
+"""The consumers of one OpenWire connection, and their messages."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence

@@ -99,7 +99,7 @@ class OpenWireLink:
 
     @contextmanager
     def _logged_in(self, client_id: str) -> Iterator[OpenWireConnection]:
-        """Connect and log in; hang up where that fails, or what is done with it."""
+        """Connect and log in; disconnect if that or the block fails."""
         settings = self._settings
         connection = OpenWireConnection(settings.endpoint, settings.clock)
         try:

@@ -1,4 +1,4 @@
-"""Tries over OpenWire whether a destination has room, on a connection of its own."""
+"""Tries over OpenWire, on a separate connection, whether a destination has room."""
 
 import secrets
 from contextlib import suppress

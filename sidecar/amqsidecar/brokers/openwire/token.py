@@ -19,7 +19,7 @@ from amqsidecar.model.destination import Destination
 
 
 class OpenWireTokenQueue(TokenChoice[MessageHandle]):
-    """Waits for tokens and knows the one in hand."""
+    """Waits for tokens and keeps the one in hand."""
 
     def __init__(
         self,

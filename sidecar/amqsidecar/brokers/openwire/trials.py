@@ -1,4 +1,4 @@
-"""Tries on Classic what the sidecar's user may do, without taking or leaving anything."""
+"""Tries the rights of the sidecar's user on Classic, without taking or leaving messages."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -66,7 +66,7 @@ class OpenWireTrials:
         return None
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent for it is rolled back. The broker makes the destination where it is missing.
         """
@@ -105,7 +105,7 @@ class OpenWireTrials:
         return None
 
     def broker_ms(self) -> int | None:
-        """Return the broker's clock at the moment when it took in our token; None = there is none.
+        """Return the broker's clock when it stored our token; None = no token.
 
         Raises:
             BrokerRefused: the token queue can't be browsed.
@@ -117,7 +117,7 @@ class OpenWireTrials:
         return arrival_ms or None
 
     def token_expiration_ms(self) -> int | None:
-        """Return when our token will expire; 0 = never, None = there is none.
+        """Return when our token will expire; 0 = never, None = no token.
 
         It was sent without an expiration, so that the broker must have given it one.
 

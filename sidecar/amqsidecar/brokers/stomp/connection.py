@@ -249,7 +249,7 @@ class StompConnection:
             self._suspect_swallower()
 
     def reset(self) -> None:
-        """Close the socket so that a broker that reads nothing notices it as soon as it can."""
+        """Close the socket so that even a broker that does not read notices it."""
         if not self._is_closed and self._transport.socket is not None:
             reset(self._transport.socket)
         self.close()
@@ -427,7 +427,7 @@ class StompConnection:
             self.suspect = self.latest
 
     def _suspect_swallower(self) -> None:
-        """Find the message whose content-length takes what follows for its body.
+        """Find the message whose content-length swallows the frames behind it.
 
         Why by an answer: no producer knows what our receipts are called.
         """

@@ -1,4 +1,4 @@
-"""Messages of other makers, over STOMP on Artemis: found by looks, counted where they are left."""
+"""Messages of non-STOMP clients, over STOMP on Artemis: listed, and counted where they stay."""
 
 from collections.abc import Collection, Iterator
 
@@ -219,7 +219,7 @@ class StompCoreFetcher:
             by_number[listed.number] = listed
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is not taken of the attached queues, and why."""
+        """Return messages of the attached queues that are not taken, and why."""
         found: list[LeftBehind] = []
         for subscription in self._subscriptions.attached:
             queue = subscription.queue.destination

@@ -122,7 +122,7 @@ class StompArtemisIntake:
         )
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks.
+        """Return newly arrived messages in order; never blocks.
 
         It ends early with the message that makes them more than `TAKEN_BYTES_MAX`.
 
@@ -248,7 +248,7 @@ class StompArtemisIntake:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing that a predecessor accepted may still come."""
+        """Whether all messages that a predecessor accepted have come."""
         return self._suspects.are_settled
 
     # What STOMP did not make
@@ -263,7 +263,7 @@ class StompArtemisIntake:
         self._connection.flush()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is not taken of the attached queues, and why."""
+        """Return messages of the attached queues that are not taken, and why."""
         return self._fetcher.left_behind()
 
     def close(self) -> None:

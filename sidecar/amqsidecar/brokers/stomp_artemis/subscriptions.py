@@ -102,7 +102,7 @@ class ArtemisSubscriptions:
         return frame.text(b"subscription").startswith(_NAME)
 
     def find(self, name: str) -> ArtemisSubscription | None:
-        """Return a subscription by its id; None = the broker has, or gets, all of it back."""
+        """Return a subscription by its id; None = its messages are with the broker."""
         subscription = self._by_id.get(name)
         return None if subscription is None or subscription.following is not None else subscription
 

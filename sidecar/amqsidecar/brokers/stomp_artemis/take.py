@@ -78,7 +78,7 @@ class StompArtemisTake(
         return found + self._stuck_token.look() if self._token.is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before, in order; never blocks."""
+        """Return newly arrived messages in order; never blocks."""
         intake = self._intake
         self._keep_alive()
         deliveries = intake.receive(limit, self._routes.read_origin)
@@ -135,7 +135,7 @@ class StompArtemisTake(
         keeper.is_settled = intake.is_settled
 
     def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it."""
+        """Return whether discovery may find other queues than last time, once."""
         self._routes.bindings_changed(self._notifications.take())
         return self._routes.watch.has_changed()
 

@@ -144,7 +144,7 @@ class TokenKeeper:
         )
 
     def _line_up_again(self) -> None:
-        """Give back all that is in hand, uncounted, and wait for it anew.
+        """Give back token and guards without counting a failure, and wait for them again.
 
         If the process dies inside, the queue holds what it held.
         """
@@ -269,7 +269,7 @@ class TokenKeeper:
         )
 
     def take_for_commit(self) -> _Held:
-        """Return the token in hand; wait until it is, and make sure it is the one we sent last.
+        """Return the token; wait for it, and ensure that it is the one that we sent last.
 
         Raises:
             LinkLost: it is not; another instance has it.

@@ -1,4 +1,4 @@
-"""Tries on Artemis over STOMP what the sidecar's user may do, without taking or leaving anything.
+"""Tries the rights of the sidecar's user on Artemis over STOMP; takes and leaves no message.
 
 Each trial has a connection of its own, since the broker ends a connection when it refuses a frame.
 
@@ -69,7 +69,7 @@ class StompArtemisTrials(ArtemisAnswers):
         )
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent for it is rolled back. The broker makes a queue that is missing where it may.
         """
@@ -132,7 +132,7 @@ class StompArtemisTrials(ArtemisAnswers):
         )
 
     def remove(self, destination: Destination) -> str | None:
-        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        """Remove or empty a queue of ours; return why it may stay."""
         if self.can_remove:
             return self.destroyed(destination)
         connection = self._connect()
@@ -152,7 +152,7 @@ class StompArtemisTrials(ArtemisAnswers):
         return EMPTIED
 
     def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why nothing can be asked; () = it can."""
+        """Return the broker's reasons why requests fail; () = they succeed."""
         missing = self._management.missing
         if missing is None:
             return ()
@@ -185,7 +185,7 @@ class StompArtemisTrials(ArtemisAnswers):
         return listed
 
     def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a link that takes would leave in a queue, as far as the broker lists types.
+        """Return what a taking link would leave in a queue, as far as the broker lists types.
 
         Raises:
             BrokerRefused: it does not.

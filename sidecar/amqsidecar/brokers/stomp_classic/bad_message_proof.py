@@ -17,7 +17,7 @@ _ANSWER_TIMEOUT_S = 5.0
 def breaks_connections(
     endpoint: Endpoint, clock: Clock, destination: Destination, message_id: str
 ) -> bool:
-    """Look at one message alone, over a connection of its own; return whether that ends.
+    """Receive one message alone on a separate connection; return whether that ends it.
 
     Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a right is
     taken away, comes after some message, too. False also when the broker can't be asked: who

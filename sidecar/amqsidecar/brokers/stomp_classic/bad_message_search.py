@@ -82,7 +82,7 @@ class _Search:
         self._neighbour = ""
 
     def find(self, hint: str) -> str | None:
-        """Return the id of one; None = there is none, or its id is none that clients make.
+        """Return the id of one; None = none, or an id that no client makes.
 
         Args:
             hint: an id that may be similar.

@@ -1,4 +1,4 @@
-"""The subscriptions of one STOMP connection to Classic: what they are handed, and browsing."""
+"""The subscriptions of one STOMP connection to Classic, their messages, and browsing."""
 
 import secrets
 from collections.abc import Callable

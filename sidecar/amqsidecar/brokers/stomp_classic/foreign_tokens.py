@@ -45,7 +45,7 @@ def _place(frame: Frame) -> Destination | None:
 def _consumers(
     connection: StompConnection, consumers: StompSubscriptions, clock: Clock
 ) -> list[Destination | None]:
-    """Return the topics of the advisories, once the broker says nothing more.
+    """Return the advisories' topics, once the broker has sent all.
 
     Quirk (Classic): the broker sends a new subscriber its advisories after the receipt.
     """

@@ -40,7 +40,7 @@ class StompQueueWatch(ClassicQueues):
         self._await(known)
 
     def _await(self, known: Destination | None) -> None:
-        """Wait until the broker has named all queues; nothing marks the last one.
+        """Wait until the broker has named all queues; it does not mark the last one.
 
         Quirk (Classic): a new consumer gets the existing queues after the receipt.
         """

@@ -1,4 +1,4 @@
-"""Tries on Classic over STOMP whether a destination has room, on a connection of its own."""
+"""Tries on Classic over STOMP, on a separate connection, whether a destination has room."""
 
 import secrets
 

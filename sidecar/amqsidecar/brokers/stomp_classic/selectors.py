@@ -1,4 +1,4 @@
-"""Selectors that keep away from a STOMP consumer what it can't finish or would damage.
+"""Selectors that exclude messages that STOMP can't acknowledge or would damage.
 
 Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter is where it died,
 `JMSMessageID` the id as text.
@@ -91,7 +91,7 @@ def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str
 
 
 def liars(claims: Mapping[str, Iterable[str]], honest: str, origin: str) -> str:
-    """Return the selector of messages that did not die where they say, and of one that did.
+    """Return the selector of messages with a false origin, and of one with a true one.
 
     Args:
         claims: ids by where they say that they died.

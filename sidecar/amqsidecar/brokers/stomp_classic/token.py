@@ -13,7 +13,7 @@ from amqsidecar.model.destination import Destination
 
 
 class StompTokenQueue(TokenChoice[bytes]):
-    """Waits for tokens and knows the one in hand.
+    """Waits for tokens and keeps the one in hand.
 
     What the selector does not match is left alone: messages that break connections.
     """

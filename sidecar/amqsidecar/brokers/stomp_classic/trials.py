@@ -1,4 +1,4 @@
-"""Tries on Classic over STOMP what the sidecar's user may do; takes and leaves no message."""
+"""Tries the rights of the sidecar's user on Classic over STOMP; takes and leaves no message."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,7 @@ class StompClassicTrials:
         return None
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
+        """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent for it is rolled back. The broker makes the destination where it is missing.
         """
@@ -107,7 +107,7 @@ class StompClassicTrials:
             raise BrokerRefused(str(cause)) from cause
 
     def broker_ms(self) -> int | None:
-        """Return the broker's clock at the moment when it took in our token; None = there is none.
+        """Return the broker's clock when it stored our token; None = no token.
 
         Source: ActiveMQ Classic, ProtocolConverter.onStompSend, which writes the time itself.
 
@@ -117,7 +117,7 @@ class StompClassicTrials:
         return self._of_token(b"timestamp") or None
 
     def token_expiration_ms(self) -> int | None:
-        """Return when our token will expire; 0 = never, None = there is none.
+        """Return when our token will expire; 0 = never, None = no token.
 
         It was sent without an expiration, so that the broker must have given it one.
 

@@ -138,7 +138,7 @@ def _recent(changes: DataFrame, seen: ComparedTimes) -> list[Row]:
 
 
 def _first(lines: Sequence[str]) -> list[str]:
-    """Return the first lines, and a line that says how many there are beyond."""
+    """Return the first lines, and a line with the number of the rest."""
     more = len(lines) - MOST_LINES
     return [*lines[:MOST_LINES], *([f"and {more} more: see the tables below"] if more > 0 else [])]
 

@@ -39,7 +39,7 @@ _RECOVERED, _WAITING, _TOO_YOUNG = (
 )
 
 MOMENT_STEP: Final = 8
-"""A moment is a time in milliseconds times this, plus the number of what was done."""
+"""A moment is a time in milliseconds times this, plus the number of the step."""
 _STEP_BITS: Final = 34
 """Brokers count redeliveries in 32 bits; a step is twice that."""
 _NEVER: Final = np.iinfo(np.int64).max

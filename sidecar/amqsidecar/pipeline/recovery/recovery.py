@@ -27,7 +27,7 @@ from amqsidecar.pipeline.sources.events import read_events
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
-"""By how much the clocks of two sidecars may differ where `--since` leaves out what is older."""
+"""Maximum difference of two sidecars' clocks when `--since` leaves out older events."""
 _TABLES: Final = ("recovery_streams", "recovery_counts", *ESTIMATED)
 
 

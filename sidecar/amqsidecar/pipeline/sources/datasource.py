@@ -62,7 +62,7 @@ class SidecarSource(DataSource):
         return DeadLetterReader(_dead_letter_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return the reader of a stream; for a dead-letter queue one that refuses."""
+        """Return the reader of a stream; a dead-letter queue has none and is refused."""
         self._check_schema(schema)
         if self._is_of_a_broker:
             return _NoStream()

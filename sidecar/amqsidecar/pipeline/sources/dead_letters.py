@@ -106,7 +106,7 @@ def _true_origin(rules: ClassicRules) -> TrueOrigin:
 
 
 def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
-    """Return what lies in a queue: all, or as many as were asked for.
+    """Return a queue's messages: all, or the requested number.
 
     Raises:
         BrokerRefused: there is more than was seen; the sentence says how much, and what helps.

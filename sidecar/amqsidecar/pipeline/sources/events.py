@@ -126,7 +126,7 @@ def _check_one(file: JournalFile) -> None:
 
 
 def _read_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
-    """Read by Spark's own reader; what is taken of a file in part is rare, and read by itself."""
+    """Read by Spark's own reader; the few partly used files are read separately."""
     reader = spark.read.schema(EVENTS).option("parquet.page.verify-checksum.enabled", "true")
     whole = [one.file.url for one in slices if one.is_whole]
     parts = [

@@ -147,7 +147,7 @@ def _follow(query: StreamingQuery, is_stop_asked: Callable[[], bool]) -> dict[in
 
 
 def _told(error: StreamingQueryException) -> Exception:
-    """Return what our source has said, which Spark passes on as a text in a text."""
+    """Return our source's message, which Spark wraps in another text."""
     if any(words in str(error) for words in _NOT_STARTED):
         return ReaderNotStarted(
             f"Spark's Python worker did not start in time, {_TRIES} times: this machine is busy; "

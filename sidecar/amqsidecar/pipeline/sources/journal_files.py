@@ -205,7 +205,7 @@ def _column_problem(footer: parquet.FileMetaData) -> str | None:
 
 
 def _name_problem(file: JournalFile, footer: parquet.FileMetaData) -> str | None:
-    """Compare name and content, as far as the statistics tell it; a copy would count twice."""
+    """Compare name and content by the statistics; a copy would count twice."""
     said = (file.stream, file.stream, file.first, file.last)
     streams = list(_bounds(footer, "stream"))
     segments = list(_bounds(footer, "segment"))

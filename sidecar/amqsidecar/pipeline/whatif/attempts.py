@@ -163,7 +163,7 @@ class Reach:
 MOST_REACHED: Final = 20
 """History reaches a point where at least this number of re-sends lie at or beyond it."""
 _LEAST_SHARE: Final = 0.05
-"""... or re-sends of this share of the messages, where there are few."""
+"""... or re-sends of this share of few messages."""
 _SLACK: Final = 1.1
 """A re-send a little later than any of history still counts as within its reach."""
 

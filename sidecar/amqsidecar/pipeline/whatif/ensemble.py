@@ -69,7 +69,7 @@ _MOST_MISFIT: Final = 0.1
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the history of a destination and cause group tells about its failures.
+    """The evidence in the history of a destination and cause group about its failures.
 
     Attributes:
         messages: how many it is taken from.

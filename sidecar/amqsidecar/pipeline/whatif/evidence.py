@@ -49,7 +49,7 @@ _SAMPLED: Final = (
 
 
 def count_windows(messages: DataFrame) -> DataFrame:
-    """Return what each window of each destination saw, by half of the messages.
+    """Return the counts of each window of each destination, by half of the messages.
 
     Args:
         messages: `MESSAGES`, without those that are left out.

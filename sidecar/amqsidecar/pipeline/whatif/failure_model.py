@@ -54,7 +54,7 @@ class FailureModel(Protocol):
         """
 
     def open_shares(self, planned: Tries) -> Numbers:
-        """Return the same for messages of which nothing is known yet."""
+        """Return the same for messages without a history."""
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
         """Return which planned re-sends lie beyond what history shows, by this model."""
