@@ -75,7 +75,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         self._connection.flush()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return messages that stay in the attached queues: of AMQP clients, too large, or stuck."""
+        """Return messages that stay in attached queues: of AMQP clients, too large, or stuck."""
         queues = self.queues_read()
         made = self._left_amqp_made(queues)
         return super().left_behind() + made + self._intake.left_behind() + self._stuck.look(queues)
