@@ -18,7 +18,7 @@ def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
     Raises:
         ConfigError: the broker refuses a match.
 
-    Source: `spec-artemis.md` 1, 2, 4 and 16.
+    Source: `spec-artemis.md` 1, 2, 4, 9 and 14.
     """
     settings = compile_address_settings(rules)
     return tuple(dict.fromkeys(_warnings(rules, settings)))
