@@ -9,6 +9,7 @@ from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import (
     Chosen,
     ConfigFile,
+    FilterContains,
     FilterProperty,
     Output,
     OutputFormat,
@@ -34,6 +35,7 @@ class ListChoice(Chosen):
     """The values of the options."""
 
     properties: FilterProperty = None
+    contains: FilterContains = ""
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100
     after: Annotated[
         str, typer.Option(metavar="N", help="Start of the page: `next_after` of the page before.")
@@ -64,14 +66,16 @@ def list_rows(listed: ListChoice) -> None:
 
     now_ms = SystemClock().now_ms()
     rows, properties = read_filter(listed, now_ms), read_properties(listed.properties)
-    check_of_broker(config.store.url, rows, is_simple=not properties and listed.group is None)
+    looks = bool(properties or listed.contains)
+    check_of_broker(config.store.url, rows, is_simple=not looks and listed.group is None)
     select = None
-    if properties:
+    if looks:
         from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
         from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
         from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
 
-        select = selector(Selection(properties=properties), chosen_properties)
+        wanted = Selection(properties=properties, contains=listed.contains)
+        select = selector(wanted, chosen_properties)
     with opened_view(config) as store:
         rows = find_group(store, listed, rows)
         try:
@@ -83,7 +87,7 @@ def list_rows(listed: ListChoice) -> None:
     if listed.output is OutputFormat.JSON:
         print_json(page)
     if is_empty:
-        if listed.after or (not properties and rows == RowFilter()):
+        if listed.after or (not looks and rows == RowFilter()):
             say("no more" if listed.after else "nothing waits")
             return
         raise NothingFound(f"nothing that waits matches{near}")

@@ -141,6 +141,18 @@ FilterProperty = Annotated[
         show_default=False,
     ),
 ]
+FilterContains = Annotated[
+    str,
+    typer.Option(
+        "--contains",
+        metavar="TEXT",
+        help=(
+            "Only messages whose cause, properties or first 64 KiB of the body contain this text, "
+            "in any case; examines each message."
+        ),
+        show_default=False,
+    ),
+]
 FilterYoung = Annotated[
     str | None,
     typer.Option(

@@ -74,10 +74,13 @@ class Masking:
         """Check that a filter reveals nothing that the role may not see.
 
         Raises:
-            HttpRefused: it asks for properties, which are not shown to them.
+            HttpRefused: it asks for properties or bodies, which are not shown to them, or looks for
+                a text, which could be a part of something masked.
         """
-        if selection.properties and not self.may_see(role):
+        if selection.looks_into_messages and not self.may_see(role):
             raise HttpRefused(403, HIDDEN)
+        if selection.contains and self._patterns:
+            raise HttpRefused(403, "masked parts can't be searched (http.masked)")
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
         """Check that an edit changes nothing that the role may not see.

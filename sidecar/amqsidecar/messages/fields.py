@@ -150,6 +150,18 @@ class OpenMessage:
             self._body = (found,)
         return self._body[0]
 
+    def mentions(self, part: str) -> bool:
+        """Return whether a property or the first `BODY_BYTES_MAX` of the body contain a text.
+
+        Args:
+            part: the text, case-folded; case makes no difference.
+        """
+        view = view_message(self._encoding, self._message, BODY_BYTES_MAX)
+        texts = [one.value for one in (*view.properties, *view.body.entries)]
+        if view.body.kind is not BodyKind.JAVA:
+            texts.append(view.body.text)
+        return any(part in text.casefold() for text in texts)
+
     def value(self, field: Field) -> str | None:
         """Return the value of a field; None = it has none. REDELIVERIES is not in a message."""
         match field.kind:

@@ -72,10 +72,18 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         rows: what the store filters by.
         properties: names of application properties and the texts that they must have; reading
             them costs a look into each message.
+        contains: a text that the cause, a property or the body has, in any case; "" = any. It costs
+            a look into each message, too.
     """
 
     rows: RowFilter = RowFilter()
     properties: tuple[tuple[str, str], ...] = ()
+    contains: str = ""
+
+    @property
+    def looks_into_messages(self) -> bool:
+        """Whether each message must be opened."""
+        return bool(self.properties or self.contains)
 
 
 class OperationPace(msgspec.Struct, frozen=True, kw_only=True):

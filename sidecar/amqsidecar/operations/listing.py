@@ -1,5 +1,7 @@
 """Looking at the messages that a person chose, page by page."""
 
+from typing import Final
+
 import msgspec
 
 from amqsidecar.ledger import RowKey, RowOrder
@@ -8,6 +10,12 @@ from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.select import PropertyReader, selector
 from amqsidecar.schedule import Schedule
+
+PAGES_MAX: Final = 20
+"""Pages of messages that are looked into, while none of them matches."""
+
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of messages after which no further page is looked into."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +55,19 @@ def list_messages(
         selection: which ones.
         properties_of: reads properties out of messages.
         order: the newest or the next ones first.
-        limit: maximum rows examined.
+        limit: maximum rows returned.
         after: `next_after` of the page before.
     """
-    page = schedule.page_rows(selection.rows, order, limit, after)
     select = selector(selection, properties_of)
-    if select is None:
-        return Listing(rows=page.rows, looked_at=0, next_after=page.next_after)
-    rows = [row for row in page.rows if select(row, schedule.message(row.id) or b"")]
-    return Listing(rows=rows, looked_at=len(page.rows), next_after=page.next_after)
+    looked_at = size_bytes = 0
+    for _ in range(PAGES_MAX):
+        page = schedule.page_rows(selection.rows, order, limit, after)
+        rows, after = page.rows, page.next_after
+        if select is None:
+            break
+        looked_at += len(rows)
+        size_bytes += sum(row.size_bytes for row in rows)
+        rows = [row for row in rows if select(row, schedule.message(row.id) or b"")]
+        if rows or after is None or size_bytes > BYTES_MAX:
+            break
+    return Listing(rows=rows, looked_at=looked_at, next_after=after)

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Select
+from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.schedule import ScheduleView
@@ -42,19 +43,23 @@ def is_tallied(selection: Selection) -> bool:
     tallied = RowFilter(
         destination=rows.destination, state=rows.state, cause_group=rows.cause_group
     )
-    return rows == tallied and not selection.properties
+    return rows == tallied and not selection.looks_into_messages
 
 
 def selector(selection: Selection, properties_of: PropertyReader) -> Select | None:
     """Return the predicate that selects among the rows of its filter; None = all."""
-    if not selection.properties:
+    if not selection.looks_into_messages:
         return None
     wanted = dict(selection.properties)
     read = properties_of(wanted)
+    part = selection.contains.casefold()
 
     def is_selected(row: RowView, message: bytes) -> bool:
-        found = read(row.encoding, message) or {}
-        return all(found.get(name) == text for name, text in wanted.items())
+        found = (read(row.encoding, message) or {}) if wanted else {}
+        return all(found.get(name) == text for name, text in wanted.items()) and (
+            part in (row.cause or "").casefold()
+            or OpenMessage(row.encoding, message).mentions(part)
+        )
 
     return is_selected
 

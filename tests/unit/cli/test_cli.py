@@ -967,6 +967,8 @@ def test_a_discard_is_undone_by_the_number_that_its_answer_tells(cli: Cli) -> No
         (["--attempt", "1"], 5),
         (["--attempt", "0"], 0),
         (["--property", "tenant=ACME"], 0),
+        (["--contains", "TIMEOUT"], 1),
+        (["--contains", "no such text"], 0),
         (["--destination", "orders", "--state", "held"], 1),
     ],
 )
@@ -975,7 +977,7 @@ def test_looking_and_acting_take_the_same_filters(
 ) -> None:
     before = cli("list", "--output", "json").json
     assert len(cli("list", *arguments, "--output", "json").json["rows"]) == count
-    if "--property" not in arguments:
+    if not {"--property", "--contains"} & {*arguments}:
         found = cli("status", *arguments, "--output", "json").json
         assert found["total"] == sum(part["count"] for part in found["waiting"]) == count
     found = cli("retry", *arguments, "--dry-run", "--output", "json").json

@@ -209,6 +209,9 @@ def test_a_query_that_is_not_understood_is_no_query(
         ("newer_than=1h", []),
         ("older_than=@500", []),
         ("property=customer%3Danna", [1]),
+        ("contains=ANNA", [1]),
+        ("contains=AFTER", [2]),
+        ("contains=anna&state=held", []),
         ("state=waiting&destination=orders&cause=timeout", [2]),
     ],
 )
@@ -459,6 +462,15 @@ def test_what_is_masked_can_t_be_edited(tmp_path: Path) -> None:
                 assert problem_of(answer)[0] == 403
         change = {"set_properties": [{"name": "tries", "value": "4"}]}
         assert api.post("/api/v1/messages/1/edit", json={"change": change}).status_code == 201
+
+
+def test_what_is_masked_can_t_be_searched(tmp_path: Path) -> None:
+    """Else parts of it could be guessed one after the other."""
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, ["an+a"])) as site:
+        api = site.client("token")
+        status, detail = problem_of(api.get("/api/v1/messages?contains=ann"))
+        assert (status, "masked" in detail) == (403, True)
+        assert api.get("/messages?contains=ann").status_code == 403
 
 
 def test_a_cut_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:

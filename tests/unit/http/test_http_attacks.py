@@ -176,6 +176,10 @@ def test_a_session_is_not_chosen_by_who_sends_it(site: Site) -> None:
         "/api/v1/preview?action=retry&property=customer=anna",
         "/messages?property=customer=anna",
         "/act/retry?property=customer=anna",
+        "/api/v1/messages?contains=anna",
+        "/api/v1/preview?action=retry&contains=anna",
+        "/messages?contains=anna",
+        "/act/retry?contains=anna",
     ],
 )
 def test_nobody_finds_by_a_filter_what_they_don_t_see(site: Site, path: str) -> None:

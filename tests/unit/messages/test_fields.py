@@ -132,3 +132,26 @@ def test_the_fields_of_a_message_are_listed_with_their_values() -> None:
 def test_what_names_no_field_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|ends a path"):
         parse_field(text)
+
+
+@pytest.mark.parametrize("encoding", WIRES)
+@pytest.mark.parametrize(
+    ("part", "body", "is_there"),
+    [
+        ("e42", JSON, True),
+        ("äpfel", XML, True),
+        ("äpfel", XML.upper(), True),
+        ("no such", XML, False),
+        ("late", "x" * BODY_BYTES_MAX + "late", False),
+    ],
+)
+def test_a_text_is_found_in_a_body_as_far_as_it_is_opened(
+    encoding: str, part: str, body: str, is_there: bool
+) -> None:
+    assert OpenMessage(encoding, WIRES[encoding](body)).mentions(part) == is_there
+    assert OpenMessage(encoding, WIRES[encoding]("")).mentions("x")
+
+
+@pytest.mark.parametrize("encoding", WIRES)
+def test_a_text_is_found_in_no_message_that_is_damaged(encoding: str) -> None:
+    assert not OpenMessage(encoding, b"\xff\x00\xff").mentions("order")

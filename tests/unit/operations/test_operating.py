@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.ledger import MemberOutcome
+from amqsidecar.ledger import MemberOutcome, RowKey
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
 from amqsidecar.model.failure import EXPIRED
@@ -26,11 +26,12 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, StoreState, TakenRow
-from amqsidecar.operations import browse, operate
+from amqsidecar.operations import browse, listing, operate
 from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
+from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
 from amqsidecar.operations.preview import (
     BEING_SENT,
@@ -432,6 +433,27 @@ def test_messages_are_listed_by_a_property_a_bounded_number_at_a_time(
     assert page(3, 0) == (ids[:3], ids[2])
     assert page(9, 0) == (ids[:3], ids[3])
     assert page(9, ids[3]) == ([], None)
+
+
+def test_a_page_of_what_rarely_matches_is_looked_for_a_bounded_number_of_pages(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only match is the oldest of seven; pages have two rows."""
+    [first, *_] = [*stage.hold(1, message=b"tenant=ACME"), *stage.hold(6)]
+    wanted = Selection(properties=(("tenant", "ACME"),))
+
+    def page(after: RowKey | None = None) -> Listing:
+        return list_messages(stage.store, wanted, tenants, limit=2, after=after)
+
+    whole = page()
+    assert ([row.id for row in whole.rows], whole.looked_at) == ([first.id], 7)
+    assert whole.next_after is None
+    monkeypatch.setattr(listing, "PAGES_MAX", 3)
+    begin = page()
+    assert (begin.rows, begin.looked_at) == ([], 6)
+    assert [row.id for row in page(begin.next_after).rows] == [first.id]
+    monkeypatch.setattr(listing, "BYTES_MAX", 0)
+    assert page().looked_at == 2
 
 
 EXHAUSTED = {"final_queue": "queue://DLQ.exhausted", "redelivery_count": 4}

@@ -346,7 +346,10 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     with usage_errors():
         check_direct(wish.action)
     is_simple = wish.pace == OperationPace() and not (
-        wish.selection.properties or asked.dry_run or asked.detach or asked.group is not None
+        wish.selection.looks_into_messages
+        or asked.dry_run
+        or asked.detach
+        or asked.group is not None
     )
     check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
     with opened_view(config) as store:

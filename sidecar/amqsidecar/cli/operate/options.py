@@ -8,6 +8,7 @@ import typer
 from amqsidecar.cli.options import (
     Chosen,
     ConfigFile,
+    FilterContains,
     FilterProperty,
     Output,
     OutputFormat,
@@ -113,6 +114,7 @@ class Asked(Chosen):
     ids: Ids = None
     to: Target = ""
     properties: FilterProperty = None
+    contains: FilterContains = ""
     everything: All = False
     yes: Yes = False
     dry_run: DryRun = False
@@ -139,7 +141,9 @@ def read_selection(asked: Asked, now_ms: int) -> "Selection":
     from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
 
     rows = read_filter(asked, now_ms)
-    chosen = Selection(rows=rows, properties=read_properties(asked.properties))
+    chosen = Selection(
+        rows=rows, properties=read_properties(asked.properties), contains=asked.contains
+    )
     has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")

@@ -40,6 +40,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Minimum number of the waiting redelivery."),
     ] = None
     property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
+    contains: Annotated[
+        str | None,
+        Meta(
+            description="A text in cause, properties or the first 64 KiB of the body, in any case."
+        ),
+    ] = None
 
 
 class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +73,7 @@ _IN_ADDRESSES: Final = {
     "older_than": "older",
     "newer_than": "younger",
     "property": "property",
+    "contains": "contains",
     "order": "order",
     "after": "after",
 }

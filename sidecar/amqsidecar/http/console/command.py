@@ -47,6 +47,7 @@ def command_of(
         ("--attempt", rows.redelivery_count),
         ("--count-at-least", rows.count_at_least),
         *(("--property", f"{name}={value}") for name, value in selection.properties),
+        ("--contains", selection.contains or None),
         ("--to", target),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),

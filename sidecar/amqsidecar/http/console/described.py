@@ -73,6 +73,7 @@ def describe(selection: Selection) -> list[tuple[str, str]]:
         ("taken since", _time(rows.received_from_ms)),
         ("taken before", _time(rows.received_before_ms)),
         *(("property", f"{name} = {value}") for name, value in selection.properties),
+        ("contains", selection.contains or None),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 

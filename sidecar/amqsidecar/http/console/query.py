@@ -80,6 +80,7 @@ FILTER_NAMES: Final[tuple[str, ...]] = (
     "older",
     "younger",
     "property",
+    "contains",
 )
 
 
@@ -126,7 +127,7 @@ def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
     )
     properties = tuple(_property(text) for text in fields.get("property", []))
     return MessageQuery(
-        selection=Selection(rows=rows, properties=properties),
+        selection=Selection(rows=rows, properties=properties, contains=one("contains") or ""),
         order=_order(one("order")),
         after=_after(one("after")),
         fields=fields,
