@@ -48,6 +48,10 @@ class Masking:
             case Bodies.NOBODY:
                 return False
 
+    def may_probe(self, role: Role) -> bool:
+        """Whether a role may see everything in messages, so that no question reveals more."""
+        return self.may_see(role) and not self._patterns
+
     def text(self, text: str, *, is_cut: bool = False) -> str:
         """Return a text with all matches masked; the whole text if matching takes too long.
 

@@ -29,6 +29,11 @@ ASKS_FACTS = (
     "rules beyond the broker's depend on the message: this forecast assumes a message without "
     "cause, properties and headers; open a message to see its own forecast"
 )
+ASKS_DEATHS = (
+    "rules beyond the broker's depend on the message: waiting messages are asked as they are kept, "
+    "where their content may be seen; what died in the last 24 hours without cause, properties and "
+    "headers"
+)
 NO_BROKER = "no rules are configured (policy.source), and no broker has answered yet"
 LIVE = "the broker's own address settings, read live"
 NOT_READ = f"{LIVE}; not yet read for this address: the sidecar reads them at its first death"

@@ -1,17 +1,19 @@
 """Policies in force, and the effect of other rules on waiting messages and recent deaths."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.messages.facts import MessageFacts
+from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
-from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.active_rules import ASKS_FACTS, ActiveRules, Policies
+from amqsidecar.model.schedule import RowFilter, RowView, age_ms
+from amqsidecar.operations.active_rules import ASKS_DEATHS, ASKS_FACTS, ActiveRules, Policies
 from amqsidecar.operations.browse import read_story
 from amqsidecar.operations.explain import Explainer, Explanation, Forecast, kept_message, last_death
 from amqsidecar.policy.rule_source import RuleSource
@@ -26,6 +28,9 @@ DESTINATIONS_MAX: Final = 100
 
 ROWS_MAX: Final = 5_000
 """Waiting messages that are looked at for their attempts."""
+
+OPENED_MAX: Final = 1_000
+"""The same, where rules look into them."""
 
 RULES_BYTES_MAX: Final = 32 * 1024
 """Of rules that somebody tries out."""
@@ -142,6 +147,9 @@ class _Known:
 class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of other rules on deaths after a number of redeliveries.
 
+    Rules beyond the broker's may make several of one number, each with its own `before` and
+    `after`.
+
     Attributes:
         redelivery_count: redeliveries so far, 0 = the first death.
         deaths: how many died like this in the last 24 hours.
@@ -203,16 +211,20 @@ class PolicyEffect(msgspec.Struct, frozen=True, kw_only=True):
     helm: str
 
 
-def effect_of(schedule: Schedule, policies: Policies, text: str, now_ms: int) -> PolicyEffect:
+def effect_of(
+    schedule: Schedule, policies: Policies, text: str, now_ms: int, *, opens: bool
+) -> PolicyEffect:
     """Return the effect of other rules; changes nothing.
 
-    Delays are compared without collision avoidance.
+    Delays are compared without collision avoidance. Rules that look into messages are asked about
+    the waiting ones as they are kept, and about past deaths without cause and properties.
 
     Args:
         schedule: an open one.
         policies: of the sidecar.
         text: the other rules, a policy in YAML.
         now_ms: the time.
+        opens: whether whoever asks may see causes and content of all messages.
 
     Raises:
         ConfigError: the rules can't be used; with every problem found.
@@ -222,12 +234,19 @@ def effect_of(schedule: Schedule, policies: Policies, text: str, now_ms: int) ->
     acting = policies.acting()
     known = _Known(schedule, now_ms, acting)
     effects: list[DestinationEffect] = []
-    rows_left = ROWS_MAX
+    rows_left = OPENED_MAX if after.asks_facts or acting.warnings else ROWS_MAX
     for destination in known.shown:
-        rows = schedule.list_rows(RowFilter(destination=destination), min(rows_left, ROWS_MAX))
+        rows = schedule.list_rows(RowFilter(destination=destination), rows_left)
         rows_left -= len(rows)
-        waiting = Counter(row.redelivery_count for row in rows if not row.is_final)
         before = acting.explainer_at(parse_destination(destination))
+        asks = opens and (after.asks_facts or (before is not None and before.asks_facts))
+        waiting = [
+            _next_death(schedule, row, now_ms)
+            if asks
+            else DeadLetter(parse_destination(destination), row.redelivery_count)
+            for row in rows
+            if not row.is_final
+        ]
         effects.append(_effect_at(destination, known, waiting, before, after, len(rows)))
     changed = [one for one in effects if one.attempts or _differ(one.before, one.after)]
     attempts = [attempt for one in changed for attempt in one.attempts]
@@ -238,7 +257,7 @@ def effect_of(schedule: Schedule, policies: Policies, text: str, now_ms: int) ->
         deaths_changed=sum(one.deaths for one in attempts),
         waiting_changed=sum(one.waiting for one in attempts),
         left_out=known.left_out,
-        warnings=[*rules.warnings, *([ASKS_FACTS] if after.asks_facts else [])],
+        warnings=[*rules.warnings, *([ASKS_DEATHS] if after.asks_facts else [])],
         yaml=write_yaml(rules),
         helm=write_helm_values(rules),
     )
@@ -259,7 +278,7 @@ class MessageEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effect_on(
-    schedule: Schedule, policies: Policies, reference: str, uid: str, text: str
+    schedule: Schedule, policies: Policies, reference: str, uid: str, text: str, *, opens: bool
 ) -> MessageEffect | None:
     """Return the decision of other rules on a message; None = its origin is unknown.
 
@@ -269,20 +288,33 @@ def effect_on(
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
         text: the other rules, a policy in YAML.
+        opens: whether whoever asks may see its cause and content; else the rules don't.
 
     Raises:
         ConfigError: the rules can't be used; with every problem found.
     """
     rules = _read_rules(policies, text)
     story = read_story(schedule, reference, uid)
-    death = None if story is None else last_death(story.history, kept_message(schedule, story.rows))
+    message = None if story is None or not opens else kept_message(schedule, story.rows)
+    death = None if story is None else last_death(story.history, message)
     if death is None:
         return None
+    if not opens:
+        death = replace(death, facts=KnownFacts(death.facts.age_ms))
+    after = policies.explainer_of(rules)
     return MessageEffect(
         before=policies.acting().forecast(death),
-        after=policies.explainer_of(rules).forecast(death),
-        warnings=list(rules.warnings),
+        after=after.forecast(death),
+        warnings=[*rules.warnings, *([ASKS_FACTS] if after.asks_facts and not opens else [])],
     )
+
+
+def _next_death(schedule: Schedule, row: RowView, now_ms: int) -> DeadLetter:
+    """Return the death of a waiting message whose next re-send fails at once."""
+    age = age_ms(row.redelivery_id, max(now_ms, row.due_at_ms))
+    message = kept_message(schedule, [row])
+    facts = KnownFacts(age, row.cause) if message is None else MessageFacts(message, row.cause, age)
+    return DeadLetter(parse_destination(row.destination), row.redelivery_count, facts=facts)
 
 
 def _read_rules(policies: Policies, text: str) -> Rules:
@@ -295,30 +327,41 @@ def _read_rules(policies: Policies, text: str) -> Rules:
     return read_policy_mapping(content, RuleSource(name), policies.plugins)
 
 
+_Case = tuple[int, Explanation | None, Explanation]
+"""Redeliveries so far, and the decisions before and after."""
+
+
 def _effect_at(
     destination: str,
     known: _Known,
-    waiting: Mapping[int, int],
+    waiting: Sequence[DeadLetter],
     before: Explainer | None,
     after: Explainer,
     looked_at: int,
 ) -> DestinationEffect:
     place = parse_destination(destination)
-    deaths = known.attempts_at(destination)
+
+    def case_of(dead: DeadLetter) -> _Case:
+        now = None if before is None else before.explain(dead)
+        return dead.redelivery_count, now, after.explain(dead)
+
+    died, waits = Counter[_Case](), Counter[_Case](map(case_of, waiting))
+    for count, deaths in known.attempts_at(destination).items():
+        died[case_of(DeadLetter(place, count))] += deaths
     return DestinationEffect(
         destination=destination,
         waiting=known.waiting[destination],
         looked_at=looked_at,
         attempts=[
             effect
-            for count in sorted({*deaths, *waiting})
+            for case in sorted({*died, *waits}, key=lambda case: (case[0], case[2].rule))
             for effect in _changed(
                 AttemptEffect(
-                    redelivery_count=count,
-                    deaths=deaths.get(count, 0),
-                    waiting=waiting.get(count, 0),
-                    before=None if before is None else before.explain(DeadLetter(place, count)),
-                    after=after.explain(DeadLetter(place, count)),
+                    redelivery_count=case[0],
+                    deaths=died[case],
+                    waiting=waits[case],
+                    before=case[1],
+                    after=case[2],
                 )
             )
         ],

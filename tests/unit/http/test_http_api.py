@@ -464,6 +464,37 @@ def test_what_is_masked_can_t_be_edited(tmp_path: Path) -> None:
         assert api.post("/api/v1/messages/1/edit", json={"change": change}).status_code == 201
 
 
+PROBING = """
+plugins:
+  - redelivery: {default_entry: {}}
+  - rules: {rules: [{properties: {customer: {matches: "a.*"}}, action: park}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("masking", "action"),
+    [
+        (Masking(), "park"),
+        (Masking(Bodies.NOBODY), "redeliver"),
+        (Masking(Bodies.VIEWERS, ["an+a"]), "redeliver"),
+    ],
+    ids=["seen", "hidden", "masked"],
+)
+def test_trying_rules_tells_nothing_that_is_not_shown(
+    tmp_path: Path, masking: Masking, action: str
+) -> None:
+    """Message 1 has the customer anna; whether a rule matches tells so."""
+    with running_site(tmp_path, masking) as site:
+        api = site.client("token")
+        asked = {"message": "1", "rules": PROBING}
+        answer = api.post("/api/v1/policies/explain", json=asked).json()
+        assert answer["after"]["now"]["action"] == action
+        page = api.post("/messages/one?id=1", data={"rules": PROBING})
+        assert ("rule 1 park" in page.text) == (action == "park")
+        effect = api.post("/api/v1/policies/effect", json={"rules": PROBING}).json()
+        assert ("rule 1 park" in str(effect)) == (action == "park")
+
+
 def test_what_is_masked_can_t_be_searched(tmp_path: Path) -> None:
     """Else parts of it could be guessed one after the other."""
     with running_site(tmp_path, Masking(Bodies.VIEWERS, ["an+a"])) as site:

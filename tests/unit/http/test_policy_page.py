@@ -139,4 +139,4 @@ def test_a_table_of_rules_is_asked_about_the_message_as_it_is_kept(client: httpx
     assert "sent to queue://repair after 1m" in other, other
     assert "rules.yaml:8" in other, other
     page = text_of(html.fromstring(post(client, TABLE).text))
-    assert "without cause, properties and headers; open a message" in " ".join(page.split())
+    assert "waiting messages are asked as they are kept" in " ".join(page.split())

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.errors import ConfigError
+from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received, Returned
@@ -39,6 +40,7 @@ from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import taken_row
+from support.web.console_store import dead, keep
 
 CHART_SCHEMA = Path(__file__).parents[3] / "helm/amqsidecar/values.schema.json"
 
@@ -198,7 +200,7 @@ def test_the_broker_s_own_defaults_act_where_no_rules_are_given(store: SqliteSto
     assert forecast is not None
     assert len(forecast.sends) == 6
     assert "default redelivery policy" in view.source
-    [effect] = effect_of(store, acting(BROKER_DEFAULTS), MORE, NOW_MS).destinations[:1]
+    [effect] = effect_of(store, acting(BROKER_DEFAULTS), MORE, NOW_MS, opens=True).destinations[:1]
     assert effect.before == forecast
 
 
@@ -220,7 +222,7 @@ def test_rules_that_change_are_seen(store: SqliteStore) -> None:
 
 def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path: Path) -> None:
     """Only orders gets more redeliveries: deaths after the second are given up no more."""
-    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS)
+    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS, opens=True)
     [orders] = effect.destinations
     assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 4, 4)
     [attempt] = orders.attempts
@@ -237,15 +239,63 @@ def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path:
 def test_the_same_rules_written_otherwise_change_nothing(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    effect = effect_of(store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS)
+    effect = effect_of(
+        store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS, opens=True
+    )
     assert (effect.destinations, effect.unchanged) == ([], 2)
+
+
+LOOKING = f"""{RULES}
+  - rules:
+      rules:
+        - {{properties: {{code: E1}}, action: exhaust}}
+        - cause_class: ConnectException
+          redeliver: {{maximum_redeliveries: -1, redelivery_delay_ms: 3000, within_ms: 5000}}
+"""
+
+
+def looking_store(path: Path) -> SqliteStore:
+    """Three messages of code E1, two that lost their connection, and one of neither, wait."""
+    store = SqliteStore(path, clock=SystemClock(), instance_name="test")
+    refused = "java.net.ConnectException: refused"
+    kinds = [("E1", None)] * 3 + [("E2", refused)] * 2 + [("E2", None)]
+    keep(
+        store,
+        [
+            dead(
+                number,
+                cause,
+                NOW_MS,
+                destination="queue://orders",
+                encoding=ENCODING,
+                message=kept([(b"code", code.encode())], b""),
+            )
+            for number, (code, cause) in enumerate(kinds, start=1)
+        ],
+    )
+    return store
+
+
+def test_rules_that_look_into_messages_are_asked_about_what_waits(tmp_path: Path) -> None:
+    store = looking_store(tmp_path / "waiting.db")
+    before = policies(tmp_path, RULES)
+    seen, hidden = (
+        effect_of(store, before, LOOKING, NOW_MS, opens=opens) for opens in (True, False)
+    )
+    store.close()
+    [orders] = seen.destinations
+    found = {one.after.rule.partition(" (")[0]: one.waiting for one in orders.attempts}
+    assert found == {"rule 1 exhaust": 3, "rule 2 redeliver": 2}
+    assert seen.waiting_changed == 5
+    assert any("waiting messages are asked" in one for one in seen.warnings)
+    assert hidden.waiting_changed == 0
 
 
 def test_an_effect_says_itself_as_policy_and_as_helm_values(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS)
-    again = effect_of(store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
+    effect = effect_of(store, policies(tmp_path, RULES), MORE, NOW_MS, opens=True)
+    again = effect_of(store, policies(tmp_path, MORE), effect.yaml, NOW_MS, opens=True)
     assert again.destinations == []
     values = YAML(typ="safe").load(effect.helm)
     Draft7Validator(json.loads(CHART_SCHEMA.read_bytes())).validate(values)
@@ -257,7 +307,7 @@ def test_rules_that_can_t_be_used_are_refused_with_their_place(
     store: SqliteStore, tmp_path: Path, text: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"rules"):
-        effect_of(store, policies(tmp_path, RULES), text, NOW_MS)
+        effect_of(store, policies(tmp_path, RULES), text, NOW_MS, opens=True)
 
 
 def short(text: str) -> str:
@@ -297,7 +347,7 @@ def test_no_rules_that_a_viewer_tries_take_long(
     sys.setprofile(count)
     try:
         with suppress(ConfigError):
-            effect_of(store, acting, text, NOW_MS)
+            effect_of(store, acting, text, NOW_MS, opens=True)
     finally:
         sys.setprofile(None)
     assert calls < CALLS_MAX
@@ -305,4 +355,4 @@ def test_no_rules_that_a_viewer_tries_take_long(
 
 def test_rules_of_too_many_values_are_refused(store: SqliteStore, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rules.yaml:1: .*more than 2000 keys and values"):
-        effect_of(store, policies(tmp_path, RULES), HOSTILE["flow maps"], NOW_MS)
+        effect_of(store, policies(tmp_path, RULES), HOSTILE["flow maps"], NOW_MS, opens=True)

@@ -119,19 +119,21 @@ class Ruling:
 
     async def _effect(self, call: Call) -> PolicyEffect:
         policies, text = self._queries.tools.policies, call.body.rules
+        opens = self._queries.masking.may_probe(call.caller.role)
         try:
             return await self._queries.ask(
-                lambda store, _state, now_ms: effect_of(store, policies, text, now_ms)
+                lambda store, _state, now_ms: effect_of(store, policies, text, now_ms, opens=opens)
             )
         except ConfigError as error:
             raise _unusable(error) from error
 
     async def _explain_message(self, call: Call) -> MessageEffect:
         policies, asked = self._queries.tools.policies, call.body
+        opens = self._queries.masking.may_probe(call.caller.role)
         try:
             found = await self._queries.ask(
                 lambda store, state, _now_ms: effect_on(
-                    store, policies, asked.message, state.uid, asked.rules
+                    store, policies, asked.message, state.uid, asked.rules, opens=opens
                 )
             )
         except ConfigError as error:

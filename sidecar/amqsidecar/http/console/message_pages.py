@@ -131,9 +131,10 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
         reference = request.query_params.get("id", "")
+        opens = masking.may_probe(caller_of(request).role)
 
         def read(store: Schedule, state: StoreState, _now_ms: int) -> MessageEffect | None:
-            return effect_on(store, policies, reference, state.uid, text)
+            return effect_on(store, policies, reference, state.uid, text, opens=opens)
 
         try:
             return await show(request, text, await queries.ask(read))

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.console.console import Console
+from amqsidecar.http.guard import caller_of
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.policies import PolicyEffect, PolicyView, effect_of, policy_view
 from amqsidecar.schedule import Schedule
@@ -43,8 +44,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
 
+        opens = queries.masking.may_probe(caller_of(request).role)
+
         def read(store: Schedule, _state: StoreState, now_ms: int) -> PolicyEffect:
-            return effect_of(store, policies, text, now_ms)
+            return effect_of(store, policies, text, now_ms, opens=opens)
 
         try:
             return await show(request, text, await queries.ask(read))
