@@ -278,3 +278,59 @@ def test_without_scripts_everything_is_read_and_done(full: str, browser: Browser
         page.get_by_role("button", name="Retry 23 messages").click()
         expect(page.locator("h1")).to_contain_text("Retry")
         expect(page.get_by_role("button", name="Copy as command")).to_be_hidden()
+
+
+RULES_TODAY: Final = "plugins: [{redelivery: {default_entry: {}}}]\n"
+RULES_BY_CODE: Final = """\
+plugins:
+  - redelivery: {default_entry: {}}
+  - rules: {rules: [{name: no stock, properties: {code: E7}, action: exhaust}]}
+"""
+
+
+def test_from_what_a_group_has_in_common_to_the_rule_for_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Ten messages of each of two causes; those of one have the code E7."""
+    store = open_store(tmp_path / "schedule.db")
+    now_ms = store._clock.now_ms()
+    rows = [
+        dead(
+            n,
+            ("card over limit", "connection refused")[n % 2],
+            now_ms - n * 1_000,
+            destination="queue://orders",
+            message=bytes(
+                Message(body=f"order {n}", properties={"code": "E1" if n % 2 else "E7"}).encode()
+            ),
+        )
+        for n in range(1, 21)
+    ]
+    keep(store, rows)
+    store.close()
+    (tmp_path / "rules.yaml").write_text(RULES_TODAY)
+    policies = policies_of_file(tmp_path / "rules.yaml")
+    with (
+        running_console(tmp_path / "schedule.db", policies=policies) as address,
+        opened_page(browser, address) as page,
+    ):
+        page.goto("/groups")
+        page.get_by_role("link", name="card over limit").first.click()
+        common = page.get_by_role("region", name="What these have in common")
+        cells = common.get_by_role("row", name="code").locator("td")
+        expect(cells).to_have_text(["E7", "100 %", "0 %"])
+
+        page.get_by_role("link", name="Messages", exact=True).click()
+        page.get_by_text("Filter", exact=True).click()
+        page.get_by_label("Cause, properties or body contain").fill("e7")
+        page.get_by_role("button", name="Show").click()
+        listed = page.get_by_role("region", name="Messages", exact=True).locator("tbody tr")
+        expect(listed).to_have_count(10)
+
+        page.get_by_role("link", name="Policies").click()
+        page.get_by_label("Rules, a policy in YAML").fill(RULES_BY_CODE)
+        page.get_by_role("button", name="See what would change").click()
+        effect = page.get_by_role("region", name="What these rules would change")
+        expect(effect).to_contain_text("10 of them would be decided differently")
+        changed = effect.get_by_role("row", name="given up")
+        expect(changed.locator("td[data-label='waiting']")).to_have_text("10")
