@@ -31,6 +31,7 @@ from amqsidecar.formats.artemis_properties import (
     make_origin,
 )
 from amqsidecar.formats.core.message import (
+    PIECE_BYTES,
     CoreEntry,
     CoreMessage,
     CoreProperty,
@@ -84,12 +85,14 @@ class CoreResend(NamedTuple):
     Attributes:
         body: with the `int end of body` before it; of a large message without.
         headers: with the properties, as `encode_headers` writes them.
-        is_large: its body is sent in pieces.
+        is_large: its body is sent in pieces: it came so, or is too large for one packet.
+        body_bytes: size that the broker notes in it; -1 = it has been noted, or it is not large.
     """
 
     body: bytes
     headers: bytes
     is_large: bool
+    body_bytes: int
 
 
 class KeptCore(NamedTuple):
@@ -329,9 +332,14 @@ def make_resend(resend: Resend, address: str, now_ms: int) -> CoreResend:
         kept[timestamp:properties],
         *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
     )
+    encoded = b"".join(headers)
+    # Why: messages of other wires come in one packet however large they are.
+    grows_large = not is_large and body_end + len(encoded) > PIECE_BYTES
+    is_large |= grows_large
     body = kept[_INT.size if is_large else 0 : body_end]
+    body_bytes = len(body) if grows_large else -1
     # Why not its constructor: that takes twice as long.
-    return tuple.__new__(CoreResend, (body, b"".join(headers), is_large))
+    return tuple.__new__(CoreResend, (body, encoded, is_large, body_bytes))
 
 
 @lru_cache(maxsize=4096)

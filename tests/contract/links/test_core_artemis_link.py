@@ -10,9 +10,13 @@ import pytest
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.errors import LinkLost, SendsRefused
+from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import BYTES_MESSAGE
+from amqsidecar.formats.core_artemis_message import take_apart
 from amqsidecar.model.destination import queue
-from support.brokers.real import Broker
-from support.links.core_artemis import CoreArtemisHarness
+from support.brokers.real import ArtemisBroker, Broker
+from support.jms.peer import JmsPeer
+from support.links.core_artemis import CoreArtemisHarness, text_message
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -107,6 +111,29 @@ def test_a_dead_letter_queue_that_is_deleted_while_the_broker_commits_ends_nothi
         link.commit_cycle(found, [], 1)
         link.while_committing(lambda: None)
         link.commit_cycle([], [], 2)
+
+
+def test_a_message_that_fills_a_packet_returns_in_pieces(
+    artemis: ArtemisBroker, harness: CoreArtemisHarness
+) -> None:
+    """A broker of 2.57 ends a connection whose packet is larger than 128 KiB."""
+    origin = queue(f"{harness.prefix}.orders")
+    whole = text_message(origin.name, "", kept="as it is")
+    body = bytes(range(250)) * 522
+    session = harness.session
+    session.create_queue(origin.name, address=origin.name, routing_type=packets.ANYCAST)
+    sent = session.ask_send(whole._replace(kind=BYTES_MESSAGE, body=body))
+    assert session.answers([sent]) == [None]
+    session.commit()
+    harness.kill(origin.name)
+    with closing(owner(harness, "one")) as link:
+        found = gather(link, 1)
+        assert not take_apart(found[0].message).is_large
+        resend = refused_resend(harness, found[0])
+        link.commit_cycle(found, [msgspec.structs.replace(resend, destination=origin)], 1)
+    [returned] = JmsPeer.of(artemis, "core").consume(origin.name, 1)
+    assert (returned.type, returned.body) == ("Bytes", body.hex())
+    assert returned.value("kept") == "as it is"
 
 
 def refused_resend(harness: CoreArtemisHarness, delivery: Delivery) -> Resend:

@@ -42,6 +42,7 @@ from support.brokers.real import ArtemisBroker
 from support.brokers.tls import MUTUAL, PLAIN, TLS, TlsArtemis
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.machine.certificates import Pki
+from support.versions import newest
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -207,6 +208,26 @@ def test_credits_stay_exact_over_many_messages(
     ahead_bytes = sum(one.credit_bytes for one in session.deliveries) + known.owed_bytes
     assert known.granted_bytes == window_bytes - ahead_bytes
     assert known.granted_bytes > -found.credit_bytes
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("option", "error", "words"),
+    [
+        ("", LinkLost, "coreInitialMaxFrameSize=65536"),
+        (";coreInitialMaxFrameSize=65536", BrokerRefused, "refuses us"),
+    ],
+)
+def test_a_long_log_in_that_the_broker_does_not_read_is_named(
+    option: str, error: type[Exception], words: str
+) -> None:
+    """As with a long token in place of a password; releases before 2.57 read it."""
+    acceptors = {"core": f"tcp://127.0.0.1:@PORT@?protocols=CORE{option}"}
+    with ArtemisBroker(version=newest("artemis", "core").version, acceptors=acceptors) as broker:
+        endpoint = broker.endpoint("PORT", password="x" * 5000)
+        connection = CoreConnection(endpoint, SystemClock())
+        with closing(connection), pytest.raises(error, match=words):
+            connection.create_session(is_transacted=False)
 
 
 def test_answers_that_nobody_waits_for_are_not_kept(

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from io import BytesIO
 from uuid import uuid1
 
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.session import is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
@@ -15,6 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
+    PIECE_BYTES,
     TEXT_MESSAGE,
     CoreMessage,
     CoreProperty,
@@ -23,7 +24,7 @@ from amqsidecar.formats.core.message import (
     read_core_properties,
 )
 from amqsidecar.formats.core.primitives import NULLABLE_SIMPLE_STRING, CoreReader
-from support.links.amqp_artemis import ArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.harness import Drained
 from support.waiting import PATIENCE_S
 
@@ -53,7 +54,7 @@ class CoreArtemisHarness(ArtemisHarness):
     def connect(self) -> None:
         """Connect the harness itself."""
         super().connect()
-        self.core = CoreConnection(self.broker.endpoint("PORT"), SystemClock())
+        self.core = self.management.connection
         self.session = self.core.create_session(is_transacted=True)
         self.session.start()
 
@@ -85,7 +86,12 @@ class CoreArtemisHarness(ArtemisHarness):
         for name in {one.address or "" for one in messages}:
             if not self.session.ask_queue(name).exists:
                 self.session.create_queue(name, address=name, routing_type=packets.ANYCAST)
-        sent = [self.session.ask_send(one) for one in messages]
+        sent = [
+            self.session.ask_send_large(one, BytesIO(one.body), len(one.body))
+            if len(one.body) > PIECE_BYTES
+            else self.session.ask_send(one)
+            for one in messages
+        ]
         assert self.session.answers(sent) == [None] * len(sent)
         self.session.commit()
 
@@ -143,8 +149,3 @@ class CoreArtemisHarness(ArtemisHarness):
         """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, CoreArtemisTake)
         link._connection._socket.shutdown(2)
-
-    def close(self) -> None:
-        """Close the harness's own connections."""
-        self.core.close()
-        super().close()

@@ -9,6 +9,7 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.artemis_properties import Origin
 from amqsidecar.formats.core.message import (
     NO_PROPERTIES,
+    PIECE_BYTES,
     TEXT_MESSAGE,
     CoreMessage,
     CoreProperty,
@@ -167,6 +168,17 @@ def test_a_large_message_is_large_again() -> None:
     sent = make_resend(resend(message, message=kept), "orders", 0)
     assert sent.is_large
     assert message_of(sent).body == b"much" * 1000
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_is_too_large_for_a_packet_is_sent_in_pieces_as_it_is(size: int) -> None:
+    """Messages of other wires come in one packet, however large they are."""
+    message = dead(OWN | DIED)._replace(body=bytes(size * PIECE_BYTES // 2))
+    sent = make_resend(resend(message), "orders", 0)
+    assert (sent.is_large, sent.body_bytes) == (
+        (True, len(message.body)) if size == 2 else (False, -1)
+    )
+    assert message_of(sent).body == message.body
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 7, 30, 80])

@@ -15,13 +15,15 @@ from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.core import framing, packets
+from amqsidecar.formats.core.message import PIECE_BYTES
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import Connector, CoreProtocolError
 
 # Bound: a message that is not large is one frame; brokers keep them in pages of 10 MiB.
 FRAME_BYTES_MAX = 101 * 2**20
 _FRAME_BYTES_BEFORE_LOGIN = 2**20
-_PIECE_BYTES = 100 * 1024
+_LOGIN_BYTES_USUAL = 4096
+"""What a broker of 2.57 reads of a log-in, unless its acceptor has `coreInitialMaxFrameSize`."""
 _PORT_HINT = "is it the port of an acceptor for CORE, and one with TLS?"
 _REASONS: Final = {
     packets.REDIRECT: "it redirects to another broker",
@@ -127,7 +129,7 @@ class CoreConnection(ByteStream):
             version=self.version,
             user=self._endpoint.user,
             password=self._endpoint.credentials.secret(),
-            large_message_bytes_min=_PIECE_BYTES,
+            large_message_bytes_min=PIECE_BYTES,
             is_xa=False,
             auto_commit_sends=not is_transacted,
             auto_commit_acknowledgements=not is_transacted,
@@ -137,7 +139,15 @@ class CoreConnection(ByteStream):
             client_id=client_id,
         )
         self.put(framing.CREATION_CHANNEL, request)
-        self.wait_for(lambda: bool(self._creation_answers), "answer our log-in")
+        try:
+            self.wait_for(lambda: bool(self._creation_answers), "answer our log-in")
+        except LinkLost as lost:
+            if len(packets.encode(request)) < _LOGIN_BYTES_USUAL or self.is_open:
+                raise
+            raise LinkLost(
+                f"{self.name} ended a long log-in: let its acceptor take one, by "
+                "coreInitialMaxFrameSize=65536"
+            ) from lost
         answer = self._creation_answers[-1]
         if isinstance(answer, packets.CoreException):
             raise CoreRefused(answer.kind, answer.message)

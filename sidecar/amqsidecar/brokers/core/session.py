@@ -13,12 +13,10 @@ from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.rooms import CoreRooms
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import framing, message_packets, packets
-from amqsidecar.formats.core.message import CoreMessage
+from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
-# Precedent: the Java client's minLargeMessageSize.
-_PIECE_BYTES = 100 * 1024
 _NO_CORRELATION_ASKED = 0
 NO_CONSUMER = 0
 """A number that no consumer has: nothing is handed to it."""
@@ -245,16 +243,22 @@ class CoreSession:
         self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
         return number
 
-    def ask_send_large(self, message: CoreMessage, body: IO[bytes]) -> int:
+    def ask_send_large(self, message: CoreMessage, body: IO[bytes], body_bytes: int = -1) -> int:
         """Send a message whose body is read in pieces; return its number for `answers`.
 
         It takes the memory of some pieces, whatever its size.
+
+        Args:
+            message: its headers and properties.
+            body: its content.
+            body_bytes: size that the broker notes in its properties, where JMS clients need it;
+                -1 = none.
         """
         self.is_begun = True
         number = self._ask_number()
         self._put(message_packets.SendLarge(message))
-        piece = body.read(_PIECE_BYTES)
-        while following := body.read(_PIECE_BYTES):
+        piece = body.read(PIECE_BYTES)
+        while following := body.read(PIECE_BYTES):
             self._put(
                 message_packets.SendContinuation(
                     piece,
@@ -270,7 +274,7 @@ class CoreSession:
             message_packets.SendContinuation(
                 piece,
                 continues=False,
-                body_bytes=-1,
+                body_bytes=body_bytes,
                 requires_response=True,
                 correlation_id=number,
                 producer_id=message_packets.NO_PRODUCER,

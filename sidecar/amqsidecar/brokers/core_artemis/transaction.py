@@ -164,9 +164,10 @@ class CoreMoves:
         if begun.refusals:
             return begun
         session = self._tools.session
-        for index, (body, headers, is_large) in made:
+        for index, (body, headers, is_large, body_bytes) in made:
             if is_large:
-                number = session.ask_send_large(decode_headers(headers), BytesIO(body))
+                message = decode_headers(headers)
+                number = session.ask_send_large(message, BytesIO(body), body_bytes)
             else:
                 number = session.ask_send_encoded(body, headers)
             begun.numbers[number] = index

@@ -34,6 +34,12 @@ _DOUBLE = Struct(">d")
 # type, durable, expiration, timestamp, priority
 _HEADERS = Struct(">bbqqb")
 # Source: CoreMessage.BUFFER_HEADER_SPACE; "end of body" counts from the start of the packet.
+PIECE_BYTES: Final = 100 * 1024
+"""What a message may have at most; a larger one is sent as a large one, in pieces of this size.
+
+Source: ActiveMQClient.DEFAULT_MIN_LARGE_MESSAGE_SIZE. A broker of 2.57 ends a connection that sends
+a frame above 128 KiB (`coreMaxFrameSize` of its acceptor).
+"""
 _PACKET_HEAD_BYTES: Final = 13
 _USER_ID_BYTES: Final = 16
 
