@@ -14,7 +14,7 @@ import pytest
 from amqsidecar.broker import Delivery, IntakeQueue, LookSession, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
-from support.brokers.real import spoken
+from support.brokers.real import Broker, spoken
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
 from support.links.artemis_pair import PairOfAmqpHarness, PairOfCoreHarness
@@ -81,9 +81,8 @@ MakeLook = Callable[[], LookSession]
 def harness(request: pytest.FixtureRequest, unique: str) -> Iterator[LinkHarness]:
     make, broker_fixture = HARNESSES[request.param]
     broker = request.getfixturevalue(broker_fixture or "no_broker")
-    if broker is not None:
-        wire = request.param.split("-")[0]
-        spoken(broker.release, "amqp" if wire == "artemis" else wire)
+    if broker is not None and not request.param.startswith("artemis"):
+        spoken(broker.release, request.param.split("-")[0])
     made = make(broker, unique)
     yield made
     made.close()
@@ -670,6 +669,14 @@ def test_links_that_only_look_disturb_nobody(
     working.attach([harness.intake()], 10)
     working.commit_cycle(receive(working, 3), [], 1)
     assert not harness.exists(missing.destination.name)
+
+
+def test_the_release_of_the_broker_is_told(harness: LinkHarness, open_link: MakeLink) -> None:
+    """So that an untested or a faulty one is named in the log."""
+    broker = getattr(harness, "broker", None)
+    if not isinstance(broker, Broker):
+        pytest.skip("it is in memory")
+    assert open_link().description.version == broker.version
 
 
 def test_a_large_message_is_moved_whole(harness: LinkHarness, open_link: MakeLink) -> None:

@@ -73,11 +73,13 @@ def test_acknowledged_is_distinguished_from_purged(
     product: str, request: pytest.FixtureRequest, unique: str, tmp_path: Path
 ) -> None:
     broker: Broker = request.getfixturevalue(product)
-    urls = {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
-    if isinstance(broker, ClassicBroker):
-        urls |= {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
     if isinstance(broker, ArtemisBroker):
-        urls |= {"core": broker.core_url}
+        wires = {"core", "amqp", "stomp"} & {*broker.release.wires}
+        urls = {wire: str(getattr(broker, f"{wire}_url")) for wire in wires}
+    else:
+        assert isinstance(broker, ClassicBroker)
+        urls = {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
+        urls |= {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
     peer = JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "core")
     sets: tuple[str, ...] = ()
     if isinstance(broker, ConsoleBroker):

@@ -9,7 +9,8 @@ import pytest
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from support.brokers.real import ArtemisBroker
-from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness
 from support.waiting import PATIENCE_S
 

@@ -12,7 +12,7 @@ from matrix.applications import Observation, application
 from matrix.listing import listed
 from matrix.specimens import STOMP, Specimen, specimens_of
 from matrix.stage import Wire, matrix_broker, policy, wires_of
-from support.brokers.real import Broker
+from support.brokers.real import ArtemisBroker, Broker
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
@@ -303,7 +303,7 @@ def _conclude(before: Played, after: Played) -> None:
 
 def _everything(broker: Broker, queue: str) -> dict[str, bool]:
     """Return what lies in a queue by test id, and whether the sidecar has sent it."""
-    if broker.kind == "artemis":
+    if isinstance(broker, ArtemisBroker):
         entries = listed(broker, queue)
         return {str(one.get("testId")): REDELIVERY_ID in one for one in entries}
     seen = application(broker, "openwire").take(queue, 1_000_000)

@@ -6,7 +6,7 @@ from pathlib import Path
 from matrix.applications import USER
 from support.brokers.broker_xml import STOCK_ADDRESSES, STOCK_MANAGEMENT_ADDRESS_SETTING
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.versions import CLASSIC_5, CLASSIC_6
+from support.versions import CLASSIC_5, CLASSIC_6, TESTED
 
 SIDECAR = "sidecar"
 KINDS = {"classic_5": CLASSIC_5, "classic_6": CLASSIC_6, "artemis": "artemis"}
@@ -33,6 +33,12 @@ class Wire:
     after: str = ""
     individual: bool = False
     counts_all: bool = True
+
+    @property
+    def protocol(self) -> str:
+        """What the broker must speak for it."""
+        protocol = self.url.partition("_")[0]
+        return "core" if protocol == "pair" else protocol
 
     @property
     def prefix(self) -> str:
@@ -63,8 +69,9 @@ ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
 
 
 def wires_of(kind: str) -> tuple[Wire, ...]:
-    """Return the wires that a broker has."""
-    return ARTEMIS_WIRES if kind == "artemis" else CLASSIC_WIRES
+    """Return the wires that a broker has and the release that is tested speaks."""
+    wires = ARTEMIS_WIRES if kind == "artemis" else CLASSIC_WIRES
+    return tuple(one for one in wires if one.protocol in TESTED[kind].wires)
 
 
 def clients_of(kind: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ PAIRS = {
     "classic_6": [("openwire", "openwire"), ("qpid-jms", "qpid-jms")],
     "artemis": [("core", "core"), ("qpid", "qpid"), ("stomp", "openwire")],
 }
+OTHERS = {("stomp", "openwire"): ("stomp", "core")}
+"""In place of a pair whose wires the release does not speak."""
 
 
 @pytest.mark.broker
@@ -32,13 +34,15 @@ PAIRS = {
 )
 def test_a_redelivery_differs_only_as_recorded(kind: str, tmp_path: Path) -> None:
     """Every field of every specimen; each difference has its entry, nothing is gone."""
-    pairs = [pair for pair in PAIRS[kind] if _is_spoken(kind, *pair)]
+    asked = (pair if _is_spoken(kind, *pair) else OTHERS.get(pair, pair) for pair in PAIRS[kind])
+    pairs = [pair for pair in asked if _is_spoken(kind, *pair)]
+    wires = {wire.name for wire in wires_of(kind)}
     cells, wrong = played(kind, pairs, tmp_path)
     assert wrong == []
     known = {
         cell: outcome
         for cell, outcome in fidelity.outcomes(fidelity.recorded()).items()
-        if cell.broker == kind and (cell.producer, cell.consumer) in pairs
+        if cell.broker == kind and cell.wire in wires and (cell.producer, cell.consumer) in pairs
     }
     differing = {
         cell: f"{outcome!r}, recorded {known.get(cell)!r}"

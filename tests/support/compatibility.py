@@ -87,7 +87,6 @@ PARTS: Final = (
             "end_to_end/operators/test_doctor.py",
         ),
         "artemis or core",
-        needs="amqp",
     ),
     Part(
         "service, rights, doctor",
@@ -111,8 +110,8 @@ PARTS: Final = (
         _ARTEMIS,
         ("contract/test_queue_counters.py", "end_to_end/operators/test_outcomes.py"),
         "artemis or single",
-        needs="amqp",
     ),
+    Part("its own files", ("classic_6",), ("field/test_field.py",), "frame_size"),
     Part("log-in by tokens", _ARTEMIS, ("end_to_end/rights/test_tokens.py",), needs="amqp"),
     Part("kills", ("classic_6",), _KILLS, "openwire", "openwire", is_newest_only=True),
     Part("kills", _ARTEMIS, _KILLS, "amqp", "amqp", is_newest_only=True),

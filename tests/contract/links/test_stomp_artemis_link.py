@@ -199,7 +199,8 @@ def test_of_other_clients_only_what_is_whole_is_taken(
     core.produce(name, ALL_TYPES)
     qpid.produce(name, ("Text", "Stream"))
     # A message made by AMQP is known by its annotations: this property, and no message id.
-    harness.send(name, [Message(body="x", properties={"destination": "Paris"}, durable=True)])
+    with closing(AmqpArtemisHarness(artemis, harness.prefix)) as amqp:
+        amqp.send(name, [Message(body="x", properties={"destination": "Paris"}, durable=True)])
     produce = partial(core.produce, sample_properties=False, properties=STRINGS, group=None)
     sent = produce(name, "Text", text="a text of Core")
     sent += produce(name, "Bytes")
@@ -274,9 +275,7 @@ def test_a_death_between_commit_and_acknowledgement(
     with pytest.raises((Died, LinkLost)):
         dying.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
     if who == "broker":
-        harness.peer.close()
-        with suppress(LinkLost):
-            harness.connection.close()
+        harness.close()
         own.start()
         harness = StompArtemisHarness(own, unique)
     else:

@@ -16,7 +16,8 @@ from amqsidecar.model.destination import queue
 from amqsidecar.model.left_behind import LeftBehind
 from support.brokers.purge import purge
 from support.brokers.real import Broker
-from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness, text_message
 from support.waiting import eventually
 
@@ -37,6 +38,7 @@ def put_too_large_over_core(harness: ArtemisHarness, origin: str) -> None:
 
 def put_too_large_over_amqp(harness: ArtemisHarness, origin: str) -> None:
     """Let a message die in a queue that is there, larger than what is taken."""
+    assert isinstance(harness, AmqpArtemisHarness)
     harness.send(
         origin, [Message(id="ID:large", durable=True, body=bytes(BEGUN_BYTES_MAX + 2**21))]
     )

@@ -27,8 +27,9 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicNativeHarness
+from support.links.artemis import ArtemisHarness
 from support.links.openwire import ClassicHarness, OpenWireHarness
 from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -138,9 +139,10 @@ def names(messages: Iterable[bytes]) -> list[str]:
 @pytest.mark.parametrize("wire_of_sidecar", ["amqp", "stomp"])
 def test_artemis(artemis: ArtemisBroker, unique: str, tmp_path: Path, wire_of_sidecar: str) -> None:
     is_stomp = wire_of_sidecar == "stomp"
-    with closing(
-        (StompArtemisHarness if is_stomp else AmqpArtemisHarness)(artemis, unique)
-    ) as harness:
+    with (
+        closing(AmqpArtemisHarness(artemis, unique)) as amqp_client,
+        closing(StompArtemisHarness(artemis, unique) if is_stomp else amqp_client) as harness,
+    ):
         orders = f"{unique}.orders"
         amqp_messages = hostile.amqp_messages()
         of_amqp = send_amqp(artemis, "PORT", orders, amqp_messages)
@@ -167,8 +169,8 @@ def test_artemis(artemis: ArtemisBroker, unique: str, tmp_path: Path, wire_of_si
                 == amqp.split(amqp_messages[name])[amqp.VALUE]
             )
         assert harness.depth(orders) == len(back) + GOOD
-        assert names(harness.drain_raw(orders)) == sorted(back)
-        assert names(harness.drain_raw(harness.dead_letter_queue)) == sorted(left)
+        assert names(amqp_client.drain_raw(orders)) == sorted(back)
+        assert names(amqp_client.drain_raw(harness.dead_letter_queue)) == sorted(left)
 
 
 @pytest.mark.parametrize(

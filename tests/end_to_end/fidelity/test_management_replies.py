@@ -19,7 +19,8 @@ from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.errors import LinkLost
 from amqsidecar.formats.artemis_properties import BROKER_MADE
 from support.brokers.real import ArtemisBroker, Broker
-from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness, text_message
 from support.links.stomp_artemis import StompArtemisHarness
 from support.tier import at_length
@@ -143,6 +144,7 @@ def test_an_answer_in_a_dead_letter_queue_is_nobodys_message(
     elif isinstance(harness, CoreArtemisHarness):
         harness.put([text_message(origin, "[]", _AMQ_OperationSucceeded="true")])
     else:
+        assert isinstance(harness, AmqpArtemisHarness)
         harness.send(
             origin, [Message(durable=True, body="[]", properties={"_AMQ_OperationSucceeded": True})]
         )

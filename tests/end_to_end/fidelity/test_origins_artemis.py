@@ -26,6 +26,7 @@ from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import FlakyConsumer, JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import pair_link
 from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.doctor import run_doctor
@@ -62,6 +63,11 @@ class AmqpProducer(StompArtemisHarness):
 
     speaks_amqp = True
 
+    def connect(self) -> None:
+        """Connect the harness itself."""
+        super().connect()
+        self.amqp = AmqpArtemisHarness(self.broker, self.prefix)
+
     def put(self, origin: str, body: bytes, **headers: str) -> None:
         """Send one persistent message to a queue or topic."""
         if not self.speaks_amqp:
@@ -69,7 +75,12 @@ class AmqpProducer(StompArtemisHarness):
             return
         kind = headers.pop("destination-type", "ANYCAST")
         message = Message(id=f"ID:{uuid4()}", durable=True, body=body, properties=headers)
-        self.send(origin, [message], "topic" if kind == "MULTICAST" else "queue")
+        self.amqp.send(origin, [message], "topic" if kind == "MULTICAST" else "queue")
+
+    def close(self) -> None:
+        """Close the harness's own connections."""
+        self.amqp.close()
+        super().close()
 
 
 class Origins:

@@ -21,7 +21,8 @@ from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
-from support.links.amqp_artemis import AmqpArtemisHarness, ArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.harness import LinkHarness
 from support.links.openwire import OpenWireHarness
 from support.links.stomp_artemis import StompArtemisHarness

@@ -1,15 +1,11 @@
 """Empties a queue as a person does by a broker's management."""
 
 import subprocess
-from uuid import uuid4
+from contextlib import closing
 
-from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.connection.credentials import fixed_password
-from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.clock import SystemClock
 from support import maven
+from support.brokers.artemis_manager import ArtemisManager
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.waiting import PATIENCE_S
 
@@ -35,21 +31,8 @@ def purge(broker: Broker, queue: str) -> None:
 
 def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> object:
     """Ask the broker's management for something, and return the answer."""
-    endpoint = Endpoint(
-        "127.0.0.1",
-        broker.ports["PORT"],
-        user=broker.user,
-        credentials=fixed_password(broker.password),
-        connect_timeout_s=PATIENCE_S,
-        idle_timeout_s=30,
-    )
-    connection = AmqpConnection(endpoint, SystemClock(), f"manages-{uuid4().hex}")
-    management = ArtemisManagement(connection, PATIENCE_S, PATIENCE_S)
-    try:
-        answer = management.ask(question)
-    finally:
-        management.close()
-        connection.close(lambda: management.is_closed)
+    with closing(ArtemisManager(broker)) as manager:
+        answer = manager.ask(question)
     assert answer.is_ok, answer.value
     return answer.value
 

@@ -233,8 +233,7 @@ class ArtemisBroker(Broker):
 
     @property
     def pair_url(self) -> str:
-        """The sidecar's URL for Core and AMQP at once."""
-        spoken(self.release, "amqp")
+        """The sidecar's URL for Core and, where the release speaks it, AMQP."""
         return self._url("artemis", "PORT")
 
     @property

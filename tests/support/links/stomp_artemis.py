@@ -1,4 +1,4 @@
-"""The harness of the STOMP link to Artemis: its producers speak STOMP, it asks by AMQP."""
+"""The harness of the STOMP link to Artemis: its producers speak STOMP."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.model.left_behind import Loss
 from support.jms.peer import JmsPeer
-from support.links.amqp_artemis import ArtemisHarness
+from support.links.artemis import ArtemisHarness
 from support.links.harness import Drained, LinkHarness
 from support.wires.stomp_peer import StompPeer
 
@@ -97,7 +97,7 @@ class StompArtemisHarness(ArtemisHarness):
 
         Quirk (Artemis 2.44): of what a STOMP connection had in hand that died, it may count the
         first message as handed out until it is restarted (`brokers/artemis/stuck_messages.py`).
-        This is its own word, over AMQP: it has handed out more than all consumers have.
+        This is its own word: it has handed out more than all consumers have.
         """
         resource = f"queue.{self.dead_letter_queue}"
         handed_out = self.management.ask(ManagementQuestion(resource, attribute="DeliveringCount"))
