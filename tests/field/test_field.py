@@ -1,12 +1,27 @@
 """A stock broker gives a newcomer the results that the record has."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from field.cases import CASES
 from field.field import TABLE, recorded, rows, table
-from field.stock import stock_brokers
+from field.stock import StockClassic, stock_brokers
+from support.jms.message import JmsMessage
+from support.jms.peer import JmsPeer
+from support.sidecar.policy import write_policy
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_6
+from support.waiting import eventually
+
+FRAME_BYTES_MAX = 10 * 2**20
+SIZES = {"fits": FRAME_BYTES_MAX - 1500, "exceeds": FRAME_BYTES_MAX - 500, "small": 100}
+POLICY = """\
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 3, initial_redelivery_delay_ms: 100}
+"""
 
 
 @pytest.mark.broker
@@ -17,6 +32,34 @@ def test_a_stock_broker_does_what_the_record_says(broker: str, tmp_path: Path) -
     known = {row.url: row for row in recorded() if row.broker == broker}
     for row in rows(broker, cases, tmp_path):
         assert row == known[row.url]
+
+
+@pytest.mark.broker
+@pytest.mark.proof
+def test_a_message_just_below_the_frame_size_of_stock_6_3_returns_or_says_why_not(
+    tmp_path: Path,
+) -> None:
+    """With our properties one fits into its 10 MiB. The other waits for a person, delays nobody."""
+    sent: dict[str, JmsMessage] = {}
+    with StockClassic(CLASSIC_6) as broker:
+        peer = JmsPeer.of(broker, "openwire")
+        for name, size in SIZES.items():
+            [sent[name]] = peer.produce(name, "Bytes", body_size=size)
+            peer.fail(name, messages=1)
+        policy = write_policy(tmp_path, POLICY)
+        with SidecarProcess(tmp_path, broker.openwire_url, policy=policy).start() as sidecar:
+            for name in ("fits", "small"):
+                [found] = peer.consume(name, 1)
+                assert found.body == sent[name].body
+
+            def parked() -> list[dict[str, Any]]:
+                rows = sidecar.json_command("list")["rows"]
+                return [one for one in rows if one["state"] == "parked"]
+
+            [row] = eventually(parked, what="it waits for a person")
+            assert row["destination"] == "queue://exceeds"
+            assert "wireFormat.maxFrameSize" in row["reason"]
+            assert "link_down" not in [line["event"] for line in sidecar.log_lines()]
 
 
 def test_every_case_is_recorded_and_printed() -> None:

@@ -98,20 +98,34 @@ def is_lost(broker: Broker, name: str, command: list[str], folder: Path) -> bool
         return sidecar.unsent() == 0 and application.said("succeeded") == 0
 
 
+def spring_on(classic: ClassicBroker, name: str, parameters: str, *options: str) -> list[str]:
+    return spring(
+        "activemq",
+        f"queue={name}",
+        f"spring.activemq.broker-url={classic.jms_url('openwire')}{parameters}",
+        "spring.activemq.user=admin",
+        "spring.activemq.password=admin",
+        *options,
+    )
+
+
 @pytest.mark.parametrize(("parameters", "failures"), [("", 7), (f"?{AT_ONCE}", 1)])
 def test_spring_boot_on_classic(
     classic: ClassicBroker, unique: str, tmp_path: Path, parameters: str, failures: int
 ) -> None:
     """Its listener is transacted. The client itself tries six times more, a second apart."""
-    url = f"spring.activemq.broker-url={classic.jms_url('openwire')}{parameters}"
-    command = spring(
-        "activemq",
-        f"queue={unique}",
-        url,
-        "spring.activemq.user=admin",
-        "spring.activemq.password=admin",
-    )
-    assert returns(classic, unique, command, tmp_path) == failures
+    assert returns(classic, unique, spring_on(classic, unique, parameters), tmp_path) == failures
+
+
+def test_spring_without_boot_loses_what_fails_unless_it_is_transacted(
+    classic: ClassicBroker, unique: str, tmp_path: Path
+) -> None:
+    plain, transacted = tmp_path / "plain", tmp_path / "transacted"
+    plain.mkdir()
+    transacted.mkdir()
+    bare = spring_on(classic, unique, f"?{AT_ONCE}", "bare=true")
+    assert is_lost(classic, unique, bare, plain)
+    assert returns(classic, unique, [*bare, "--transacted=true"], transacted) == 1
 
 
 def test_spring_boot_on_artemis(artemis: ArtemisBroker, unique: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tokens in place of passwords, on a real Artemis that trusts a real OpenID provider."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -134,6 +135,54 @@ def test_a_message_outlives_the_token_that_it_was_taken_with(
     assert "link_down" not in events
     assert not any(token in sidecar.log() for token in provider.access_tokens)
     assert CLIENT_SECRET not in sidecar.log()
+
+
+@pytest.mark.proof
+def test_a_projected_token_is_used_anew_before_it_expires(
+    broker: TokenArtemis, provider: Provider, tmp_path: Path, unique: str
+) -> None:
+    """The kubelet writes a folder anew and changes a link to it; nobody tells the sidecar."""
+    provider.lifetime_s = LIFETIME_S
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "token").symlink_to("..data/token")
+    written = 0
+    ends_s = 0.0
+
+    def project() -> None:
+        """Write the next token once little is left of the last one's life."""
+        nonlocal written, ends_s
+        if time.monotonic() < ends_s - LIFETIME_S * 0.4:
+            return
+        ends_s = time.monotonic() + LIFETIME_S
+        written += 1
+        made, link = volume / f"..{written}", volume / "..data_tmp"
+        made.mkdir()
+        (made / "token").write_text(provider.access_token(), encoding="utf-8")
+        link.symlink_to(made.name)
+        link.replace(volume / "..data")
+
+    project()
+    sidecar = SidecarProcess(
+        tmp_path,
+        f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}",
+        policy=write_policy(tmp_path, POLICY),
+        sets=["intake.backlog=process", f"broker.token_file={volume / 'token'}"],
+    )
+
+    def has_come() -> bool:
+        project()
+        return len(consumer.succeeded()) == 1
+
+    with sidecar.start():
+        peer = JmsPeer.of(broker, "core")
+        with peer.start_flaky_consumer(unique, failures=1, how="rollback") as consumer:
+            peer.produce(unique, "Text")
+            eventually(has_come, what="it comes back after its token's end")
+        events = [line["event"] for line in sidecar.log_lines()]
+    provider.lifetime_s = 300
+    assert events.count("logging_in_anew") > 1
+    assert "link_down" not in events
 
 
 def test_a_client_gets_a_token_for_an_audience_by_its_key(
