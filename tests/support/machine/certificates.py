@@ -88,9 +88,13 @@ class Pki:
         self.ca_file = folder / "ca.pem"
         self.authority.cert_pem.write_to_path(str(self.ca_file))
 
-    def client(self, name: str, *, is_expired: bool = False) -> PemFiles:
-        """Issue a certificate for a client, in files named like it; a second one replaces it."""
-        issued = self._issue(name, [f"{name}@example.org"], is_expired=is_expired)
+    def client(self, name: str, *, hosts: Sequence[str] = (), is_expired: bool = False) -> PemFiles:
+        """Issue a certificate for a client, in files named like it; a second one replaces it.
+
+        Args:
+            hosts: as which it may serve, too.
+        """
+        issued = self._issue(name, [f"{name}@example.org", *hosts], is_expired=is_expired)
         files = PemFiles(
             self.folder / f"{name}.pem",
             self.folder / f"{name}.key",
