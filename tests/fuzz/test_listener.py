@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.formats import amqp_frames as frames
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import BodyToBroker, Ended, OnFailure, ToBroker, ToClient
@@ -23,6 +26,55 @@ def frame(channel: int, code: int, fields: bytes) -> bytes:
     return (8 + len(body)).to_bytes(4) + b"\2\0" + channel.to_bytes(2) + body
 
 
+def of_client() -> bytes:
+    """Return frames that receive a message, reject it with an error, and put it off."""
+    uint, text = amqp.unsigned, amqp.string
+    ends = [frames.described(frames.SOURCE, [text("q")]), frames.described(frames.TARGET, [])]
+    wanted = [text("l"), uint(0), frames.TRUE, amqp.NULL, amqp.NULL, *ends]
+    error = frames.described(frames.ERROR, [amqp.symbol("app:bad"), text("no stock")])
+    delay = amqp.make_map(0x70, [amqp.symbol("x-opt-delivery-delay"), uint(9)])[3:]
+    states = (
+        frames.described(frames.REJECTED, [error]),
+        frames.described(frames.MODIFIED, [frames.TRUE, frames.FALSE, delay]),
+    )
+    return b"".join(
+        (
+            frames.frame_of(0, frames.BEGIN, [amqp.NULL, uint(0), uint(9), uint(9)]),
+            frames.frame_of(0, frames.ATTACH, wanted),
+            *(
+                frames.frame_of(
+                    0, frames.DISPOSITION, [frames.TRUE, uint(n), uint(n), frames.TRUE, state]
+                )
+                for n, state in enumerate(states)
+            ),
+        )
+    )
+
+
+def of_broker() -> bytes:
+    """Return what answers them: two messages with ids."""
+    uint, text = amqp.unsigned, amqp.string
+    ends = [frames.described(frames.SOURCE, [text("q")]), frames.described(frames.TARGET, [])]
+    wanted = [text("l"), uint(0), frames.FALSE, amqp.NULL, amqp.NULL, *ends]
+    message = (
+        amqp.make_list(amqp.HEADER, [frames.TRUE])
+        + amqp.make_list(amqp.PROPERTIES, [text("m1")])
+        + b"\0\x53\x77\xa1\1x"
+    )
+    return b"".join(
+        (
+            frames.frame_of(0, frames.BEGIN, [b"\x60\0\0", uint(0), uint(9), uint(9)]),
+            frames.frame_of(0, frames.ATTACH, wanted),
+            *(
+                frames.frame_of(
+                    0, frames.TRANSFER, [uint(0), uint(n), b"\xa0\1a", uint(0)], message
+                )
+                for n in range(2)
+            ),
+        )
+    )
+
+
 FRAMES = st.builds(
     frame,
     st.sampled_from((0, 1, 0xFFFF)),
@@ -38,6 +90,8 @@ HEADS = st.sampled_from(
         AMQP_BROKER,
         b"AMQP\0\1\0\0",
         b"AMQP\3\1\0\0",
+        of_client(),
+        of_broker(),
         b"CONNECT\naccept-version:1.2\n\n\0",
         b"CONNECTED\nversion:1.2\nserver:ActiveMQ-Artemis/2.44.0\n\n\0",
         b"SUBSCRIBE\nid:s\nack:client\n\n\0MESSAGE\nsubscription:s\nmessage-id:1\n\nx\0",
@@ -50,15 +104,18 @@ SAID = st.lists(
 
 
 @pytest.mark.parametrize("on_failure", OnFailure)
-@pytest.mark.parametrize("wire", ["amqp", "stomp"])
+@pytest.mark.parametrize("wire", ["amqp", "amqp with notes", "stomp"])
 @fuzz
 @given(said=SAID)
 def test_any_bytes_end_as_effects(
     wire: str, on_failure: OnFailure, said: list[tuple[bool, bytes]]
 ) -> None:
     budget = BodyBudget(1 << 20, 0, Path("/nowhere"))
+    notes = NoteSettings("notes", are_obeyed=True, now_ms=lambda: 0) if "notes" in wire else None
     session = (
-        AmqpSession(budget, on_failure) if wire == "amqp" else StompSession(budget, "k", on_failure)
+        StompSession(budget, "k", on_failure)
+        if wire == "stomp"
+        else AmqpSession(budget, on_failure, notes=notes)
     )
     sent = {True: b"", False: b""}
     out = {True: b"", False: b""}

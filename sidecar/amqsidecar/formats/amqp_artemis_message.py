@@ -9,7 +9,6 @@ becomes such an annotation), so when both are there they have to agree (`spec-ar
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.errors import UndecodableMessage
@@ -278,21 +277,12 @@ def _reads_durable(header: bytes) -> bool:
 
 
 def _message_id(properties: bytes | None) -> str | None:
-    """Return the message id as text, other types than strings as Qpid JMS shows them.
-
-    Source: Qpid JMS, AmqpMessageIdHelper.
-    """
     if properties is None:
         return None
     element = amqp.first_element(properties)
     if element[0] == 0xA1:
         return _text(element)
-    value = amqp.scalar(element)
-    if isinstance(value, UUID):
-        return f"ID:AMQP_UUID:{value}"
-    if isinstance(value, bytes):
-        return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
+    return amqp.shown_id(amqp.scalar(element))
 
 
 def _identity(message_id: str | None, items: list[bytes]) -> bytes:

@@ -13,7 +13,6 @@ JMSMappingInboundTransformer; `spec-classic.md` 8.
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
@@ -469,10 +468,4 @@ def _value(element: bytes | None) -> amqp.Scalar:
 
 
 def _message_id(properties: list[bytes]) -> str | None:
-    """Return the message id as text, other types than strings as Qpid JMS shows them."""
-    value = _value(properties[0]) if properties else None
-    if isinstance(value, UUID):
-        return f"ID:AMQP_UUID:{value}"
-    if isinstance(value, bytes):
-        return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
+    return amqp.shown_id(_value(properties[0]) if properties else None)

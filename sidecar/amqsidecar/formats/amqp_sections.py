@@ -302,6 +302,18 @@ def scalar(element: bytes) -> Scalar:
         raise UndecodableMessage("a value can't be decoded") from None
 
 
+def shown_id(value: Scalar) -> str | None:
+    """Return a message id as text, other types than strings as Qpid JMS shows them.
+
+    Source: Qpid JMS, AmqpMessageIdHelper.
+    """
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
+
+
 _NUMBER_FORMATS = {
     0x50: ">B",
     0x51: ">b",

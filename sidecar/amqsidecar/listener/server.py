@@ -11,11 +11,18 @@ from typing import Protocol, cast
 import msgspec
 import structlog
 
+from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.proxy_header import proxy_header
 from amqsidecar.listener.relay import Relay, abort
-from amqsidecar.listener.session import ClientSession, NackOutcome, OnFailure, Settled
+from amqsidecar.listener.session import (
+    ClientSession,
+    GiveUp,
+    NackOutcome,
+    OnFailure,
+    Settled,
+)
 from amqsidecar.listener.stomp.session import StompSession
 
 log = structlog.get_logger("amqsidecar.listener")
@@ -36,6 +43,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
         on_failure: what happens to a NACK whose message can't be saved.
         prefixes: that the acceptor cuts off the names of destinations.
+        notes: None = nobody reads notes.
         connections_max: at a time.
         connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
@@ -48,6 +56,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_port: int
     on_failure: OnFailure
     prefixes: tuple[str, ...] = ()
+    notes: NoteSettings | None = None
     connections_max: int
     connect_timeout_s: float
     drain_s: float
@@ -78,7 +87,7 @@ class ListenerCounts(Protocol):
         """Count bytes, and how long they took."""
         ...
 
-    def settled(self, outcome: NackOutcome, count: int) -> None:
+    def settled(self, how: GiveUp, outcome: NackOutcome, messages: int) -> None:
         """Count outcomes of messages that were given up."""
         ...
 
@@ -148,7 +157,7 @@ class Listener:
         """Return the session of a client that begins with these bytes."""
         settings = self._settings
         if first.startswith(_AMQP):
-            return AmqpSession(self._budget, settings.on_failure, settings.prefixes)
+            return AmqpSession(self._budget, settings.on_failure, settings.prefixes, settings.notes)
         key = f"amqsidecar-{secrets.token_hex(8)}"
         return StompSession(self._budget, key, settings.on_failure, settings.prefixes)
 
@@ -200,10 +209,11 @@ class Listener:
 
     def settled(self, settled: Settled, login: str) -> None:
         """Count and log what became of messages that were given up."""
-        self._counts.settled(settled.outcome, settled.messages)
-        if settled.outcome is not NackOutcome.INTERCEPTED:
+        self._counts.settled(settled.how, settled.outcome, settled.messages)
+        if settled.outcome in (NackOutcome.PASSED, NackOutcome.REFUSED):
             log.warning(
                 "not_intercepted",
+                how=settled.how.value,
                 outcome=settled.outcome.value,
                 messages=settled.messages,
                 user=login,

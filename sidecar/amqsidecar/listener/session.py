@@ -1,5 +1,6 @@
 """What a relay asks of one client's connection: bytes in, bytes and effects out; no IO."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -12,10 +13,19 @@ class OnFailure(StrEnum):
     OPEN = "open"
 
 
+class GiveUp(StrEnum):
+    """How a consumer gave a message up: STOMP's NACK, an outcome of AMQP."""
+
+    NACK = "nack"
+    REJECTED = "rejected"
+    MODIFIED = "modified"
+
+
 class NackOutcome(StrEnum):
     """What became of a message that its consumer gave up."""
 
     INTERCEPTED = "intercepted"
+    NOTED = "noted"
     PASSED = "passed"
     REFUSED = "refused"
 
@@ -51,8 +61,9 @@ class ToClient(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A message that a consumer gave up has met its outcome; of `REFUSED` `why` has the words."""
+    """Messages that a consumer gave up have met their outcome; `why` has the words for it."""
 
+    how: GiveUp
     outcome: NackOutcome
     messages: int
     why: str = ""
@@ -116,9 +127,10 @@ class Cutter(Protocol):
 
 
 CutterT = TypeVar("CutterT", bound=Cutter)
+PieceT = TypeVar("PieceT")
 
 
-class CutSession(Generic[CutterT]):
+class CutSession(Generic[CutterT, PieceT]):
     """What sessions of all wires have: both directions, cut, and the effects of what came.
 
     Attributes:
@@ -132,8 +144,15 @@ class CutSession(Generic[CutterT]):
         self._client_is_plain = self._broker_is_plain = False
         self._is_over = False
         self._effects: list[Effect] = []
+        # Of the client, cut, and not looked at yet.
+        self._waiting: deque[PieceT] = deque()
         # Of the listener's own to the client: goes out behind the frame that is going out.
         self._said: list[bytes] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client's bytes have to wait for the broker; feed no more of them."""
+        return bool(self._waiting)
 
     def client_ended(self) -> list[Effect]:
         """Give out what was held back of the client; for when it sends no more."""
@@ -144,6 +163,10 @@ class CutSession(Generic[CutterT]):
         """Give out what was held back of the broker; for when it sends no more."""
         rest = self._from_broker.rest()
         return self._done([ToClient(rest)] if rest else [])
+
+    def _end(self, why: str) -> None:
+        self._is_over = True
+        self._effects.append(Ended(why))
 
     def _done(self, effects: Sequence[Effect] = ()) -> list[Effect]:
         done = [*self._effects, *effects]

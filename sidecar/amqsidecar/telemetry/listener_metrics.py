@@ -2,12 +2,16 @@
 
 import platform
 from collections.abc import Callable
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from amqsidecar import __version__
 from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, MetricSpec
+
+_HOW = ("nack", "rejected", "modified")
+_OUTCOMES = ("intercepted", "noted", "passed", "refused")
 
 
 class ListenerMetrics:
@@ -25,8 +29,8 @@ class ListenerMetrics:
         received = self._counter(specs["amqsidecar_listener_bytes_total"])
         self._from_client, self._from_broker = received.labels("client"), received.labels("broker")
         self._given_up = self._counter(specs["amqsidecar_listener_given_up_total"])
-        for outcome in ("intercepted", "passed", "refused"):
-            self._given_up.labels(outcome)
+        for how, outcome in product(_HOW, _OUTCOMES):
+            self._given_up.labels(how, outcome)
         relay = specs["amqsidecar_listener_relay_seconds"]
         self._relay = Histogram(
             relay.name, relay.help, buckets=relay.bounds, registry=self._registry
@@ -65,9 +69,9 @@ class ListenerMetrics:
             self._from_broker.inc(from_broker)
         self._relay.observe(duration_s)
 
-    def settled(self, outcome: str, messages: int) -> None:
+    def settled(self, how: str, outcome: str, messages: int) -> None:
         """Count outcomes of messages that were given up."""
-        self._given_up.labels(outcome).inc(messages)
+        self._given_up.labels(how, outcome).inc(messages)
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
         """Ask at each scrape what the messages in hand take."""

@@ -399,10 +399,12 @@ LISTENER_METRICS: Final = (
     MetricSpec(
         "amqsidecar_listener_given_up_total",
         MetricKind.COUNTER,
-        ("outcome",),
-        "Messages that consumers gave up. Outcome: intercepted = saved; passed = could not be "
-        "saved and were passed on to the broker (`listener.on_failure: open`); refused = the "
-        "broker refused the copy, so that the consumer gets it again.",
+        ("how", "outcome"),
+        "Messages that consumers gave up, by NACK, rejected or modified. Outcome: intercepted = "
+        "saved; noted = its cause or its delay was written as a note, and the broker has it as a "
+        "dead letter; passed = neither could be done, so that the broker got it as without a "
+        "listener (a log line says why); refused = the broker refused the copy, so that the "
+        "consumer gets it again.",
         "`listen`",
     ),
     MetricSpec(

@@ -10,6 +10,7 @@ from typing import NoReturn
 import structlog
 
 from amqsidecar import __version__
+from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
@@ -18,9 +19,11 @@ from amqsidecar.config.tls_context import tls_context
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.probes import make_probes
 from amqsidecar.http.serving import HttpServer
+from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.server import Listener, ListenerSettings
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.logs import configure_logs
+from amqsidecar.wiring.cause_notes import cause_note_settings
 from amqsidecar.wiring.parts import stopping
 
 log = structlog.get_logger("amqsidecar.wiring.app")
@@ -102,6 +105,7 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         sends_proxy_header=options.proxy_protocol,
         on_failure=options.on_failure,
         prefixes=options.prefixes,
+        notes=_notes(config),
         connections_max=options.connections_max,
         connect_timeout_s=config.broker.connect_timeout_s,
         drain_s=options.drain_s,
@@ -109,6 +113,13 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         spool_bytes_max=options.spool_mib * _MIB,
         spool_folder=folder,
     )
+
+
+def _notes(config: Config) -> NoteSettings | None:
+    found = cause_note_settings(config)
+    if found is None:
+        return None
+    return NoteSettings(found.queue.name, found.obeys, SystemClock().now_ms)
 
 
 def _client_tls(options: ListenerOptions) -> ssl.SSLContext | None:

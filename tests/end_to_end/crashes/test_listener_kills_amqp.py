@@ -15,6 +15,7 @@ from proton.utils import BlockingConnection, BlockingReceiver
 from support.brokers.real import ArtemisBroker
 from support.sidecar.listener import ListenerProcess, kill_in_turn
 from support.tier import at_length
+from support.waiting import PATIENCE_S
 from support.wires.amqp_options import Anycast
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(3600, otherwise=300))]
@@ -157,7 +158,7 @@ def _drain(broker: ArtemisBroker) -> dict[str, bytes]:
     receiver = connection.create_receiver(INTERCEPTED, credit=100, options=Anycast())
     with suppress(Timeout):
         while True:
-            message = receiver.receive(60 if len(saved) < MESSAGES else 2)
+            message = receiver.receive(PATIENCE_S if len(saved) < MESSAGES else 2)
             receiver.accept()
             name, body = str(message.id), cast("bytes", message.body)
             assert name not in saved, f"{name} was saved twice"

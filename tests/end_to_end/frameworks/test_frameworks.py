@@ -220,24 +220,33 @@ def test_a_nack_over_stomp_destroys_on_artemis(
 
 
 @pytest.mark.parametrize(
-    ("client", "answer"), [*((one, "nack") for one in STOMP_CLIENTS), ("rhea", "reject")]
+    ("client", "answer", "cause"),
+    [
+        *((one, "nack", "intercepted at the NACK of admin") for one in STOMP_CLIENTS),
+        ("rhea", "reject", "intercepted at the reject of admin: app:no-stock"),
+        ("rhea", "postpone", "intercepted at the modified of admin"),
+    ],
 )
 def test_what_is_given_up_through_the_listener_comes_back(
-    artemis: ArtemisBroker, unique: str, tmp_path: Path, client: str, answer: str
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, client: str, answer: str, cause: str
 ) -> None:
     peer_of(artemis).produce(unique, "Text")
     peer_of(artemis).consume(unique, 1)
     policy = write_policy(tmp_path, ARTEMIS_POLICY)
     run = python if client == "stomp_py" else node
+    sets = [f"intake.cause_notes=amqsidecar.causes.{unique}", "policy.verdicts=obey"]
     with (
-        ListenerProcess(tmp_path, artemis.ports["PORT"]) as listener,
-        SidecarProcess(tmp_path, artemis.pair_url, policy=policy) as sidecar,
+        ListenerProcess(tmp_path, artemis.ports["PORT"], sets) as listener,
+        SidecarProcess(tmp_path, artemis.pair_url, policy=policy, sets=sets) as sidecar,
         Application(run(client, str(listener.port), unique, answer), tmp_path) as application,
     ):
         sidecar.start()
         peer_of(artemis).produce(unique, "Text")
         application.wait_for("succeeded")
         assert application.said("failed") == 1
+        eventually(
+            lambda: cause in str(sidecar.json_command("groups")), what="the group names the cause"
+        )
 
 
 @pytest.mark.parametrize("client", STOMP_CLIENTS)

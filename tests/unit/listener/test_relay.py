@@ -13,8 +13,10 @@ import pytest
 import trustme
 
 from amqsidecar.formats.stomp_frame import encode
+from amqsidecar.listener import relay
 from amqsidecar.listener.server import Listener, ListenerSettings
-from amqsidecar.listener.session import NackOutcome, OnFailure
+from amqsidecar.listener.session import GiveUp, NackOutcome, OnFailure
+from support.waiting import PATIENCE_S
 
 CONNECT = b"CONNECT\naccept-version:1.2\n\n\0"
 CONNECTED = encode("CONNECTED", [(b"version", b"1.2"), (b"server", b"ActiveMQ-Artemis/2.44.0")])
@@ -22,6 +24,12 @@ SUBSCRIBE = b"SUBSCRIBE\nid:s\ndestination:q\nack:client-individual\n\n\0"
 MESSAGE = b"MESSAGE\nsubscription:s\nmessage-id:1,2\ndestination:q\nack:1,2\n\nbody\0"
 NACK, ACK = b"NACK\nid:1,2\n\n\0", b"ACK\nid:1,2\n\n\0"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no broker that does not answer."""
+    monkeypatch.setattr(relay, "RESCUE_S", PATIENCE_S)
 
 
 class Counts:
@@ -47,7 +55,8 @@ class Counts:
         self.from_broker += from_broker
         assert duration_s >= 0
 
-    def settled(self, outcome: NackOutcome, messages: int) -> None:
+    def settled(self, how: GiveUp, outcome: NackOutcome, messages: int) -> None:
+        assert how is GiveUp.NACK
         self.outcomes += [outcome] * messages
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
@@ -89,8 +98,8 @@ class Between:
             broker_port=broker_port,
             on_failure=OnFailure.CLOSED,
             connections_max=connections_max,
-            connect_timeout_s=5,
-            drain_s=5,
+            connect_timeout_s=PATIENCE_S,
+            drain_s=PATIENCE_S,
             memory_bytes_max=1 << 20,
             spool_bytes_max=1 << 20,
             spool_folder=folder,
@@ -144,7 +153,7 @@ async def between(
     await made.start(
         folder, has_broker=has_broker, connections_max=connections_max, authority=authority
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         yield made
         await made.finish()
 

@@ -13,6 +13,7 @@ from amqsidecar.formats.stomp_stream import PieceKind, StreamCutter
 from amqsidecar.listener.bodies import LARGE_BYTES, BodyBudget
 from amqsidecar.listener.session import (
     Ended,
+    GiveUp,
     NackOutcome,
     OnFailure,
     Settled,
@@ -131,8 +132,26 @@ def test_a_nack_becomes_a_send_and_after_its_receipt_an_ack(wire: Wire, budget: 
     wire.receive(headers["receipt"])
     assert wire.to_broker == b"ACK\nid:31,7\nreceipt:mine\n\n\0"
     assert wire.to_client == seen, "the client sees nothing of it"
-    assert wire.settled == [Settled(NackOutcome.INTERCEPTED, 1)]
+    assert wire.settled == [Settled(GiveUp.NACK, NackOutcome.INTERCEPTED, 1)]
     assert budget.memory_bytes == 0
+
+
+@pytest.mark.parametrize("size", [1, 30, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_the_end_of_line_behind_a_hidden_frame_is_hidden_too(
+    wire: Wire, end: bytes, size: int
+) -> None:
+    """Two ends of lines in front of a frame hide it from stomp.py; a heart-beat is passed on."""
+    wire.deliver(7, b"body")
+    wire.client(nack(7))
+    receipt = texts(wire.taken()[0])["receipt"].encode()
+    seen = wire.to_client
+    said = b"RECEIPT\nreceipt-id:%b\n\n\0%b" % (receipt, end)
+    for at in range(0, len(said), size):
+        wire.broker(said[at : at + size])
+    assert wire.to_client == seen
+    wire.broker(b"\n")
+    assert wire.to_client == seen + b"\n"
 
 
 def test_until_the_receipt_only_nacks_and_heart_beats_go_on(wire: Wire) -> None:

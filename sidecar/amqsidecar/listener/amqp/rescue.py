@@ -6,24 +6,15 @@ from typing import Final, NamedTuple
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_artemis_message import RejectedMessage, encode_interception
-from amqsidecar.formats.amqp_frames import (
-    ERROR,
-    FALSE,
-    TRANSACTIONAL_STATE,
-    TRANSFER,
-    TRUE,
-    binary,
-    described,
-    frame_of,
-    read_described,
-)
+from amqsidecar.formats.amqp_frames import Performative
 from amqsidecar.formats.artemis_properties import ANYCAST, MULTICAST, Origin
-from amqsidecar.listener.amqp.deliveries import ConsumerLink, UnsettledMessage
+from amqsidecar.listener.amqp.deliveries import ClientChannel, ConsumerLink, UnsettledMessage
+from amqsidecar.listener.amqp.notes import Answer
+from amqsidecar.listener.amqp.own_session import COPIES, NOTES, Parcel
+from amqsidecar.listener.session import NackOutcome, Settled
 
 BEGINNING_BYTES_MAX: Final = 1 << 20
 """What precedes a body may be so long; a message with more can't be saved."""
-
-_FRAME_HEAD_BYTES_MAX: Final = 128
 
 
 class ClientIdentity(NamedTuple):
@@ -39,13 +30,15 @@ class ClientIdentity(NamedTuple):
     container: str
     prefixes: tuple[str, ...]
 
-    def cause(self, error: bytes) -> str:
-        """Return why a message died, for its history, from an encoded error or null."""
-        code, fields = read_described(error)
-        said = [amqp.scalar(one) for one in (fields[:2] if code == ERROR else [])]
-        reason = ": ".join(one for one in said if isinstance(one, str) and one)
+    def cause(self, outcome: str, reason: str) -> str:
+        """Return why a message died, for its history.
+
+        Args:
+            outcome: what the client answered.
+            reason: in its own words; "" = none.
+        """
         who = self.login or "an AMQP client"
-        return f"intercepted at the reject of {who}" + (f": {reason}" if reason else "")
+        return f"intercepted at the {outcome} of {who}" + (f": {reason}" if reason else "")
 
     def origin(self, link: ConsumerLink) -> Origin:
         """Return the queue that a link reads.
@@ -95,23 +88,10 @@ class Copy:
         self._body = message.body
         self.size = len(self._head) + message.body.size - self._body_at
 
-    def frames(self, frame_bytes: int) -> int:
-        """Return how many frames it takes."""
-        return -(-self.size // (frame_bytes - _FRAME_HEAD_BYTES_MAX))
-
-    def transfer(
-        self, channel: int, handle: int, number: int, transaction: bytes, frame_bytes: int
-    ) -> "FramedCopy":
-        """Return the transfer of it in a transaction."""
-        state = described(TRANSACTIONAL_STATE, [binary(transaction)])
-        first = [
-            amqp.unsigned(handle),
-            amqp.unsigned(number),
-            binary(number.to_bytes(4)),
-            amqp.unsigned(0),
-            FALSE,
-        ]
-        return FramedCopy(self, channel, first, state, frame_bytes - _FRAME_HEAD_BYTES_MAX)
+    @property
+    def parcel(self) -> Parcel:
+        """It as a message to send."""
+        return Parcel(COPIES, self.size, self.content)
 
     def content(self) -> Iterator[bytes]:
         """Yield the encoded message."""
@@ -124,29 +104,45 @@ class Copy:
                 yield piece[left:]
 
 
-class FramedCopy(NamedTuple):
-    """The frames of a copy, which are made as they are sent."""
+class Rescue:
+    """One disposition, and what has to be sent before it is settled.
 
-    copy: Copy
-    channel: int
-    fields: list[bytes]
-    state: bytes
-    payload_bytes: int
+    Attributes:
+        raw: the client's frame.
+        forward: what the broker gets when all is sent; b"" = its acceptance is in the transaction.
+    """
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the frames.
+    __slots__ = (
+        *("answer", "channel", "first", "forward", "is_settled", "last", "messages", "parcels"),
+        *("raw", "state"),
+    )
 
-        Raises:
-            OSError: what was kept can't be read.
-        """
-        left = self.copy.size
-        waiting = bytearray()
-        for piece in self.copy.content():
-            waiting += piece
-            while len(waiting) >= self.payload_bytes or (waiting and len(waiting) == left):
-                payload = bytes(waiting[: self.payload_bytes])
-                del waiting[: self.payload_bytes]
-                left -= len(payload)
-                more = TRUE if left else FALSE
-                fields = [*self.fields, more, amqp.NULL, self.state]
-                yield frame_of(self.channel, TRANSFER, fields, payload)
+    def __init__(
+        self,
+        channel: ClientChannel,
+        disposition: Performative,
+        raw: bytes,
+        answer: Answer,
+        messages: list[UnsettledMessage],
+        parcels: list[Parcel],
+        forward: bytes,
+    ) -> None:
+        self.channel = channel
+        self.first = disposition.number(1)
+        self.last = disposition.number(2, self.first)
+        self.is_settled = disposition.flag(3)
+        self.state = disposition.field(4)
+        self.raw = raw
+        self.answer = answer
+        self.messages = messages
+        self.parcels = parcels
+        self.forward = forward
+
+    @property
+    def needs_notes(self) -> bool:
+        """Whether a note is among what has to be sent."""
+        return any(one.link == NOTES for one in self.parcels)
+
+    def settled(self, outcome: NackOutcome, why: str = "") -> Settled:
+        """Return what became of its messages."""
+        return Settled(self.answer.how, outcome, len(self.messages), why)

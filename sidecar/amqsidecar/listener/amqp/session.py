@@ -33,104 +33,78 @@ from amqsidecar.formats.amqp_frames import (
     read_performative,
 )
 from amqsidecar.listener.amqp.deliveries import ClientChannel, UnsettledMessage
-from amqsidecar.listener.amqp.rescue import ClientIdentity, Copy
+from amqsidecar.listener.amqp.notes import (
+    Answer,
+    NoteSettings,
+    note_of,
+    read_answer,
+    read_error,
+    read_identity,
+)
+from amqsidecar.listener.amqp.own_session import NOTES, TRANSACTIONS, OwnSession, Parcel
+from amqsidecar.listener.amqp.rescue import ClientIdentity, Copy, Rescue
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
-    BodyToBroker,
     CutSession,
     Effect,
-    Ended,
+    GiveUp,
     NackOutcome,
     OnFailure,
     Settled,
     ToBroker,
     ToClient,
 )
-from amqsidecar.model.sidecar_names import INTERCEPTED
 
 AT_ONCE_MAX: Final = 256
 """Maximum messages that are saved in one transaction."""
 
 _ARTEMIS: Final = b"apache-activemq-artemis"
-_COPIES, _COORDINATOR = 0, 1
 _SASL_TYPE: Final = 1
 _OUTCOMES: Final = (frames.ACCEPTED, frames.REJECTED, frames.RELEASED, frames.MODIFIED)
-_FRAME_BYTES: Final = 1 << 15
-_WINDOW: Final = 1 << 16
+_BEGINNING_BYTES_MAX: Final = 1 << 14
 
 
 class _Phase(Enum):
-    CLOSED = auto()
-    OPENING = auto()
-    READY = auto()
+    IDLE = auto()
     DECLARING = auto()
     SENDING = auto()
     DISCHARGING = auto()
 
 
-class _Rescue:
-    """One disposition whose messages are on their way to the intake queue."""
-
-    __slots__ = ("channel", "copies", "first", "is_settled", "last", "messages", "state")
-
-    def __init__(
-        self,
-        channel: ClientChannel,
-        disposition: Performative,
-        messages: list[UnsettledMessage],
-        copies: list[Copy],
-    ) -> None:
-        self.channel = channel
-        self.first = disposition.number(1)
-        self.last = disposition.number(2, self.first)
-        self.is_settled = disposition.flag(3)
-        self.state = disposition.field(4)
-        self.messages = messages
-        self.copies = copies
-
-
-class AmqpSession(CutSession[FrameCutter]):
+class AmqpSession(CutSession[FrameCutter, FrameFragment]):
     """One connection; `login` is the user of SASL PLAIN."""
 
     def __init__(
-        self, budget: BodyBudget, on_failure: OnFailure, prefixes: tuple[str, ...] = ()
+        self,
+        budget: BodyBudget,
+        on_failure: OnFailure,
+        prefixes: tuple[str, ...] = (),
+        notes: NoteSettings | None = None,
     ) -> None:
         super().__init__(FrameCutter(), FrameCutter())
         self._budget = budget
         self._on_failure = on_failure
         self._prefixes = prefixes
-        self._waiting: deque[FrameFragment] = deque()
+        # None = nobody reads them, or the broker refuses them to this client.
+        self._notes = notes
         self._container = ""
         self._is_artemis = False
         self._client_channels = self._broker_channels = 0xFFFF
-        self._frame_bytes = _FRAME_BYTES
         self._by_client: dict[int, ClientChannel] = {}
         self._by_broker: dict[int, ClientChannel] = {}
         # Of a long frame that is arriving: its message, and whether it is the last one of it.
         self._arriving: UnsettledMessage | None = None
         self._is_last = False
-        # The listener's own session.
-        self._phase = _Phase.CLOSED
-        self._channel = self._broker_channel = -1
-        # By the broker's handles: the listener's own.
-        self._attached: dict[int, int] = {}
-        self._credit = {_COPIES: 0, _COORDINATOR: 0}
-        self._sent = {_COPIES: 0, _COORDINATOR: 0}
-        self._window = 0
-        self._next_id = self._frames_sent = 0
+        self._own = OwnSession(self._effects, "" if notes is None else notes.queue)
+        self._phase = _Phase.IDLE
         self._transaction = b""
         self._asked_id = -1
-        self._rescues: deque[_Rescue] = deque()
-        self._current: list[_Rescue] = []
-        self._to_send: deque[Copy] = deque()
+        self._rescues: deque[Rescue] = deque()
+        self._current: list[Rescue] = []
+        self._to_send: deque[Parcel] = deque()
         self._unconfirmed: set[int] = set()
 
     # What the relay asks
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the client's bytes have to wait for the broker; feed no more of them."""
-        return bool(self._waiting)
 
     @property
     def is_rescuing(self) -> bool:
@@ -166,7 +140,9 @@ class AmqpSession(CutSession[FrameCutter]):
                     out += self._said
                     self._said.clear()
         except (RemoteProtocolError, UndecodableMessage) as problem:
-            if self._channel >= 0 or (self._is_artemis and self._on_failure is OnFailure.CLOSED):
+            if self._own.channel >= 0 or (
+                self._is_artemis and self._on_failure is OnFailure.CLOSED
+            ):
                 self._end(f"the broker's input can't be parsed: {problem}")
                 return self._done()
             self._broker_is_plain = self._client_is_plain = True
@@ -182,10 +158,6 @@ class AmqpSession(CutSession[FrameCutter]):
             channel.clear()
         for rescue in (*self._rescues, *self._current):
             ClientChannel.drop(rescue.messages)
-
-    def _end(self, why: str) -> None:
-        self._is_over = True
-        self._effects.append(Ended(why))
 
     def _unreadable_client(self, problem: str) -> list[Effect]:
         if self._is_artemis and self._on_failure is OnFailure.CLOSED:
@@ -221,9 +193,10 @@ class AmqpSession(CutSession[FrameCutter]):
                     self._log_in(piece.raw)
                 else:
                     said = read_performative(piece.raw)
-                    if self.is_rescuing and not (said.code == 0 or self._is_rejection(said)):
+                    answer = self._answer(said)
+                    if self.is_rescuing and said.code and answer is None:
                         return
-                    passes = self._client_frame(said)
+                    passes = self._client_frame(said, answer, piece.raw)
                 if out and len(self._effects) > mark:
                     self._effects.insert(mark, ToBroker(b"".join(out)))
                     out.clear()
@@ -238,15 +211,20 @@ class AmqpSession(CutSession[FrameCutter]):
             if isinstance(response, bytes) and response.count(b"\0") == 2:
                 self.login = response.split(b"\0")[1].decode(errors="replace")
 
-    def _is_rejection(self, said: Performative) -> bool:
-        return (
-            self._is_artemis
-            and said.code == frames.DISPOSITION
-            and said.flag(0)
-            and read_described(said.field(4))[0] == frames.REJECTED
-        )
+    def _answer(self, said: Performative) -> Answer | None:
+        """Return how a frame gives messages up; None = it does not, or there is nothing to do."""
+        if said.code != frames.DISPOSITION:
+            return None
+        notes = self._notes
+        answer = read_answer(said, 0 if notes is None else notes.now_ms())
+        if answer is None:
+            return None
+        if answer.how is GiveUp.REJECTED:
+            is_noted = notes is not None and bool(answer.reason)
+            return answer if self._is_artemis or is_noted else None
+        return answer if notes is not None and notes.are_obeyed else None
 
-    def _client_frame(self, said: Performative) -> bool:
+    def _client_frame(self, said: Performative, answer: Answer | None, raw: bytes) -> bool:
         """Note what a frame of the client does; return whether it is passed on as it is."""
         channel = self._by_client.get(said.channel)
         match said.code:
@@ -254,14 +232,14 @@ class AmqpSession(CutSession[FrameCutter]):
                 self._container = said.text(0)
                 self._client_channels = said.number(3, 0xFFFF)
             case frames.BEGIN:
-                if said.channel == self._channel:
+                if said.channel == self._own.channel:
                     self._end(f"the client uses channel {said.channel}, which the listener uses")
                     return False
                 self._by_client[said.channel] = ClientChannel(said.channel, self._budget)
             case frames.ATTACH if channel is not None and said.flag(2):
                 channel.ask_for(said)
             case frames.DISPOSITION if channel is not None and said.flag(0):
-                return self._disposition(channel, said)
+                return self._disposition(channel, said, answer, raw)
             case frames.DETACH if channel is not None:
                 channel.give_back(said.number(0))
             case frames.END if channel is not None:
@@ -269,44 +247,92 @@ class AmqpSession(CutSession[FrameCutter]):
                 del self._by_client[said.channel]
         return True
 
-    def _disposition(self, channel: ClientChannel, said: Performative) -> bool:
+    def _disposition(
+        self, channel: ClientChannel, said: Performative, answer: Answer | None, raw: bytes
+    ) -> bool:
         first = said.number(1)
         covered = channel.covered(first, said.number(2, first))
         if not covered:
             return True
-        if self._is_rejection(said):
-            return self._reject(channel, covered, said)
+        if answer is not None:
+            return self._give_up(channel, covered, said, answer, raw)
         state, _ = read_described(said.field(4))
         if said.flag(3) or state in _OUTCOMES:
             channel.drop(channel.take(covered))
         return True
 
-    def _reject(self, channel: ClientChannel, covered: list[int], said: Performative) -> bool:
-        """Begin to save messages; return whether the rejection is passed on instead."""
-        error = read_described(said.field(4))[1][:1]
-        client = ClientIdentity(self.login, self._container, self._prefixes)
-        cause = client.cause(error[0] if error else amqp.NULL)
+    def _give_up(
+        self,
+        channel: ClientChannel,
+        covered: list[int],
+        said: Performative,
+        answer: Answer,
+        raw: bytes,
+    ) -> bool:
+        """Begin to save messages or causes; return whether the frame is passed on instead."""
         is_whole = channel.are_whole(covered)
         messages = channel.take(covered)
+        forward = b""
         try:
-            copies = [Copy(one, client, cause) for one in messages] if is_whole else []
+            if not self._is_artemis:
+                forward = self._forward(channel, said, answer, raw)
+                parcels = self._note_parcels(messages, answer)
+            elif is_whole:
+                parcels = self._copy_parcels(messages, answer)
+            else:
+                raise UndecodableMessage("no room was left to keep it")
+            if not min(self._client_channels, self._broker_channels):
+                raise UndecodableMessage("the connection has no second channel")
         except (UndecodableMessage, OSError) as problem:
-            return self._failed(str(problem), messages)
-        if not is_whole:
-            return self._failed("no room was left to keep it", messages)
-        if not min(self._client_channels, self._broker_channels):
-            return self._failed("the connection has no second channel", messages)
-        self._rescues.append(_Rescue(channel, said, messages, copies))
+            return self._failed(answer, str(problem), messages)
+        rescue = Rescue(channel, said, raw, answer, messages, parcels, forward)
+        self._rescues.append(rescue)
         self._drive()
         return False
 
-    def _failed(self, why: str, messages: list[UnsettledMessage]) -> bool:
-        """Return whether a rejection is passed on although its message can't be saved."""
+    def _copy_parcels(self, messages: list[UnsettledMessage], answer: Answer) -> list[Parcel]:
+        client = ClientIdentity(self.login, self._container, self._prefixes)
+        outcome = "reject" if answer.how is GiveUp.REJECTED else "modified"
+        cause = client.cause(outcome, answer.reason)
+        copies = [Copy(one, client, cause).parcel for one in messages]
+        # Why in front: a copy without its note would come back early.
+        return [*self._note_parcels(messages, answer), *copies] if answer.delay_ms else copies
+
+    def _note_parcels(self, messages: list[UnsettledMessage], answer: Answer) -> list[Parcel]:
+        """Return the notes about messages.
+
+        Raises:
+            UndecodableMessage: one has no id, or the broker alone would not keep it.
+        """
+        parcels = []
+        for one in messages:
+            identity = read_identity(next(one.body.pieces(), b""))
+            if identity is None:
+                raise UndecodableMessage("it has no message id that a note could name")
+            if answer.delay_ms and not (self._is_artemis or identity.is_durable):
+                raise UndecodableMessage("it is not durable: Classic would not keep it")
+            if identity.redelivery_count is None and self._is_artemis:
+                # Why not on Classic: a redelivery over OpenWire can't show it to AMQP clients.
+                identity = identity._replace(redelivery_count=0)
+            parcels.append(note_of(identity, answer, self.login))
+        return parcels
+
+    @staticmethod
+    def _forward(channel: ClientChannel, said: Performative, answer: Answer, raw: bytes) -> bytes:
+        """Return what makes the message a dead letter on Classic."""
+        if answer.how is GiveUp.REJECTED:
+            return raw
+        fields = [*said.fields[:4], described(frames.REJECTED, []), *said.fields[5:]]
+        return frame_of(channel.number, frames.DISPOSITION, fields)
+
+    def _failed(self, answer: Answer, why: str, messages: list[UnsettledMessage]) -> bool:
+        """Return whether a disposition is passed on although its message can't be saved."""
         ClientChannel.drop(messages)
-        if self._on_failure is OnFailure.CLOSED:
+        is_destroyed = self._is_artemis and answer.how is GiveUp.REJECTED
+        if is_destroyed and self._on_failure is OnFailure.CLOSED:
             self._end(f"a message that its consumer rejected can't be saved: {why}")
             return False
-        self._effects.append(Settled(NackOutcome.PASSED, len(messages), why))
+        self._effects.append(Settled(answer.how, NackOutcome.PASSED, len(messages), why))
         return True
 
     # The broker's side
@@ -317,12 +343,7 @@ class AmqpSession(CutSession[FrameCutter]):
             if piece.raw[5] == _SASL_TYPE:
                 return True
             said = read_performative(piece.raw)
-            if said.channel == self._broker_channel or (
-                said.code == frames.BEGIN
-                and self._channel >= 0
-                and said.field(0) != amqp.NULL
-                and said.number(0) == self._channel
-            ):
+            if self._own.is_own(said):
                 self._own_frame(said)
                 return False
             self._broker_frame(said, piece)
@@ -338,6 +359,7 @@ class AmqpSession(CutSession[FrameCutter]):
         match said.code:
             case frames.TRANSFER if channel is not None:
                 if not self._is_artemis:
+                    self._begin_noted(channel, said, piece)
                     return
                 message = channel.begin(said)
                 if message is not None:
@@ -348,8 +370,7 @@ class AmqpSession(CutSession[FrameCutter]):
             case frames.OPEN:
                 self._is_artemis = _ARTEMIS in said.field(9)
                 self._broker_channels = said.number(3, 0xFFFF)
-                frame_bytes = said.number(2, _FRAME_BYTES)
-                self._frame_bytes = max(frames.FRAME_BYTES_MIN, min(frame_bytes, _FRAME_BYTES))
+                self._own.limit_frames(said.number(2, 0xFFFFFFFF))
             case frames.BEGIN if said.field(0) != amqp.NULL:
                 begun = self._by_client.get(said.number(0))
                 if begun is not None:
@@ -366,113 +387,89 @@ class AmqpSession(CutSession[FrameCutter]):
                 channel.clear()
                 del self._by_broker[said.channel]
 
+    def _begin_noted(
+        self, channel: ClientChannel, said: Performative, piece: FrameFragment
+    ) -> None:
+        """Keep as much of a message on Classic as a note needs."""
+        if self._notes is None:
+            return
+        message = channel.begin(said)
+        if message is not None and not message.body.size:
+            message.body.add(piece.raw[said.payload_at :][:_BEGINNING_BYTES_MAX])
+
     # The listener's own session
 
-    def _send(self, code: int, fields: list[bytes], payload: bytes = b"") -> None:
-        self._effects.append(ToBroker(frame_of(self._channel, code, fields, payload)))
-
     def _drive(self) -> None:
-        if self._phase is _Phase.CLOSED:
-            self._open()
-        elif self._phase is _Phase.READY and self._rescues and self._credit[_COORDINATOR] > 0:
+        """Begin to send for the next disposition, where nothing is on its way."""
+        if self._phase is not _Phase.IDLE or not self._rescues or not self._is_open_for_next():
+            return
+        if not self._is_artemis:
+            self._send_batch(b"")
+        elif self._own.has_credit(TRANSACTIONS):
             self._phase = _Phase.DECLARING
-            self._ask(described(frames.DECLARE, []))
+            self._asked_id = self._own.ask(described(frames.DECLARE, []))
 
-    def _open(self) -> None:
-        """Open a session with two links: one to the intake queue, one for transactions."""
-        self._phase = _Phase.OPENING
-        self._channel = min(self._client_channels, self._broker_channels)
-        while self._channel in self._by_client and self._channel:
-            self._channel -= 1
-        window = amqp.unsigned(_WINDOW)
-        self._send(frames.BEGIN, [amqp.NULL, amqp.unsigned(0), window, window])
-        queue = described(frames.TARGET, [amqp.string(INTERCEPTED), *[amqp.NULL] * 5, _QUEUE])
-        for handle, name, target in (
-            (_COPIES, "copies", queue),
-            (_COORDINATOR, "transactions", described(frames.COORDINATOR, [])),
-        ):
-            fields = [
-                amqp.string(f"amqsidecar-{name}"),
-                amqp.unsigned(handle),
-                FALSE,
-                amqp.NULL,
-                amqp.NULL,
-                described(frames.SOURCE, [amqp.string("amqsidecar-listener")]),
-                target,
-                amqp.NULL,
-                amqp.NULL,
-                amqp.unsigned(0),
-            ]
-            self._send(frames.ATTACH, fields)
+    def _is_open_for_next(self) -> bool:
+        """Return whether the links of the next disposition are open; open those that are not."""
+        if self._own.channel < 0:
+            channel = min(self._client_channels, self._broker_channels)
+            while channel in self._by_client and channel:
+                channel -= 1
+            self._own.begin(channel)
+        links = {one.link for one in self._rescues[0].parcels}
+        if self._is_artemis:
+            links.add(TRANSACTIONS)
+        opened = [self._own.attach(link) for link in sorted(links)]
+        return all(opened)
 
-    def _ask(self, request: bytes) -> None:
-        """Send a request to the coordinator."""
-        self._asked_id = self._next_id
-        fields = [
-            amqp.unsigned(_COORDINATOR),
-            amqp.unsigned(self._next_id),
-            binary(self._next_id.to_bytes(4)),
-            amqp.unsigned(0),
-            FALSE,
-        ]
-        self._count(_COORDINATOR, 1)
-        self._send(frames.TRANSFER, fields, b"\x00\x53\x77" + request)
-
-    def _count(self, handle: int, frame_count: int) -> None:
-        self._next_id = (self._next_id + 1) & 0xFFFFFFFF
-        self._frames_sent += frame_count
-        self._sent[handle] += 1
-        self._credit[handle] -= 1
-        self._window -= frame_count
+    def _send_batch(self, transaction: bytes) -> None:
+        self._transaction = transaction
+        self._phase = _Phase.SENDING
+        count = 0
+        while self._rescues and self._is_open_for_next():
+            count += len(self._rescues[0].parcels)
+            if self._current and count > AT_ONCE_MAX:
+                break
+            rescue = self._rescues.popleft()
+            self._current.append(rescue)
+            self._to_send += rescue.parcels
+        self._pump()
 
     def _own_frame(self, said: Performative) -> None:
         """Note a frame of the broker in the listener's own session."""
         match said.code:
-            case frames.BEGIN:
-                self._broker_channel = said.channel
-                self._window = said.number(2)
-            case frames.ATTACH if said.field(6) != amqp.NULL:
-                is_copies = said.text(0).endswith("copies")
-                self._attached[said.number(1)] = _COPIES if is_copies else _COORDINATOR
-                if self._phase is _Phase.OPENING and len(self._attached) == len(self._credit):
-                    self._phase = _Phase.READY
-                    self._drive()
+            case frames.BEGIN | frames.ATTACH:
+                self._own.note(said)
             case frames.FLOW:
-                self._flow(said)
+                self._own.note(said)
+                self._drive()
+                self._pump()
             case frames.DISPOSITION if said.flag(0):
                 first = said.number(1)
                 span = min(said.number(2, first) - first, len(self._unconfirmed))
                 for number in range(first, first + span + 1):
                     self._answered(number, said.field(4))
             case frames.DETACH | frames.END:
-                error = said.field(2 if said.code == frames.DETACH else 0)
-                self._refused(_words(error) or "the broker ends the listener's session")
-
-    def _flow(self, said: Performative) -> None:
-        self._window = said.number(0) + said.number(1) - self._frames_sent
-        handle = self._attached.get(said.number(4, -1), -1)
-        if handle >= 0:
-            self._credit[handle] = said.number(5) + said.number(6) - self._sent[handle]
-        self._drive()
-        self._pump()
+                error = read_error(said.field(2 if said.code == frames.DETACH else 0))
+                why = ": ".join(filter(None, error)) or "the broker ends the listener's session"
+                if not self._is_artemis or (
+                    said.code == frames.DETACH and self._own.handle_of(said) == NOTES
+                ):
+                    self._notes_refused(why)
+                else:
+                    self._refused(why)
 
     def _pump(self) -> None:
-        """Send copies as far as the broker takes them, and accept the originals behind them."""
+        """Send messages as far as the broker takes them, and accept the originals behind them."""
         if self._phase is not _Phase.SENDING or not self._to_send:
             return
-        while self._to_send and self._credit[_COPIES] > 0:
-            copy = self._to_send[0]
-            frame_count = copy.frames(self._frame_bytes)
-            if frame_count > self._window:
+        while self._to_send:
+            number = self._own.send(self._to_send[0], self._transaction)
+            if number is None:
                 return
             self._to_send.popleft()
-            self._unconfirmed.add(self._next_id)
-            sent = copy.transfer(
-                self._channel, _COPIES, self._next_id, self._transaction, self._frame_bytes
-            )
-            self._effects.append(BodyToBroker(sent))
-            self._count(_COPIES, frame_count)
-        if self._to_send:
+            self._unconfirmed.add(number)
+        if not self._transaction:
             return
         accepted = described(frames.ACCEPTED, [])
         state = described(frames.TRANSACTIONAL_STATE, [binary(self._transaction), accepted])
@@ -486,49 +483,49 @@ class AmqpSession(CutSession[FrameCutter]):
         """Note the broker's answer to what the listener has sent."""
         code, fields = read_described(state)
         if code == frames.REJECTED:
-            self._refused(_words(fields[0]) if fields else "the broker rejects it")
+            self._not_taken(read_error(fields[0] if fields else amqp.NULL))
         elif number in self._unconfirmed:
             if code == frames.TRANSACTIONAL_STATE:
                 code, fields = read_described(fields[1]) if len(fields) > 1 else (0, [])
             if code != frames.ACCEPTED:
-                self._refused(_words(fields[0] if fields else b"") or "it did not accept the copy")
+                self._not_taken(read_error(fields[0] if fields else amqp.NULL))
                 return
             self._unconfirmed.discard(number)
             if not self._unconfirmed and not self._to_send:
-                self._phase = _Phase.DISCHARGING
-                self._ask(described(frames.DISCHARGE, [binary(self._transaction), FALSE]))
+                self._all_taken()
         elif number == self._asked_id and self._phase is _Phase.DECLARING:
-            self._declared(amqp.scalar(fields[0]) if code == frames.DECLARED and fields else None)
+            transaction = amqp.scalar(fields[0]) if code == frames.DECLARED and fields else None
+            if isinstance(transaction, bytes):
+                self._send_batch(transaction)
+            else:
+                self._refused("it begins no transaction")
         elif number == self._asked_id and self._phase is _Phase.DISCHARGING:
-            self._discharged()
+            self._finish()
 
-    def _declared(self, transaction: amqp.Scalar) -> None:
-        if not isinstance(transaction, bytes):
-            self._refused("it begins no transaction")
-            return
-        self._transaction = transaction
-        self._phase = _Phase.SENDING
-        count = 0
-        while self._rescues and (not count or count + len(self._rescues[0].copies) <= AT_ONCE_MAX):
-            rescue = self._rescues.popleft()
-            count += len(rescue.copies)
-            self._current.append(rescue)
-            self._to_send += rescue.copies
-        self._pump()
+    def _all_taken(self) -> None:
+        if self._transaction:
+            self._phase = _Phase.DISCHARGING
+            request = described(frames.DISCHARGE, [binary(self._transaction), FALSE])
+            self._asked_id = self._own.ask(request)
+        else:
+            self._finish()
 
-    def _discharged(self) -> None:
-        """Note that copies and acceptances are committed."""
+    def _finish(self) -> None:
+        """Settle what copies and acceptances, or notes, are safe for."""
         for rescue in self._current:
-            if not rescue.is_settled:
+            if rescue.forward:
+                self._effects.append(ToBroker(rescue.forward))
+            elif not rescue.is_settled:
                 self._settle(rescue)
-            self._effects.append(Settled(NackOutcome.INTERCEPTED, len(rescue.messages)))
+            outcome = NackOutcome.NOTED if rescue.forward else NackOutcome.INTERCEPTED
+            self._effects.append(rescue.settled(outcome))
             ClientChannel.drop(rescue.messages)
         self._current.clear()
-        self._phase = _Phase.READY
+        self._phase = _Phase.IDLE
         self._drive()
         self._advance()
 
-    def _settle(self, rescue: _Rescue) -> None:
+    def _settle(self, rescue: Rescue) -> None:
         """Send the client, which waits for it, the broker's part of the settlement."""
         numbers = [amqp.unsigned(rescue.first), amqp.unsigned(rescue.last)]
         fields = [FALSE, *numbers, TRUE, rescue.state]
@@ -542,18 +539,36 @@ class AmqpSession(CutSession[FrameCutter]):
         else:
             self._said.append(frame)
 
+    def _not_taken(self, error: tuple[str, str]) -> None:
+        why = ": ".join(filter(None, error)) or "it did not accept the copy"
+        if self._is_artemis:
+            self._refused(why)
+        else:
+            self._notes_refused(why)
+
+    def _notes_refused(self, why: str) -> None:
+        """Write no more notes; pass on what waits for one, as without a listener."""
+        self._notes = None
+        current = [one for one in self._current if one.needs_notes]
+        if self._transaction and current:
+            self._refused(why)
+            return
+        passed = [*current, *(one for one in self._rescues if one.needs_notes)]
+        self._rescues = deque(one for one in self._rescues if not one.needs_notes)
+        if current:
+            self._current.clear()
+            self._to_send.clear()
+            self._unconfirmed.clear()
+            self._phase = _Phase.IDLE
+        for rescue in passed:
+            self._effects.append(ToBroker(rescue.raw))
+            self._effects.append(rescue.settled(NackOutcome.PASSED, why))
+            ClientChannel.drop(rescue.messages)
+        self._drive()
+        self._advance()
+
     def _refused(self, why: str) -> None:
         """End the connection: the broker does not take a copy, and has the original still."""
-        count = sum(len(one.messages) for one in (*self._current, *self._rescues))
-        self._effects.append(Settled(NackOutcome.REFUSED, count or 1, why))
-        self._end(f"the broker refused a message that its consumer rejected: {why}")
-
-
-def _words(error: bytes) -> str:
-    """Return what an encoded error says; "" = nothing."""
-    code, fields = read_described(error)
-    said = [amqp.scalar(one) for one in (fields[:2] if code == frames.ERROR else [])]
-    return ": ".join(one for one in said if isinstance(one, str))
-
-
-_QUEUE: Final = amqp.symbol("queue")
+        for rescue in (*self._current, *self._rescues):
+            self._effects.append(rescue.settled(NackOutcome.REFUSED, why))
+        self._end(f"the broker refused a message that its consumer gave up: {why}")

@@ -30,7 +30,7 @@ from amqsidecar.listener.session import (
     BodyToBroker,
     CutSession,
     Effect,
-    Ended,
+    GiveUp,
     NackOutcome,
     OnFailure,
     Settled,
@@ -79,7 +79,7 @@ class _Commit(NamedTuple):
     client_receipt: bytes
 
 
-class StompSession(CutSession[StreamCutter]):
+class StompSession(CutSession[StreamCutter, Piece]):
     """The two directions of one connection.
 
     Attributes:
@@ -108,7 +108,6 @@ class StompSession(CutSession[StreamCutter]):
         self._on_failure = on_failure
         self._names = 0
         self._is_known = False
-        self._waiting: deque[Piece] = deque()
         self._is_dropping = False
         self._deliveries = Deliveries(budget)
         self._arriving: UnackedMessage | None = None
@@ -116,24 +115,14 @@ class StompSession(CutSession[StreamCutter]):
         self._receipts: dict[bytes, _Rescue] = {}
         self._transactions: dict[bytes, list[bytes]] = {}
         self._commit: _Commit | None = None
-        self._is_hiding = False
+        self._is_hiding = self._hides_line_end = False
 
     # What the relay asks
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the client's bytes have to wait for the broker; feed no more of them."""
-        return bool(self._waiting)
 
     @property
     def is_rescuing(self) -> bool:
         """Whether something was sent whose receipt is missing."""
         return bool(self._rescues) or self._commit is not None
-
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether the client's side may be cut off without cutting a frame."""
-        return self._from_client.is_between_frames
 
     def from_client(self, data: bytes) -> list[Effect]:
         """Take in what the client sent."""
@@ -161,7 +150,12 @@ class StompSession(CutSession[StreamCutter]):
             self._broker_is_plain = True
             return self._done([ToClient(self._from_broker.rest())])
         for piece in pieces:
-            if self._take_broker_piece(piece):
+            if piece.kind is PieceKind.BLANK:
+                out.append(self._without_line_end(piece.raw))
+                continue
+            passes = self._take_broker_piece(piece)
+            self._hides_line_end = not passes and piece.kind in _ENDS
+            if passes:
                 out.append(piece.raw)
             if self._said and piece.kind in _ENDS:
                 out += self._said
@@ -322,12 +316,8 @@ class StompSession(CutSession[StreamCutter]):
         if self._on_failure is OnFailure.CLOSED:
             self._end(f"a message that its consumer gave up can't be saved: {why}")
             return False
-        self._effects.append(Settled(NackOutcome.PASSED, count, why))
+        self._effects.append(Settled(GiveUp.NACK, NackOutcome.PASSED, count, why))
         return True
-
-    def _end(self, why: str) -> None:
-        self._is_over = True
-        self._effects.append(Ended(why))
 
     def _commit_frame(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
         nacks = self._transactions.pop(headers.get(b"transaction", b""), [])
@@ -380,10 +370,21 @@ class StompSession(CutSession[StreamCutter]):
             elif kind is PieceKind.END:
                 arriving.arrived()
                 self._arriving = None
-        is_hidden = self._is_hiding and kind is not PieceKind.BLANK
+        is_hidden = self._is_hiding
         if kind is PieceKind.END:
             self._is_hiding = False
         return not is_hidden
+
+    def _without_line_end(self, blank: bytes) -> bytes:
+        """Return line ends without the one that belongs to a hidden frame.
+
+        Quirk (stomp.py): it drops a frame behind two of them.
+        """
+        if not self._hides_line_end:
+            return blank
+        left = blank.removeprefix(b"\r")
+        self._hides_line_end = not left
+        return left.removeprefix(b"\n")
 
     def _broker_frame(self, piece: Piece) -> bool:
         head = piece.head
@@ -404,7 +405,7 @@ class StompSession(CutSession[StreamCutter]):
         elif command == b"ERROR" and self.is_rescuing:
             why = raw_header(head, b"message").decode(errors="replace")
             count = sum(one.missing for one in self._rescues) or 1
-            self._effects.append(Settled(NackOutcome.REFUSED, count, why))
+            self._effects.append(Settled(GiveUp.NACK, NackOutcome.REFUSED, count, why))
             self._end(f"the broker refused a message that its consumer gave up: {why}")
         return True
 
@@ -422,7 +423,7 @@ class StompSession(CutSession[StreamCutter]):
         while self._rescues and not self._rescues[0].missing:
             done = self._rescues.popleft()
             self._effects.append(ToBroker(done.then))
-            self._effects.append(Settled(NackOutcome.INTERCEPTED, done.count))
+            self._effects.append(Settled(GiveUp.NACK, NackOutcome.INTERCEPTED, done.count))
             self._deliveries.drop(done.messages)
         self._advance()
         return True

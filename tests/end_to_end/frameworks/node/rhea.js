@@ -11,8 +11,10 @@ container.on("message", ({ message, delivery }) => {
   }
   console.log("failed");
   if (answer === "throw") throw new Error("the application fails");
-  if (answer === "reject") delivery.reject();
+  if (answer === "reject") delivery.reject({ condition: "app:no-stock", description: "article 4711" });
   if (answer === "modify") delivery.modified({ delivery_failed: true, undeliverable_here: false });
+  if (answer === "postpone")
+    delivery.modified({ delivery_failed: true, message_annotations: { "x-opt-delivery-delay": 1000 } });
 });
 container
   .connect({ host: "127.0.0.1", port: Number(port), username: "admin", password: "admin", reconnect: false })
