@@ -216,7 +216,8 @@ def test_many_messages_are_filled_moved_and_drained(
     peer = JmsPeer.of(request.getfixturevalue(broker_name), provider)
     peer.fill(f"{unique}.from", 250, size=100, batch=100)
     moved = peer.move(f"{unique}.from", f"{unique}.to", 250, batch=100, wait_ms=60_000)
-    first = peer.browse(f"{unique}.to", limit=3)
+    # Why waited for: under load a browser of Classic has shown nothing.
+    first = eventually(lambda: peer.browse(f"{unique}.to", limit=3), what="they are shown")
     drained = peer.drain(f"{unique}.to", 250)
 
     assert (moved.count, drained.count) == (250, 250)
