@@ -1,5 +1,6 @@
 """Options, marks, and real brokers that are started once per session, on first use."""
 
+import gc
 import logging
 import os
 import re
@@ -16,14 +17,21 @@ from support import needs
 from support.brokers.real import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.scheduling import rank_of, scheduler_for
 from support.stores.postgres_server import PostgresServer
+from support.tier import at_length
 from support.timing import VARIABLE, Timing
 from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
 POSTGRES_FIXTURES = {"postgres", "postgres_url"}
 
-# Why: how long an example takes says nothing on a machine that is busy with brokers.
-settings.register_profile("amqsidecar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Why no deadline: how long an example takes says nothing on a machine that is busy with brokers.
+# Why by chance only at length: what must pass for every change fails by nothing but that change.
+settings.register_profile(
+    "amqsidecar",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=at_length(False, otherwise=True),
+)
 settings.load_profile("amqsidecar")
 
 B = TypeVar("B", bound=Broker)
@@ -64,6 +72,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
     _skip_what_can_not_run(items)
     items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage leave alone what lives until the end: it looks at it often."""
+    gc.collect()
+    gc.freeze()
 
 
 def _skip_what_can_not_run(items: list[pytest.Item]) -> None:
