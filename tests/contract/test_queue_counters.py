@@ -118,7 +118,7 @@ def test_classic_shows_no_acknowledgement_where_no_consumer_was_seen(
         if what == "consumed":
             peer.consume(unique, count=3)
         else:
-            assert len(peer.browse(unique)) == 3
+            peer.browse(unique, count=3)
             purge(counting, unique)
         become(lambda: counts(links, unique), links, (0, 0, 3))
 
@@ -135,6 +135,6 @@ def test_stock_classic_tells_only_how_much_a_browse_shows(
     JmsPeer.of(classic_6, "openwire").produce(unique, ["Text"], count=2)
     with ExitStack() as stack:
         openwire = looking(stack, {"openwire": classic_6.openwire_url, "amqp": classic_6.amqp_url})
-        assert counts(openwire, unique) == dict.fromkeys(openwire, (2, None, None))
+        become(lambda: counts(openwire, unique), openwire, (2, None, None))
         stomp = looking(stack, {"stomp": classic_6.stomp_url})
         assert counts(stomp, unique) == {"stomp": (None, None, None)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -10,6 +9,7 @@ import pytest
 
 from amqsidecar.broker import Delivery, Resend, TakeSession
 from amqsidecar.brokers.artemis.amqp_made import REASON
+from amqsidecar.brokers.artemis_pair import turns
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
@@ -22,7 +22,8 @@ from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import PairOfCoreHarness, pair_link
-from support.waiting import eventually
+from support.links.harness import await_depth
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -73,7 +74,7 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
     with closing(amqp), closing(pair_link(artemis, "pair").take(token_queue)) as link:
         assert isinstance(link, PairTake)
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         number = 0
         for _ in range(8):
@@ -89,9 +90,9 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
             assert len(raw) == len(ids[1])
             assert not any(b"JMS_AMQP" in one or b"NATIVE" in one for one in raw)
         assert link.left_behind() == ()
-        assert harness.depth(token_queue) == 1
+        await_depth(harness, token_queue, 1)
     with closing(pair_link(artemis, "heir").take(token_queue)) as heir:
-        assert heir.take_token(10) == number
+        assert heir.take_token(PATIENCE_S) == number
 
 
 def test_both_are_browsed_and_counted_once(artemis: Broker, harness: PairOfCoreHarness) -> None:
@@ -99,8 +100,8 @@ def test_both_are_browsed_and_counted_once(artemis: Broker, harness: PairOfCoreH
     harness.put_dead_letters(f"{harness.prefix}.core", 2)
     amqp.put_dead_letters(f"{harness.prefix}.amqp", 3)
     with closing(amqp), closing(pair_link(artemis, "look").look()) as look:
-        assert look.count(harness.intake(), 100) == 5
-        assert len(look.browse(harness.intake(), 100)) == 5
+        eventually(lambda: look.count(harness.intake(), 100) == 5, what="all are counted")
+        eventually(lambda: len(look.browse(harness.intake(), 100)) == 5, what="all are shown")
         assert len(look.browse(harness.intake(), 4)) == 4
         assert look.trials().would_leave(harness.intake()) == ()
 
@@ -117,7 +118,7 @@ def test_an_acceptor_without_amqp_is_asked_once_and_served_over_core_alone(uniqu
             assert not isinstance(session, PairTake)
             amqp.put_dead_letters(f"{unique}.amqp", 1)
             session.create_token(0)
-            assert session.take_token(10) == 0
+            assert session.take_token(PATIENCE_S) == 0
             session.commit_cycle([], [], 1)
             session.attach([harness.intake()], 10)
             [left] = session.left_behind()
@@ -136,7 +137,7 @@ def test_a_group_of_both_kinds_is_read_over_both_wires(
     name = f"{harness.prefix}.orders"
     with closing(pair_link(artemis, "groups").take(f"{harness.prefix}.token")) as link:
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         for number, provider in enumerate([*artemis.jms_providers, "qpid", "core"], 1):
             JmsPeer.of(artemis, provider).produce(name, "Text", count=3, group="g")
@@ -155,7 +156,7 @@ def test_a_message_of_a_group_gets_its_turn_behind_many_others(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "behind").take(f"{harness.prefix}.token")) as link:
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 1)
         core.produce(name, "Text", group="g")
         harness.kill(name)
@@ -179,7 +180,7 @@ def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
     with closing(pair_link(artemis, "heir").take(f"{harness.prefix}.heir")) as heir:
         with closing(pair_link(artemis, "first").take(f"{harness.prefix}.token")) as first:
             first.create_token(0)
-            assert first.take_token(10) == 0
+            assert first.take_token(PATIENCE_S) == 0
             first.attach([harness.intake()], 100)
             core.produce(name, "Text", group="g")
             harness.kill(name)
@@ -191,15 +192,18 @@ def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
 
 
 def test_a_turn_waits_until_the_group_of_what_the_engine_has_is_free(
-    artemis: ArtemisBroker, harness: PairOfCoreHarness
+    artemis: ArtemisBroker, harness: PairOfCoreHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A consumer that is there already when the group becomes free is never offered the message."""
+    # Why: the next try would bring it; and a busy broker takes its time in the first one.
+    monkeypatch.setattr(turns, "_AGAIN_S", 3_600)
+    monkeypatch.setattr(turns, "_QUIET_S", 3)
     name = f"{harness.prefix}.orders"
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "held").take(f"{harness.prefix}.token")) as link:
         assert isinstance(link, PairTake)
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         for number, (holder, other) in enumerate([(core, qpid), (qpid, core)]):
             holder.produce(name, "Text", group="g")
@@ -210,10 +214,7 @@ def test_a_turn_waits_until_the_group_of_what_the_engine_has_is_free(
             while not link._turns.waiting():
                 link.wait(0.1)
             link.commit_cycle(held, [], 2 * number + 1)
-            began_s = time.monotonic()
             [found] = gather(link, 1)
-            # Why less than ten seconds: after those the next try would have brought it.
-            assert time.monotonic() - began_s < 5
             link.commit_cycle([found], [], 2 * number + 2)
     assert harness.depth(harness.intake().destination.name) == 0
 
@@ -229,7 +230,7 @@ def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
     with closing(amqp), closing(pair_link(artemis, "begun").take(token_queue)) as link:
         assert isinstance(link, PairTake)
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         harness.put_dead_letters(name, 1)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
@@ -257,7 +258,8 @@ def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
         core._cycle._tools = core._cycle._tools._replace(crash_point=look)
         link.commit_cycle([of_core], sends, 2)
         assert seen == [0]
-        assert (harness.depth(name), harness.depth(token_queue)) == (1, 1)
+        await_depth(harness, name, 1)
+        await_depth(harness, token_queue, 1)
 
 
 def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
@@ -275,7 +277,7 @@ def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
         [found] = [one for one in link.discover() if target in one.destination.name]
         assert found.destination.name == f"{target}::DLQ.{name}"
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([found], 100)
         number = 0
         while number < 4:
@@ -336,7 +338,7 @@ def test_chosen_messages_of_a_group_of_both_kinds_come_when_they_are_chosen_agai
     number = 0
     with closing(pair_link(artemis, "chosen").take(f"{harness.prefix}.token")) as link:
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         choosing = link.features.choosing
         assert choosing is not None
         while wanted:
@@ -363,14 +365,14 @@ def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
     ):
         thief.release_token()
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
         [delivery] = gather(link, 1)
 
         def steal(name: str) -> None:
             assert name == CHANGING_WIRES
-            assert thief.take_token(10) == 0
+            assert thief.take_token(PATIENCE_S) == 0
             thief.commit_cycle([], [], 5)
 
         assert isinstance(link, PairTake)
@@ -378,4 +380,4 @@ def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
         with pytest.raises(LinkLost, match="another"):
             link.commit_cycle([delivery], resends([delivery]), 1)
     assert harness.depth(f"{harness.prefix}.amqp") == 0
-    assert harness.depth(harness.intake().destination.name) == 1
+    await_depth(harness, harness.intake().destination.name, 1)

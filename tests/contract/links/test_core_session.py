@@ -143,8 +143,17 @@ def is_idle(session: CoreSession) -> bool:
     return not session.deliveries
 
 
-def messages_in(session: CoreSession, queue: str) -> int:
-    return session.ask_queue(queue).message_count
+def await_counts(session: CoreSession, expected: dict[str, int]) -> None:
+    """Wait until the broker counts these messages by queue.
+
+    Quirk (Artemis 2.44): what was committed is counted a moment later, by another thread; what is
+    handed back is counted twice for a moment.
+    """
+
+    def counts() -> dict[str, int]:
+        return {queue: session.ask_queue(queue).message_count for queue in expected}
+
+    eventually(lambda: counts() == expected, what=str(expected), last=lambda _: str(counts()))
 
 
 def test_every_kind_of_message_is_moved_unaltered(
@@ -165,7 +174,7 @@ def test_every_kind_of_message_is_moved_unaltered(
     session.acknowledge(moved[-1])
     session.commit()
     assert [one.consumer for one in moved] == [consumer] * len(sent)
-    assert (messages_in(session, source), messages_in(session, target)) == (0, len(sent))
+    await_counts(session, {source: 0, target: len(sent)})
     found = peer.consume(target, len(sent))
     for before, after in zip(sent, found, strict=True):
         without = ("JMSDestination", "JMSDeliveryTime", "JMSTimestamp", "JMSRedelivered")
@@ -279,7 +288,7 @@ def test_an_acknowledgement_counts_for_all_before_it_or_for_one(
     session.acknowledge(found[3])
     session.acknowledge(found[6], only_this=True)
     session.commit()
-    assert messages_in(session, queue) == 5
+    await_counts(session, {queue: 5})
     session.close_consumer(consumer)
     session.create_consumer(queue, window_bytes=WINDOW)
     assert numbers(receive(connection, session, 5)) == [4, 5, 7, 8, 9]
@@ -298,9 +307,7 @@ def test_what_is_rolled_back_comes_again_and_was_not_sent(
         session.send(make(target))
         session.acknowledge(found[-1])
         session.rollback()
-    # Quirk (Artemis 2.44): what is handed back is counted twice for a moment.
-    eventually(lambda: messages_in(session, queue) == 100, what="all are in the queue again")
-    assert messages_in(session, target) == 0
+    await_counts(session, {queue: 100, target: 0})
     again = receive(connection, session, 100)
     assert numbers(again) == list(range(100))
     assert again[0].delivery_count == 9
@@ -325,7 +332,7 @@ def test_a_duplicate_id_refuses_the_commit_and_nothing_of_it_happens(
             session.commit()
         assert refused.value.kind == refusal
     session.rollback()
-    assert (messages_in(session, source), messages_in(session, target)) == (1, 2)
+    await_counts(session, {source: 1, target: 2})
     assert numbers(receive(connection, session, 1)) == [1]
 
 
@@ -341,7 +348,7 @@ def test_each_refused_send_of_a_transaction_is_reported(session: CoreSession, un
     assert refused
     assert {one.kind for one in refused} == {ADDRESS_FULL}
     session.rollback()
-    assert messages_in(session, other) == 0
+    await_counts(session, {other: 0})
 
 
 SIZE = 24 * 2**20
@@ -448,7 +455,7 @@ def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
 ) -> None:
     queue = new_queue(session, f"block.{unique}")
     sent = 0
-    while session.rooms.take(queue, 30_000, timeout_s=0.5):
+    while session.rooms.take(queue, 30_000, timeout_s=3):
         session.send(make(queue, bytes(30_000), n=number(sent)))
         session.commit()
         sent += 1
@@ -489,8 +496,9 @@ def test_a_queue_and_an_address_tell_what_they_are(session: CoreSession, unique:
     assert not _address(session, unique).exists
     new_queue(session, unique)
     fill(session, unique, 3)
+    await_counts(session, {unique: 3})
     queue = session.ask_queue(unique)
-    assert (queue.exists, queue.durable, queue.message_count) == (True, True, 3)
+    assert (queue.exists, queue.durable) == (True, True)
     assert (queue.name, queue.address, queue.routing_type) == (unique, unique, packets.ANYCAST)
     address = _address(session, unique)
     assert isinstance(address, packets.AddressAnswerV5)
@@ -610,7 +618,7 @@ def test_a_broker_that_ends_is_told_apart_from_one_that_dies_or_is_silent() -> N
                 connection.wait_for(lambda: False, "end")
             return str(lost.value)
 
-        silent = opened(idle_timeout_s=1.5)
+        silent = opened(idle_timeout_s=3)
         broker.pause()
         assert "it was silent" in words_of_the_end(silent)
         broker.resume()
@@ -625,9 +633,10 @@ def test_a_broker_that_ends_is_told_apart_from_one_that_dies_or_is_silent() -> N
 
 def test_an_idle_connection_stays_open(connect: Connect) -> None:
     """The broker drops one that is silent for its time to live; pings keep both sides content."""
-    connection = connect(idle_timeout_s=0.6)
+    # Why not less: a busy machine stops broker and test for a moment.
+    connection = connect(idle_timeout_s=2)
     session = connection.create_session(is_transacted=True)
-    ends_s = time.monotonic() + 4
+    ends_s = time.monotonic() + 6
     while time.monotonic() < ends_s:
         connection.wait(1)
     assert session.ask_queue("DLQ").exists

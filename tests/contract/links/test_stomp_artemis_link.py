@@ -25,6 +25,7 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.harness import await_depth
 from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
@@ -71,7 +72,7 @@ def opened(made: Link, harness: StompArtemisHarness, token: int | None = 0) -> T
     link = made.take(f"{harness.prefix}.token")
     if token is not None:
         link.create_token(token)
-        assert link.take_token(10) == token
+        assert link.take_token(PATIENCE_S) == token
     return link
 
 
@@ -79,7 +80,7 @@ def inherited(name: str, harness: StompArtemisHarness, number: int) -> TakeSessi
     """Return a link that has got the token of one that died."""
 
     link = opened(harness.make_link(name), harness, None)
-    assert link.take_token(20) == number
+    assert link.take_token(PATIENCE_S) == number
     return link
 
 
@@ -228,10 +229,7 @@ def test_of_other_clients_only_what_is_whole_is_taken(
             without_properties=[key for key in got[one.test_id].properties if key not in STRINGS],
         )
         assert got[one.test_id].value("amqsidecarOriginalMessageId") == one.message_id
-    stayed = harness.ask(
-        f"queue.{harness.dead_letter_queue}", "countMessages", f"_AMQ_ORIG_ADDRESS = '{name}'"
-    )
-    assert stayed.value == len(ALL_TYPES) + 4
+    await_depth(harness, harness.dead_letter_queue, len(ALL_TYPES) + 4)
 
 
 def test_what_the_management_does_not_list_is_reported(
@@ -286,7 +284,7 @@ def test_a_death_between_commit_and_acknowledgement(
     heir.commit_cycle([], [], 2)
     harness.drop(heir)
     last = inherited("last", harness, 2)
-    assert harness.depth(harness.dead_letter_queue) == 50
+    await_depth(harness, harness.dead_letter_queue, 50)
     last.attach([harness.intake()], 100)
     assert nothing_comes(last, harness)
     try:
@@ -368,7 +366,7 @@ def test_what_only_looks_like_stomps_is_given_back_and_counted(
     link.attach([harness.intake()], 10)
     take_all(link, 1)
     eventually(lambda: left(link) == {Loss.BODY_TYPE: 3}, what="it is reported")
-    assert harness.ask(f"queue.{harness.dead_letter_queue}", "countMessages", "").value == 3
+    await_depth(harness, harness.dead_letter_queue, 3)
     eventually(lambda: len(consumers(harness)) == 1, what="the exchanged subscription has ended")
     reading = consumers(harness)
     JmsPeer.of(artemis, "core").produce(f"{name}.new", "Map", group=None)
@@ -466,7 +464,7 @@ def test_what_others_made_and_a_token_names_is_not_handed_over(
 
     eventually(is_acknowledged, what="what the token names is acknowledged")
     assert nothing_comes(heir, harness)
-    assert harness.depth(name) == 3
+    await_depth(harness, name, 3)
     heir.close()
 
 
@@ -595,13 +593,14 @@ def test_the_token_is_never_the_first_message_in_hand(
     harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The broker may lose the first one of a connection that dies: it is a guard."""
-    assert in_hand(harness) == [[False, True]]
+    eventually(lambda: in_hand(harness) == [[False, True]], what="a guard and one token")
     token_queue = f"{harness.prefix}.token"
     waiting = []
     for number in range(3):
         waiting.append(harness.make_link(f"waits-{number}").take(token_queue))
         assert waiting[-1].take_token(0.1) is None
-    assert in_hand(harness) == [[False, True, False, False, False]]
+    guards = [[False, True, False, False, False]]
+    eventually(lambda: in_hand(harness) == guards, what="the guards come after the token")
     for number in range(1, 4):
         link.commit_cycle([], [], number)
         assert link.left_behind() == ()
@@ -667,7 +666,7 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     amqp = AmqpArtemisHarness(artemis, harness.prefix)
     owner = amqp.make_link("owner").take(token_queue)
     owner.create_token(0)
-    assert owner.take_token(10) == 0
+    assert owner.take_token(PATIENCE_S) == 0
     for number in range(1, 4):
         waiting = harness.make_link(f"waits-{number}").take(token_queue)
         owner.commit_cycle([], [], number)
@@ -690,7 +689,7 @@ def test_a_token_that_the_broker_hands_to_nobody_is_reported(
     amqp, stomp = AmqpArtemisHarness(own, unique), StompArtemisHarness(own, unique)
     other = amqp.make_link("other").take(token_queue)
     other.create_token(3)
-    assert other.take_token(10) == 3
+    assert other.take_token(PATIENCE_S) == 3
     options = ("intake.queues=[DLQ]", f"store.instance={unique}")
 
     def told() -> list[dict[str, Any]]:

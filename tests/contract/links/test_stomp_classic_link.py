@@ -17,7 +17,7 @@ from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.stomp_classic import bad_message_proof
+from amqsidecar.brokers.stomp_classic import bad_message_proof, trials
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
 from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
@@ -31,6 +31,7 @@ from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer, Typed
+from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
@@ -125,7 +126,7 @@ def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) ->
         made.append(link)
         if link.take_token(0.1) is None and not link.token_exists():
             link.create_token(0)
-        assert link.take_token(10) is not None
+        assert link.take_token(PATIENCE_S) is not None
         return link
 
     yield make
@@ -177,7 +178,7 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
 
 def move_all(link: StompClassicTake, count: int) -> list[Delivery]:
     """Take this many dead letters and send them back."""
-    token = link.take_token(10)
+    token = link.take_token(PATIENCE_S)
     assert token is not None
     deliveries = receive(link, count)
     link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
@@ -190,6 +191,11 @@ def intake(name: str) -> IntakeQueue:
 
 def left(link: StompClassicTake) -> dict[str, int]:
     return {one.reason: one.count for one in link.left_behind()}
+
+
+def await_left(link: StompClassicTake, **expected: int) -> None:
+    """Wait until this is reported: under load a browser of Classic may show too little."""
+    eventually(lambda: left(link) == expected, what=str(expected), last=lambda _: str(left(link)))
 
 
 @on_both_versions
@@ -279,16 +285,10 @@ def test_what_stomp_can_not_carry_stays_where_it_is(
     move_all(link, 4)
     move_all(link, 1)
     assert nothing_comes(link)
-    assert left(link) == {
-        "not_acknowledgeable": 4,
-        "group": 1,
-        "property_types": 1,
-        "body_type": 6,
-        "not_carried": 2,
-    }
+    await_left(link, not_acknowledgeable=4, group=1, property_types=1, body_type=6, not_carried=2)
     assert all("openwire://" in one.meaning for one in link.left_behind())
     link.close()
-    assert len(jms.browse(f"DLQ.{unique}")) == 14
+    jms.browse(f"DLQ.{unique}", count=14)
     assert len(jms.consume(unique, 5)) == 5
 
 
@@ -319,7 +319,7 @@ def test_messages_that_are_not_taken_do_not_use_up_the_prefetch(
     link = make_link()
     link.attach([intake(unique)], 8)
     move_all(link, 3)
-    assert left(link) == {"property_types": 60}
+    await_left(link, property_types=60)
     link.close()
     again = make_link(Loss.PROPERTY_TYPES)
     again.attach([intake(unique)], 100)
@@ -355,7 +355,7 @@ def test_an_origin_is_proven_and_not_believed(
     link = make_link()
     link.attach([intake(unique)], 10)
     # Why: with this round trip all have arrived, and are asked about together.
-    assert link.count(intake(unique), 10) == 4
+    eventually(lambda: link.count(intake(unique), 10) == 4, what="all are shown")
     found = {one.message.rpartition(b"\n")[2]: one.provenance for one in receive(link, 4)}
     assert found[b"honest"].origin == found[b"repeating"].origin == queue(unique)
     assert found[b"honest"].problem is None
@@ -374,7 +374,7 @@ def test_any_number_of_origins_is_asked_about(
         stomp.send(f"/queue/DLQ.{unique}", {"original-destination": claim}, b"text")
     link = make_link()
     link.attach([intake(unique)], 200)
-    assert link.count(intake(unique), 200) == len(claims)
+    eventually(lambda: link.count(intake(unique), 200) == len(claims), what="all are shown")
     assert all(one.provenance.origin is None for one in receive(link, len(claims)))
 
 
@@ -414,7 +414,7 @@ def test_a_wrong_length_harms_nobody(
     again = eventually(lambda: unless_lost(make_link), what="the broker knows that we are gone")
     again.attach([intake(unique)], 10)
     move_all(again, 2)
-    assert left(again) == {"not_carried": 1}
+    await_left(again, not_carried=1)
     assert {one.body for one in jms.consume(unique, 2)} == {"before", "behind"}
 
 
@@ -535,7 +535,7 @@ def test_a_text_with_a_zero_character_harms_nobody(
         link = make_link()
         try:
             link.attach([intake(unique)], 10)
-            token = link.take_token(10)
+            token = link.take_token(PATIENCE_S)
             assert token is not None
             deliveries: list[Delivery] = []
             while not any(one.message.endswith(b"\nwhole") for one in deliveries):
@@ -549,13 +549,13 @@ def test_a_text_with_a_zero_character_harms_nobody(
         return True
 
     assert eventually(move_one, what="the message behind it is moved")
-    [back] = jms.consume(unique)
+    [back] = jms.consume(unique, 1)
     assert back.body == "whole"
-    [stays] = jms.browse(f"DLQ.{unique}")
+    [stays] = jms.browse(f"DLQ.{unique}", count=1)
     assert stays.body == "cut\0" + rest
     link = make_link()
     link.attach([intake(unique)], 10)
-    assert left(link) == {"not_carried": 1}
+    await_left(link, not_carried=1)
 
 
 def test_what_the_broker_can_not_convert_is_found_and_left(
@@ -581,7 +581,7 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
             return False
         with closing(link), suppress(LinkLost):
             link.attach([intake(unique)], 10)
-            token = link.take_token(10)
+            token = link.take_token(PATIENCE_S)
             assert token is not None
             while moved < 3:
                 link.wait(1)
@@ -590,13 +590,13 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
                 link.commit_cycle(deliveries, [resend(one) for one in deliveries], token)
                 moved += len(deliveries)
             assert link.count(intake(unique), 10) == 0
-            assert left(link) == {"not_carried": 4}
+            await_left(link, not_carried=4)
             return True
         return False
 
     eventually(move_all_good, what="all that can be taken is moved")
     assert len(unreadable) == 4
-    assert openwire.depth(unique) == 3
+    await_depth(openwire, unique, 3)
     stays = openwire.drain_raw(f"DLQ.{unique}")
     assert [(one.text_view, one.group) for one in stays] == [
         (None, None),
@@ -628,11 +628,11 @@ def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
             with suppress(LinkLost), closing(link.take(name)) as session:
                 if not session.token_exists():
                     session.create_token(3)
-                return session.take_token(10)
+                return session.take_token(PATIENCE_S)
             return None
 
         assert eventually(take_token, what="the token is taken") == 3
-        assert openwire.depth(name) == 2
+        await_depth(openwire, name, 2)
     assert len(unreadable) == 1
 
 
@@ -651,7 +651,7 @@ def test_a_compressed_text_is_not_turned_into_another(
     link.attach([intake(unique)], 10)
     move_all(link, 1 + is_carried)
     assert nothing_comes(link)
-    assert left(link) == ({} if is_carried else {"body_type": 1})
+    await_left(link, **({} if is_carried else {"body_type": 1}))
     texts = {one.body for one in jms.consume(unique, 1 + is_carried)}
     assert texts == {"plain" * 20, TEXT * 20} if is_carried else {"plain" * 20}
 
@@ -669,9 +669,9 @@ def test_the_next_wire_finds_the_token(
         instance=unique,
     )
     with closing(other.take(f"amqsidecar.token.{unique}")) as session:
-        assert session.take_token(10) == 7
+        assert session.take_token(PATIENCE_S) == 7
         session.commit_cycle([], [], 8)
-    assert make_link().take_token(10) == 8
+    assert make_link().take_token(PATIENCE_S) == 8
 
 
 def test_a_time_to_live_starts_anew(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:
@@ -712,8 +712,7 @@ def test_a_final_dead_letter_tells_where_and_why_it_died(
         expiration_ms=600_000,
     )
     link.commit_cycle([one], [final], 1)
-    # Why waiting: under load a browser of Classic may end before it has seen what was committed.
-    [rests] = eventually(lambda: jms.browse(f"{unique}.final"), what="the broker shows it")
+    [rests] = jms.browse(f"{unique}.final", count=1)
     assert rests.value("amqsidecarOriginalDestination") == f"/queue/{unique}"
     assert rests.value("dlqDeliveryFailureCause") == one.provenance.cause
     assert rests.value("amqsidecarRedeliveryCount") == "3"
@@ -739,22 +738,23 @@ def test_a_wildcard_reads_what_comes_later_and_not_what_is_ours(
     assert nothing_comes(link)
 
 
-def test_the_doctor_s_own_queue_is_emptied_at_once(broker: ClassicBroker, unique: str) -> None:
+def test_the_doctor_s_own_queue_is_emptied_at_once(
+    broker: ClassicBroker, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where its only message comes with the answer to SUBSCRIBE, and nothing follows it."""
+    monkeypatch.setattr(trials, "_TAKEN_TIMEOUT_S", 3_600)
     JmsPeer.of(broker, "openwire").fill(unique, 1, size=10, test_id="only-")
     link = StompClassicLink(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
     with closing(link.look()) as look:
-        began_s = time.monotonic()
         assert look.trials().remove(queue(unique)) == EMPTIED
-        assert time.monotonic() - began_s < 5
     assert JmsPeer.of(broker, "openwire").browse(unique) == []
 
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> None:
     """Its heart-beats keep a link that has nothing to do, and their absence ends it."""
-    link = make_link(endpoint=broker.endpoint("STOMP_PORT", idle_timeout_s=0.5))
-    for _ in range(8):
-        link.wait(0.2)
+    link = make_link(endpoint=broker.endpoint("STOMP_PORT", idle_timeout_s=2))
+    for _ in range(12):
+        link.wait(0.5)
     broker.pause()
     try:
         with pytest.raises(LinkLost, match="silent"):
@@ -804,5 +804,5 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
     assert "cycle_in_doubt" not in sidecar.log()
     assert '"verdict": "rolled_back"' in sidecar.log()
     assert '"verdict": "committed"' in sidecar.log()
-    [stays] = jms.browse(f"DLQ.{unique}")
+    [stays] = jms.browse(f"DLQ.{unique}", count=1)
     assert stays.type == "Map"

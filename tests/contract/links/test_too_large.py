@@ -19,7 +19,8 @@ from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness, text_message
-from support.waiting import eventually
+from support.links.harness import await_depth
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -80,7 +81,7 @@ def test_a_dead_letter_that_is_too_large_is_left_and_told(
         after = harness.put_dead_letters(origin, 2)
         with closing(harness.make_link("large").take(f"{unique}.token")) as link:
             link.create_token(0)
-            assert link.take_token(10) == 0
+            assert link.take_token(PATIENCE_S) == 0
             link.attach([harness.intake()], 100)
             found: list[Delivery] = []
 
@@ -98,6 +99,6 @@ def test_a_dead_letter_that_is_too_large_is_left_and_told(
             assert isinstance(left, LeftBehind)
             assert (left.queue, left.reason, left.count) == (dead_letters, "too_large", 1)
             assert link.receive(100) == []
-        assert harness.depth(dead_letters.name) == 1
+        await_depth(harness, dead_letters.name, 1)
         # Why: the broker is shared, and its heap is hardly larger than twice this message.
         purge(artemis, dead_letters.name)

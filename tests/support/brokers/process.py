@@ -257,7 +257,8 @@ class Broker(ABC):
 
     def endpoint(self, mark: str, **options: Any) -> Endpoint:
         """Return a connector as links take it, by its mark; our user and patience by default."""
-        known = {"user": self.user, "connect_timeout_s": PATIENCE_S, "idle_timeout_s": 30}
+        # Why so idle: a test does other things for long while its link waits.
+        known = {"user": self.user, "connect_timeout_s": PATIENCE_S, "idle_timeout_s": 300}
         credentials = fixed_password(options.pop("password", self.password))
         return Endpoint(
             "127.0.0.1", self.ports[mark], credentials=credentials, **{**known, **options}

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from support.brokers.real import Broker
 from support.jms.message import Delivery, JmsMessage, Rate, Typed, typed
 from support.jms.process import PeerError, PeerProcess, shared_process
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, eventually
 
 __all__ = [
     "ALL_TYPES",
@@ -272,10 +272,32 @@ class JmsPeer:
         )
 
     def browse(
-        self, queue: str, *, limit: int | None = None, selector: str | None = None
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        selector: str | None = None,
+        count: int | None = None,
     ) -> list[JmsMessage]:
-        """Return the messages of a queue without taking them; Classic shows the first 400."""
-        return self._messages("browse", destination=queue, limit=limit, selector=selector)
+        """Return the messages of a queue without taking them; Classic shows the first 400.
+
+        With a count, look until exactly this many are shown: under load a browser of Classic may
+        end before it has seen what was committed.
+        """
+
+        def look() -> list[JmsMessage]:
+            return self._messages("browse", destination=queue, limit=limit, selector=selector)
+
+        if count is None:
+            return look()
+        found: list[JmsMessage] = []
+
+        def are_shown() -> bool:
+            found[:] = look()
+            return len(found) == count
+
+        eventually(are_shown, what=f"a browser shows {count} messages of {queue}")
+        return found
 
     def drain(
         self,
@@ -381,8 +403,8 @@ class JmsPeer:
             max_redeliveries: the client's own limit (OpenWire, qpid), after which it tells the
                 broker to give the message up. Core has none: the broker's max-delivery-attempts.
             wait_ms: None: long when messages is given, else 1 s.
-            quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, and
-                `close`), else 0.
+            quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, but
+                for `reject`, and `close`), else 0.
             within_ms: an error when it has not ended by then.
         """
         if self.provider == "qpid" and how == "listener":
@@ -393,7 +415,8 @@ class JmsPeer:
         if wait_ms is None:
             wait_ms = 1000 if messages is None else _PATIENCE_MS
         if quiet_ms is None:
-            quiet_ms = 500 if self.provider == "qpid" or how == "close" else 0
+            gives_up_late = how == "close" or (self.provider == "qpid" and how != "reject")
+            quiet_ms = 500 if gives_up_late else 0
         return self._messages(
             "fail",
             destination=destination,

@@ -1,5 +1,6 @@
 """The harness of the AMQP link to Artemis."""
 
+import time
 import uuid
 
 from proton import Message
@@ -18,6 +19,7 @@ from support.waiting import PATIENCE_S
 
 _DRAIN_S = 15.0
 _VAIN_DRAINS_MAX = 20
+_UNUSED_S_MAX = 20.0
 
 
 class AmqpArtemisHarness(ArtemisHarness):
@@ -25,14 +27,27 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     name = "amqp-artemis"
     _numbers = 0
+    _used_at_s = 0.0
 
     def connect(self) -> None:
         """Connect the harness itself."""
         spoken(self.broker.release, "amqp")
         super().connect()
-        self.connection = AmqpConnection(
-            self.broker.endpoint("PORT"), SystemClock(), f"harness-{uuid.uuid4().hex}"
-        )
+        self._connection = self._connected()
+
+    @property
+    def connection(self) -> AmqpConnection:
+        """An open connection: the broker ends one over which nobody said anything for a minute."""
+        if time.monotonic() - self._used_at_s > _UNUSED_S_MAX:
+            self._connection.close()
+            self._connection = self._connected()
+        self._used_at_s = time.monotonic()
+        return self._connection
+
+    def _connected(self) -> AmqpConnection:
+        self._used_at_s = time.monotonic()
+        name = f"harness-{uuid.uuid4().hex}"
+        return AmqpConnection(self.broker.endpoint("PORT"), SystemClock(), name)
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
         """Return a link that is not opened."""
@@ -58,14 +73,15 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     def send(self, address: str, messages: list[Message], capability: str = "queue") -> None:
         """Send messages outside of any transaction."""
-        sender = Sender(self.connection, self._name(), address, capability=capability)
+        connection = self.connection
+        sender = Sender(connection, self._name(), address, capability=capability)
         sent = []
         for message in messages:
-            assert self.connection.run_until(lambda: sender.credit > 0, PATIENCE_S), sender.refusal
+            assert connection.run_until(lambda: sender.credit > 0, PATIENCE_S), sender.refusal
             sent.append(sender.send(bytes(message.encode())))
-        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), PATIENCE_S)
+        assert connection.run_until(lambda: all(is_answered(one) for one in sent), PATIENCE_S)
         assert [refusal_words(one) for one in sent] == [None] * len(sent)
-        self._close(sender)
+        _close(connection, sender)
 
     def forward(self, queue_name: str, to: str) -> None:
         """Send on all that a queue holds, as an application does that copies the properties."""
@@ -78,14 +94,15 @@ class AmqpArtemisHarness(ArtemisHarness):
     def drain_raw(self, queue_name: str) -> list[bytes]:
         """Consume all that a queue holds and return it as it is encoded."""
         capability = None if "::" in queue_name else "queue"
-        receiver = Receiver(self.connection, self._name(), queue_name, capability=capability)
+        connection = self.connection
+        receiver = Receiver(connection, self._name(), queue_name, capability=capability)
         found: list[bytes] = []
         vain = 0
         # Why more than once: a busy broker drains the credit before it has looked into the queue.
         while vain < _VAIN_DRAINS_MAX:
             receiver.drain(500)
             # Quirk (Artemis 2.44): a busy broker rarely never answers (once in a whole run).
-            is_answered = self.connection.run_until(lambda: receiver.is_drained, _DRAIN_S)
+            is_answered = connection.run_until(lambda: receiver.is_drained, _DRAIN_S)
             assert not receiver.refusal, receiver.refusal
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
@@ -95,7 +112,7 @@ class AmqpArtemisHarness(ArtemisHarness):
                 if is_answered and not self.depth(queue_name):
                     break
                 vain += 1
-        self._close(receiver)
+        _close(connection, receiver)
         return found
 
     def drop(self, link: LookSession) -> None:
@@ -107,14 +124,15 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     def close(self) -> None:
         """Close the harness's own connections."""
-        self.connection.close()
+        self._connection.close()
         super().close()
 
     def _name(self) -> str:
         self._numbers += 1
         return f"harness-link-{self._numbers}"
 
-    def _close(self, end: Sender | Receiver) -> None:
-        end.close()
-        assert self.connection.run_until(lambda: end.is_closed, PATIENCE_S)
-        end.forget()
+
+def _close(connection: AmqpConnection, end: Sender | Receiver) -> None:
+    end.close()
+    assert connection.run_until(lambda: end.is_closed, PATIENCE_S)
+    end.forget()

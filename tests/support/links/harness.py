@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from amqsidecar.broker import IntakeQueue, Link, LookSession
 from amqsidecar.model.destination import Destination
 from support.brokers.real import Broker
+from support.waiting import eventually
 
 
 class Drained(NamedTuple):
@@ -67,3 +68,16 @@ class LinkHarness(Protocol):
 
     def close(self) -> None:
         """Close the harness's own connections."""
+
+
+def await_depth(harness: LinkHarness, queue_name: str, count: int) -> None:
+    """Wait until the broker counts this many messages in a queue.
+
+    Why waiting: Artemis counts a message on its way from or to a consumer twice, or not at all, for
+    a moment; under load a browser of Classic may end before it has seen what was committed.
+    """
+    eventually(
+        lambda: harness.depth(queue_name) == count,
+        what=f"{queue_name} holds {count}",
+        last=lambda _: f"it holds {harness.depth(queue_name)}",
+    )

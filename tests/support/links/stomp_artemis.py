@@ -28,7 +28,9 @@ class StompArtemisHarness(ArtemisHarness):
     def connect(self) -> None:
         """Connect the harness itself."""
         super().connect()
-        self.peer = StompPeer(self.broker.ports["PORT"], self.broker.user, self.broker.password)
+        port, user, password = self.broker.ports["PORT"], self.broker.user, self.broker.password
+        # Why: the broker ends a connection that says nothing for a minute, unless it is told.
+        self.peer = StompPeer(port, user, password, silent_s=3_600)
 
     def make_link(
         self,

@@ -44,14 +44,27 @@ class StompPeer:
     """One connection, which waits for the broker's receipt of whatever it says."""
 
     def __init__(
-        self, port: int, user: str = "admin", password: str = "admin", timeout_s: float = PATIENCE_S
+        self,
+        port: int,
+        user: str = "admin",
+        password: str = "admin",
+        timeout_s: float = PATIENCE_S,
+        silent_s: int = 0,
     ) -> None:
+        """Connect.
+
+        Args:
+            silent_s: how long it may say nothing; 0 = what the broker allows.
+        """
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self._input = self._socket.makefile("rb")
         self._numbers = count(1)
         self._messages: list[Frame] = []
         try:
-            self._put("CONNECT", {"accept-version": "1.2", "login": user, "passcode": password})
+            headers = {"accept-version": "1.2", "login": user, "passcode": password}
+            if silent_s:
+                headers["heart-beat"] = f"{silent_s * 1000},0"
+            self._put("CONNECT", headers)
             self._read_until("CONNECTED")
         except (OSError, StompError):
             self.close()
