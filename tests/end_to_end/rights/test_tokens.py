@@ -1,10 +1,11 @@
 """Tokens in place of passwords, on a real Artemis that trusts a real OpenID provider."""
 
 import json
-import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from joserfc.jwk import RSAKey
@@ -137,52 +138,61 @@ def test_a_message_outlives_the_token_that_it_was_taken_with(
     assert CLIENT_SECRET not in sidecar.log()
 
 
-@pytest.mark.proof
-def test_a_projected_token_is_used_anew_before_it_expires(
-    broker: TokenArtemis, provider: Provider, tmp_path: Path, unique: str
-) -> None:
-    """The kubelet writes a folder anew and changes a link to it; nobody tells the sidecar."""
-    provider.lifetime_s = LIFETIME_S
-    volume = tmp_path / "volume"
-    volume.mkdir()
+@contextmanager
+def projected(provider: Provider, volume: Path) -> Iterator[Path]:
+    """Write a token anew each half of its life as the kubelet does: into a folder behind a link."""
     (volume / "token").symlink_to("..data/token")
-    written = 0
-    ends_s = 0.0
 
-    def project() -> None:
-        """Write the next token once little is left of the last one's life."""
-        nonlocal written, ends_s
-        if time.monotonic() < ends_s - LIFETIME_S * 0.4:
-            return
-        ends_s = time.monotonic() + LIFETIME_S
-        written += 1
-        made, link = volume / f"..{written}", volume / "..data_tmp"
+    def project(number: int) -> None:
+        made, link = volume / f"..{number}", volume / "..data_tmp"
         made.mkdir()
         (made / "token").write_text(provider.access_token(), encoding="utf-8")
         link.symlink_to(made.name)
         link.replace(volume / "..data")
 
-    project()
-    sidecar = SidecarProcess(
-        tmp_path,
-        f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}",
-        policy=write_policy(tmp_path, POLICY),
-        sets=["intake.backlog=process", f"broker.token_file={volume / 'token'}"],
-    )
+    def go_on() -> None:
+        for number in count(1):
+            if is_over.wait(provider.lifetime_s / 2):
+                return
+            project(number)
 
-    def has_come() -> bool:
-        project()
-        return len(consumer.succeeded()) == 1
+    project(0)
+    is_over, kubelet = Event(), Thread(target=go_on)
+    kubelet.start()
+    try:
+        yield volume / "token"
+    finally:
+        is_over.set()
+        kubelet.join()
 
-    with sidecar.start():
-        peer = JmsPeer.of(broker, "core")
-        with peer.start_flaky_consumer(unique, failures=1, how="rollback") as consumer:
-            peer.produce(unique, "Text")
-            eventually(has_come, what="it comes back after its token's end")
-        events = [line["event"] for line in sidecar.log_lines()]
+
+@pytest.mark.proof
+def test_a_projected_token_is_used_anew_before_it_expires(
+    broker: TokenArtemis, provider: Provider, tmp_path: Path, unique: str
+) -> None:
+    """Nobody tells the sidecar that there is a new one."""
+    provider.lifetime_s = LIFETIME_S * 3
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    with projected(provider, volume) as token:
+        sidecar = SidecarProcess(
+            tmp_path,
+            f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}",
+            policy=write_policy(tmp_path, POLICY),
+            sets=["intake.backlog=process", f"broker.token_file={token}"],
+        )
+        with sidecar.start():
+            peer = JmsPeer.of(broker, "core")
+            with peer.start_flaky_consumer(unique, failures=1, how="rollback") as consumer:
+                peer.produce(unique, "Text")
+                consumer.wait_for_successes(1)
+            eventually(lambda: events_of(sidecar).count("logging_in_anew") > 1, what="new log-ins")
+            assert "link_down" not in events_of(sidecar)
     provider.lifetime_s = 300
-    assert events.count("logging_in_anew") > 1
-    assert "link_down" not in events
+
+
+def events_of(sidecar: SidecarProcess) -> list[str]:
+    return [str(line["event"]) for line in sidecar.log_lines()]
 
 
 def test_a_client_gets_a_token_for_an_audience_by_its_key(
