@@ -1,7 +1,6 @@
 """A stock broker gives a newcomer the results that the record has."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 FRAME_BYTES_MAX = 10 * 2**20
-SIZES = {"fits": FRAME_BYTES_MAX - 1500, "exceeds": FRAME_BYTES_MAX - 500, "small": 100}
 POLICY = """\
 plugins:
   - redelivery:
@@ -39,26 +37,32 @@ def test_a_stock_broker_does_what_the_record_says(broker: str, tmp_path: Path) -
 def test_a_message_just_below_the_frame_size_of_stock_6_3_returns_or_says_why_not(
     tmp_path: Path,
 ) -> None:
-    """With our properties one fits into its 10 MiB. The other waits for a person, delays nobody."""
-    sent: dict[str, JmsMessage] = {}
+    """With our properties one fits into its 10 MiB. The other waits with the reason, alone."""
     with StockClassic(CLASSIC_6) as broker:
         peer = JmsPeer.of(broker, "openwire")
-        for name, size in SIZES.items():
-            [sent[name]] = peer.produce(name, "Bytes", body_size=size)
+
+        def die(name: str, size: int) -> JmsMessage:
+            [sent] = peer.produce(name, "Bytes", body_size=size)
             peer.fail(name, messages=1)
+            return sent
+
+        fits, _ = die("fits", FRAME_BYTES_MAX - 1500), die("exceeds", FRAME_BYTES_MAX - 500)
         policy = write_policy(tmp_path, POLICY)
         with SidecarProcess(tmp_path, broker.openwire_url, policy=policy).start() as sidecar:
-            for name in ("fits", "small"):
-                [found] = peer.consume(name, 1)
-                assert found.body == sent[name].body
+            [found] = peer.consume("fits", 1)
+            assert found.body == fits.body
 
-            def parked() -> list[dict[str, Any]]:
+            def waiting() -> list[tuple[str, str]]:
                 rows = sidecar.json_command("list")["rows"]
-                return [one for one in rows if one["state"] == "parked"]
+                return [(one["destination"], one["reason"]) for one in rows if one["reason"]]
 
-            [row] = eventually(parked, what="it waits for a person")
-            assert row["destination"] == "queue://exceeds"
-            assert "wireFormat.maxFrameSize" in row["reason"]
+            [(destination, reason)] = eventually(waiting, what="it waits")
+            assert destination == "queue://exceeds"
+            assert "wireFormat.maxFrameSize" in reason
+            small = die("exceeds", 100)
+            [found] = peer.consume("exceeds", 1)
+            assert found.body == small.body
+            assert len(waiting()) == 1
             assert "link_down" not in [line["event"] for line in sidecar.log_lines()]
 
 

@@ -109,8 +109,8 @@ DIFFERENCES: Final = (
     Difference(
         "Classic 6.3.0 and later",
         "Its own `activemq.xml` listens for OpenWire only, with frames up to 10 MiB.",
-        "A message that comes back and would be larger with our properties waits for a person, "
-        "with the reason.",
+        "A message that comes back and would be larger with our properties waits with the reason, "
+        "and delays no other.",
         "tests/field/test_field.py",
     ),
 )
