@@ -175,11 +175,11 @@ def test_a_migration_may_take_longer_than_a_statement(
 ) -> None:
     monkeypatch.setattr(postgres_database, "_GRACE_S", 0.1)
     make().open()
-    (newer / f"{NEWER:04}_pre_priority.sql").write_text("SELECT pg_sleep(1.5);\n")
-    store = service(make, migrations=newer, statement_timeout_s=0.5)
+    (newer / f"{NEWER:04}_pre_priority.sql").write_text("SELECT pg_sleep(4);\n")
+    store = service(make, migrations=newer, statement_timeout_s=2)
     assert schema_of(store)[0] == NEWER
     with pytest.raises(StoreUnavailable):
-        store._database.run("SELECT pg_sleep(1.5)")
+        store._database.run("SELECT pg_sleep(4)")
 
 
 def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(
