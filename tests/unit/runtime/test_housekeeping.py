@@ -1,6 +1,5 @@
 """Housekeeping leaves the store to cycles between its steps, and ends in time."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -91,7 +90,8 @@ def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> N
 def test_long_work_ends_when_the_clock_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would go on for `WORK_S`, and the service end so much later."""
+    """Else the test ends by its own limit."""
+    monkeypatch.setattr("amqsidecar.runtime.housekeeping.WORK_S", 3_600)
     has_begun = Event()
 
     def open_schedule() -> SqliteStore:
@@ -114,9 +114,7 @@ def test_long_work_ends_when_the_clock_is_stopped(
         max_events=0,
     ).plan(clock)
     assert has_begun.wait(PATIENCE_S)
-    began_s = time.monotonic()
     clock.stop()
-    assert time.monotonic() - began_s < WORK_S / 2
 
 
 def test_counts_are_kept_by_the_hour_at_last_and_forgotten_with_the_history(

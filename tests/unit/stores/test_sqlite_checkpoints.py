@@ -35,7 +35,7 @@ def test_what_a_service_commits_gets_into_the_file_without_a_full_log(tmp_path: 
     path = tmp_path / "schedule.db"
     store = service_store(path)
     take(store, 1, MIB)
-    eventually(lambda: path.stat().st_size > MIB, within_s=10, what="the file grows")
+    eventually(lambda: path.stat().st_size > MIB, what="the file grows")
     store.close()
 
 
@@ -68,10 +68,10 @@ def test_a_log_that_a_reader_kept_from_being_cut_is_cut_once_the_reader_has_ende
         checkpoints = Checkpoints(path, is_short=is_short, every_s=0.01)
         take(store, 1, MIB)
         checkpoints.notice()
-        eventually(lambda: len(attempts) > 2, within_s=10, what="the log is cut again and again")
+        eventually(lambda: len(attempts) > 2, what="the log is cut again and again")
         assert log.stat().st_size > MIB
         reader.execute("COMMIT")
-        eventually(lambda: log.stat().st_size == 0, within_s=10, what="the log is cut")
+        eventually(lambda: log.stat().st_size == 0, what="the log is cut")
     checkpoints.stop()
     store.close()
 
