@@ -16,8 +16,8 @@ from support.wires.stomp_peer import Frame, StompError, StompPeer
 Observation = Mapping[str, Any]
 """What a consumer reports of one message, by field."""
 USER = "app"
-FIRST_QUIET_S = 2.5
-QUIET_S = 1.0
+FIRST_QUIET_S = 4.0
+QUIET_S = 2.5
 
 Settle = Callable[[StompPeer, Frame], None]
 """Accepts or refuses a frame."""

@@ -205,7 +205,7 @@ def _redeliver(broker: Broker, kind: str, played: Played, folder: Path) -> None:
         sidecar.start()
         try:
             if wire.counts_all:
-                eventually(lambda: sum(_progress(sidecar)) >= count, within_s=60, every_s=0.1)
+                eventually(lambda: sum(_progress(sidecar)) >= count, every_s=0.1)
             else:
                 _wait_until_quiet(sidecar)
         except TimeoutError:

@@ -110,7 +110,7 @@ def _play_on(
         if sidecar is not None:
             assert sidecar.stop() == 0
     # Why all queues: nobody but the broker says where a message is.
-    left = [one for one in peer.consume(">", wait_ms=1000) if _is_counted(one)]
+    left = [one for one in peer.consume(">", wait_ms=5000) if _is_counted(one)]
     left += [_message(one) for one in dead_topics.events("succeeding")]
     stories = _stories(sent, consumers, left)
     ids = {message.message_id: test_id for test_id, message in sent.items()}
@@ -135,7 +135,7 @@ def _wait_until_done(
     consumers: Sequence[FlakyConsumer],
     sidecar: SidecarProcess | None,
 ) -> None:
-    """Return when nothing is left to do, twice with nothing done in between; or after a minute.
+    """Return when nothing is left to do, twice with nothing done in between; or after two minutes.
 
     What is still open then is a fault that the comparison tells of.
     """
@@ -154,7 +154,7 @@ def _wait_until_done(
         return seen == before
 
     with suppress(TimeoutError):
-        eventually(is_done, within_s=60, every_s=1.5)
+        eventually(is_done, within_s=120, every_s=1.5)
 
 
 def _has_jobs(peer: JmsPeer) -> bool:
