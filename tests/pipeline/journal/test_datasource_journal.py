@@ -1,12 +1,14 @@
 """`format("amqsidecar")` reads journals once, as they grow, are compacted and forget."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from amqsidecar.errors import ConfigError
@@ -80,6 +82,24 @@ def test_a_stream_in_two_roots_is_read_once(spark: SparkSession, tmp_path: Path)
         *(("main", segment, n) for segment in range(1, 8) for n in range(3)),
         *(("other", 1, n) for n in range(3)),
     ]
+
+
+def test_what_is_not_asked_for_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream, times and segments are pushed down: only what they leave is read of the files."""
+    for segment in range(1, 5):
+        path = write_segments(tmp_path, [segment], cause="damage" * 20)
+        # Why: whoever reads a row group of the others fails.
+        if segment != 3:
+            path.write_bytes(path.read_bytes().replace(b"damagedamage", b"Damagedamage", 1))
+    write_segments(tmp_path, [1], stream="other")
+    begin = datetime.fromtimestamp(START_MS / 1_000 + 150, UTC)
+    asked = load(spark, tmp_path).where(f.col("stream") == "main")
+    assert keys(asked.where((f.col("at") > begin) & (f.col("segment") < 4))) == [
+        ("main", 3, n) for n in range(3)
+    ]
+    assert keys(asked.where(f.col("segment").isin(3, 9))) == [("main", 3, n) for n in range(3)]
+    with pytest.raises(PythonException, match=r"segment-4-4\.parquet"):
+        keys(asked.where(f.col("at") > begin))
 
 
 def test_a_gap_is_an_error_unless_it_is_allowed(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,14 +4,20 @@ An offset is the first and the last segment that was read of each stream. So it 
 compaction changes which file holds a segment, and a restarted query reads the same segments again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow
 import pyarrow.compute
 import structlog
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.sources.filters import may_hold, useful
 from amqsidecar.pipeline.sources.journal_files import (
     Gap,
     JournalFile,
@@ -79,6 +86,7 @@ class _Journals:
 
     def __init__(self, options: JournalSourceOptions) -> None:
         self._options = options
+        self._filters: tuple[Filter, ...] = ()
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the events of a partition in order, with the columns of `EVENTS`."""
@@ -94,7 +102,7 @@ class _Journals:
                 if tries == 1:
                     raise
             else:
-                yield from _batches(content, wanted)
+                yield from _batches(content, wanted, self._filters)
                 return
         # Why again: a compaction may have put its segments into another file meanwhile.
         stream = wanted.file.stream
@@ -129,15 +137,26 @@ class _Journals:
 class JournalReader(_Journals, DataSourceReader):
     """Reads all segments that journals hold when the query is planned."""
 
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Skip streams and row groups that hold nothing of what is asked for.
+
+        Returns:
+            All: Spark still looks at each row of the others.
+        """
+        self._filters = useful(filters)
+        return filters
+
     def partitions(self) -> Sequence[InputPartition]:
         """Return parts of about equal size."""
-        slices: list[Slice] = []
-        for stream, files in sorted(list_streams(self._options.paths).items()):
-            first = min(file.first for file in files)
-            slices += self._cover(stream, files, first, max(file.last for file in files))
-        if not slices:
+        streams = list_streams(self._options.paths)
+        if not streams:
             what = "no segments of a journal are there (stream=*/segment-*.parquet)"
             raise ConfigError([Problem(", ".join(self._options.paths), what)])
+        slices: list[Slice] = []
+        for stream, files in sorted(streams.items()):
+            first, last = min(file.first for file in files), max(file.last for file in files)
+            found = self._cover(stream, files, first, last)
+            slices += [one for one in found if may_hold(self._filters, "stream", stream, stream)]
         return _in_tasks(slices)
 
 
@@ -235,10 +254,20 @@ def _divided(one: Slice) -> Iterator[Slice]:
         yield Slice(one.file, first, min(first + step - 1, one.last))
 
 
-def _batches(content: Any, wanted: Slice) -> Iterator[pyarrow.RecordBatch]:
+def _batches(
+    content: Any, wanted: Slice, filters: Sequence[Filter]
+) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows as Spark wants them."""
     schema = to_arrow_schema(EVENTS, timezone="UTC")
-    groups = row_groups_of(content.metadata, wanted.first, wanted.last)
+
+    def has_segments(low: int, high: int) -> bool:
+        is_wanted = low <= wanted.last and high >= wanted.first
+        return is_wanted and may_hold(filters, "segment", low, high)
+
+    def has_times(low: datetime, high: datetime) -> bool:
+        return may_hold(filters, "at", low, high)
+
+    groups = row_groups_of(content.metadata, {"segment": has_segments, "at": has_times})
     for batch in content.iter_batches(
         batch_size=_BATCH_ROWS, row_groups=groups, columns=EVENTS.names
     ):

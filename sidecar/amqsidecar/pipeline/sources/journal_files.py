@@ -4,7 +4,7 @@ Several files can hold one segment: an interrupted compaction leaves the old fil
 one, and a journal may have been copied. Their content is the same, so any of them will do.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -190,12 +190,21 @@ def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
         raise ConfigError([Problem(file.url, problem)])
 
 
-def row_groups_of(footer: parquet.FileMetaData, first: int, last: int) -> list[int]:
-    """Return the numbers of the row groups that can hold events of these segments."""
-    bounds = list(_bounds(footer, "segment"))
-    if len(bounds) < footer.num_row_groups:
-        return list(range(footer.num_row_groups))
-    return [n for n, (low, high) in enumerate(bounds) if low <= last and high >= first]
+def row_groups_of(
+    footer: parquet.FileMetaData, may_hold: Mapping[str, Callable[[Any, Any], bool]]
+) -> list[int]:
+    """Return the numbers of the row groups that can hold what is asked for.
+
+    Args:
+        footer: of the file.
+        may_hold: by column: says it of the smallest and the largest value.
+    """
+    groups = set(range(footer.num_row_groups))
+    for column, is_asked in may_hold.items():
+        bounds = list(_bounds(footer, column))
+        if len(bounds) == footer.num_row_groups:
+            groups -= {number for number, one in enumerate(bounds) if not is_asked(*one)}
+    return sorted(groups)
 
 
 def _column_problem(footer: parquet.FileMetaData) -> str | None:
