@@ -134,8 +134,8 @@ bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 
 	PYTHONPATH=tests $(BIN)/python -m bench.ten_million.measure --rows $${ROWS:-10000000}
 
 .PHONY: bench-pipeline
-bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000
-	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000}
+bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000; WARM=1 in one session
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000} $(if $(WARM),--warm)
 
 .PHONY: bench-whatif
 bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0; JOB=1 runs the command itself

@@ -1,13 +1,16 @@
 """The output of a job: its tables in one folder, and rows of them in its report."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
+import pandas
+import pyarrow
+from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop
+from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop, write_by_hadoop
 
 MOST_ROWS: Final = 200
 """Of a table that are shown in a report."""
@@ -54,6 +57,15 @@ class Results:
         table.write.mode("errorifexists").parquet(path)
         return self._spark.read.schema(table.schema).parquet(path)
 
+    def write(self, name: str, table: pyarrow.Table) -> None:
+        """Write a small table of this process, as `keep` does one of Spark, without a job."""
+        self._clear()
+        sink = pyarrow.BufferOutputStream()
+        parquet.write_table(table, sink)
+        files = {"part-00000.parquet": sink.getvalue().to_pybytes(), "_SUCCESS": b""}
+        for file, content in files.items():
+            write_by_hadoop(self._spark, f"{self._folder}/{name}/{file}", content)
+
     def _clear(self) -> None:
         if self._is_clear:
             return
@@ -71,11 +83,28 @@ def show_rows(
 
     Columns named in `shares` are in percent.
     """
-    rows = table.limit(MOST_ROWS + 1).collect()
+    rows = [tuple(row) for row in table.limit(MOST_ROWS + 1).collect()]
+    _show(report, table.columns, rows, caption, shares)
+
+
+def show_frame(
+    report: Report, table: pandas.DataFrame, caption: str, *, shares: Collection[str] = ()
+) -> None:
+    """Add a table of this process, as `show_rows` does one of Spark."""
+    rows = list(table.head(MOST_ROWS + 1).itertuples(index=False, name=None))
+    _show(report, list(table.columns), rows, caption, shares)
+
+
+def _show(
+    report: Report,
+    columns: Sequence[str],
+    rows: Sequence[tuple[object, ...]],
+    caption: str,
+    shares: Collection[str],
+) -> None:
     if len(rows) > MOST_ROWS:
         caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    shown = [tuple(row) for row in rows[:MOST_ROWS]]
-    report.table(table.columns, shown, caption, shares=shares)
+    report.table(columns, rows[:MOST_ROWS], caption, shares=shares)
 
 
 def time_text(time_ms: int | None, otherwise: str) -> str:
@@ -95,7 +124,7 @@ def minute_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def begin_text(change: Row) -> str:
+def begin_text(change: Row | Mapping[str, Any]) -> str:
     """Return when a change began for people, with the interval of its begin."""
     begin, earliest, latest = (
         minute_text(change[name]) for name in ("begins_at", "earliest_at", "latest_at")

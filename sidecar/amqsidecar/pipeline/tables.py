@@ -91,16 +91,13 @@ RECOVERY_COUNTS: Final = _table(
     (
         "kind",
         _TEXT,
-        "`resend`: of re-sends, by the death before; `message`: by the first death; `hourly`: "
-        "re-sends once more, by the hour",
+        "`resend`: of re-sends, by the death before; `message`: of messages, by the first death",
     ),
     *_RESENDS,
     ("entry_stage", _COUNT, "message: where its history begins; re-send n is 2n - 1, death n 2n"),
     ("exit_stage", _COUNT, "message: where it ends; null = not placed"),
     ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
-    ("hour", _TIME, "hourly: begin of the hour of the re-send, UTC"),
-    ("outcome", _TEXT, "hourly: `returned` within the horizon or `recovered`; "
-     "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
+    ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
      "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `waiting`, `too_young`"),
     ("left_truncated", _YES, "whether the death before it is not in the history"),
     ("messages", _COUNT, "how many"),

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import pyarrow
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,8 +20,9 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.pipeline import tables
+from amqsidecar.pipeline.recovery.judge import COUNTS, KEYS, NONE, NOTHING, OUTCOMES, SUMS
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.tables import estimates, part_of
+from amqsidecar.pipeline.recovery.tables import estimate_all
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
 
@@ -169,6 +171,17 @@ def test_every_message_is_in_the_summary_once(ran: Ran) -> None:
     assert sum(one["messages"] for one in rows) == seen
 
 
+def test_the_counts_of_each_kind_add_up_to_what_they_count(ran: Ran) -> None:
+    """Nothing is in them twice: re-sends are those of the attempts, messages of the summary."""
+    counted: dict[str, int] = {}
+    for one in ran.rows("recovery_counts"):
+        counted[one["kind"]] = counted.get(one["kind"], 0) + one["messages"]
+    assert counted == {
+        "resend": sum(one["messages"] for one in ran.rows("recovery_by_attempt")),
+        "message": sum(one["messages"] for one in ran.rows("recovery_summary")),
+    }
+
+
 def test_what_a_killed_run_left_is_replaced(ran: Ran) -> None:
     before = {name: sorted(map(str, ran.rows(name))) for name in TABLES}
     (ran.output / "recovery_counts" / "_SUCCESS").unlink()
@@ -191,55 +204,65 @@ def test_a_history_without_messages_gives_empty_tables(spark: SparkSession, tmp_
     assert "no group" in (tmp_path / "report.html").read_text().lower()
 
 
-def counts_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    empty = dict.fromkeys(tables.RECOVERY_COUNTS.names)
-    zero = {"negative_times": 0, "implied_returns": 0, "repeated_resends": 0}
-    filled = [{**empty, **zero, "origin": "q", "left_truncated": False, **one} for one in rows]
-    names = tables.RECOVERY_COUNTS.names
-    return spark.createDataFrame(
-        [tuple(one[name] for name in names) for one in filled], tables.RECOVERY_COUNTS
-    )
+def by_hand(table: str, rows: list[dict[str, int]]) -> list[dict[str, Any]]:
+    """Return the rows of a table of one group that has these counts."""
+    empty = {**dict.fromkeys(KEYS, NONE), **dict.fromkeys(SUMS, 0)}
+    group = {"origin": 1, "cause_group": NOTHING}
+    counts = pyarrow.Table.from_pylist([{**empty, **group, **one} for one in rows], COUNTS)
+    made = estimate_all(counts, {1: "q"}, 0.95, Periods(1, 0))
+    found: list[dict[str, Any]] = made[table].to_pylist()
+    assert {(one["origin"], one["cause_group"]) for one in found} == {("q", None)}
+    return found
 
 
-def test_what_nobody_was_observed_to_the_horizon_of_is_not_known(spark: SparkSession) -> None:
+def what(kind: str, outcome: str) -> int:
+    return 2 * OUTCOMES.index((kind, outcome))
+
+
+def test_what_nobody_was_observed_to_the_horizon_of_is_not_known() -> None:
     """1 of 5 returned at 10, 4 are open at 20: 0.8 is known at 20, not at the horizon."""
-    counts = counts_of(
-        spark,
+    resend = {"attempt": 1}
+    returned, still_open = what("resend", "returned"), what("resend", "open")
+    (one,) = by_hand(
+        "recovery_by_attempt",
         [
-            {"kind": "resend", "attempt": 1, "outcome": "returned", "after_ms": 10, "messages": 1},
-            {"kind": "resend", "attempt": 1, "outcome": "open", "after_ms": 20, "messages": 4},
+            {**resend, "what": returned, "after_ms": 10, "messages": 1},
+            {**resend, "what": still_open, "after_ms": 20, "messages": 4},
         ],
     )
-    (one,) = part_of(estimates(counts, 0.95, Periods(1, 0)), "recovery_by_attempt").collect()
-    assert (one.messages, one.returned, one.open) == (5, 1, 4)
-    assert (one.share_recovered, one.low) == (None, 0)
-    assert 0.8 < one.high < 1
+    assert (one["messages"], one["returned"], one["open"]) == (5, 1, 4)
+    assert (one["share_recovered"], one["low"]) == (None, 0)
+    assert 0.8 < one["high"] < 1
 
 
-def test_lives_by_hand(spark: SparkSession) -> None:
+def test_lives_by_hand() -> None:
     """10 messages die. 2 are discarded, 8 are re-sent: 4 recover, a share of 0.4.
 
     4 return, 1 is waiting, and 2 join that had been re-sent once before the history: of 5 that are
     re-sent again (stage 3) 1 recovers: 0.4 + 0.4 / 5 = 0.48; 4 are exhausted: 0.2 + 0.32 = 0.52.
     """
-    message = {"kind": "message"}
-    counts = counts_of(
-        spark,
+    lives = [
+        ("discarded", 0, 0, 2),
+        ("recovered", 0, 1, 4),
+        ("waiting", 0, 2, 1),
+        ("recovered", 3, 3, 1),
+        ("exhausted", 0, 4, 3),
+        ("exhausted", 3, 4, 1),
+    ]
+    found = by_hand(
+        "recovery_by_message",
         [
-            {**message, "outcome": "discarded", "entry_stage": 0, "exit_stage": 0, "messages": 2},
-            {**message, "outcome": "recovered", "entry_stage": 0, "exit_stage": 1, "messages": 4},
-            {**message, "outcome": "waiting", "entry_stage": 0, "exit_stage": 2, "messages": 1},
-            {**message, "outcome": "recovered", "entry_stage": 3, "exit_stage": 3, "messages": 1},
-            {**message, "outcome": "exhausted", "entry_stage": 0, "exit_stage": 4, "messages": 3},
-            {**message, "outcome": "exhausted", "entry_stage": 3, "exit_stage": 4, "messages": 1},
+            {"what": what("message", outcome), "entry_stage": entry, "exit_stage": exit_}
+            | {"messages": messages}
+            for outcome, entry, exit_, messages in lives
         ],
     )
-    found = part_of(estimates(counts, 0.95, Periods(1, 0)), "recovery_by_message")
-    rows = found.orderBy("attempts").collect()
-    assert [(one.attempts, one.at_risk, one.recovered, one.ended, one.waiting) for one in rows] == [
+    rows = sorted(found, key=lambda row: int(row["attempts"]))
+    names = ("attempts", "at_risk", "recovered", "ended", "waiting")
+    assert [tuple(one[name] for name in names) for one in rows] == [
         (0, 10, 0, 2, 0),
         (1, 8, 4, 0, 1),
         (2, 5, 1, 4, 0),
     ]
-    assert [one.share_recovered for one in rows] == pytest.approx([0, 0.4, 0.48])
-    assert [one.share_ended for one in rows] == pytest.approx([0.2, 0.2, 0.52])
+    assert [one["share_recovered"] for one in rows] == pytest.approx([0, 0.4, 0.48])
+    assert [one["share_ended"] for one in rows] == pytest.approx([0.2, 0.2, 0.52])

@@ -25,11 +25,12 @@ from amqsidecar.model.event import (
 from amqsidecar.pipeline.recovery.judge import rounded_ms
 from amqsidecar.pipeline.recovery.lives import (
     count_outcomes,
-    observed_streams,
     survey,
-    texts_of,
-    with_texts,
 )
+from amqsidecar.pipeline.recovery.over_time import Periods
+from amqsidecar.pipeline.recovery.packed import part_of
+from amqsidecar.pipeline.recovery.tables import estimates
+from amqsidecar.pipeline.results import epoch_ms
 from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
 from pipeline.journals import START_MS
 from pipeline.recovery.histories import history
@@ -140,14 +141,15 @@ def outcomes(
     events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
 ) -> DataFrame:
     surveyed = survey(events, until_ms)
-    counts = count_outcomes(
+    counted = count_outcomes(
         events,
-        observed_streams(surveyed, until_ms),
+        surveyed.ends_ms,
         horizon_ms=horizon_ms,
         since_ms=since_ms,
         until_ms=until_ms,
     )
-    return with_texts(counts, texts_of(surveyed))
+    named = estimates(counted, surveyed.texts, 0.95, Periods(1, 0))
+    return part_of(named, "recovery_counts", RECOVERY_COUNTS)
 
 
 @pytest.fixture(scope="module")
@@ -309,10 +311,11 @@ def test_what_is_known_of_streams(spark: SparkSession) -> None:
         *("'melted' AS type" if name == "type" else name for name in events.columns)
     )
     until_ms = START_MS + 6
-    streams = observed_streams(survey(events.unionAll(odd), until_ms), until_ms)
-    assert streams.schema.names == RECOVERY_STREAMS.names
-    (row,) = streams.selectExpr("*", "unix_millis(observed_until) AS until").collect()
-    assert (row.events, row.unknown_types, row.until) == (2, 1, START_MS + 6)
+    surveyed = survey(events.unionAll(odd), until_ms)
+    assert surveyed.streams.schema.names == RECOVERY_STREAMS.names
+    (row,) = surveyed.streams.to_pylist()
+    assert (row["events"], row["unknown_types"]) == (2, 1)
+    assert epoch_ms(row["observed_until"]) == START_MS + 6
 
 
 def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession) -> None:
@@ -337,12 +340,11 @@ def test_times_have_three_digits() -> None:
 def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
     events = history(spark, {"a": [Life("x").received(5)]})
-    streams = observed_streams(survey(events, None), None)
-    counts = count_outcomes(events, streams, horizon_ms=1, since_ms=None, until_ms=None)
-    plan = str(counts._jdf.queryExecution().executedPlan())
+    counted = count_outcomes(events, {}, horizon_ms=1, since_ms=None, until_ms=None)
+    named = estimates(counted, {}, 0.95, Periods(1, 0))
+    plan = str(named._jdf.queryExecution().executedPlan())
     exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
-    others = [line for line in exchanges if "(stream" not in line]
-    assert [("(id#" in line, "cause_group" in line) for line in others] == [
+    assert [("(id#" in line, "cause_group" in line) for line in exchanges] == [
         (False, True),
         (True, False),
     ]

@@ -31,8 +31,9 @@ OUTCOMES: Final = (
     *(("hourly", outcome) for outcome in HOURLY_OUTCOMES),
 )
 """Kind and outcome of a row of counts, by number."""
-_MESSAGE: Final = len(SEND_OUTCOMES)
-_HOURLY: Final = _MESSAGE + len(MESSAGE_OUTCOMES)
+FIRST_MESSAGE: Final = len(SEND_OUTCOMES)
+"""Place in `OUTCOMES` of the first of messages."""
+FIRST_HOURLY: Final = FIRST_MESSAGE + len(MESSAGE_OUTCOMES)
 _HOUR_MS: Final = 3_600_000
 _RECOVERED, _WAITING, _TOO_YOUNG = (
     MESSAGE_OUTCOMES.index(one) for one in ("recovered", "waiting", "too_young")
@@ -63,9 +64,9 @@ KEYS: Final = (
 )
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
-"""`RECOVERY_COUNTS` in numbers.
+"""`RECOVERY_COUNTS` in numbers, and re-sends once more by the hour (from the epoch).
 
-`hour` counts from the epoch; `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
+`what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
 """
 
 
@@ -153,7 +154,7 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         **{name: np.zeros(len(took_ms), dtype=np.int64) for name in SUMS},
         **{name: sends[name] for name in ("origin", "cause_group", "messages")},
         "hour": rounds.acted_ms // _HOUR_MS,
-        "what": _what(_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
+        "what": _what(FIRST_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
     }
     rows = {
         name: np.concatenate([sends[name][chosen], by_hour[name][is_known], messages[name]]).astype(
@@ -364,7 +365,7 @@ def _messages(
         "exit_stage": np.where(is_placed, exit_stage, NONE),
         "after_ms": np.where(has_time, np.maximum(after_ms, 0), NONE),
         "hour": nothing + NONE,
-        "what": _what(_MESSAGE + outcome, ~is_whole),
+        "what": _what(FIRST_MESSAGE + outcome, ~is_whole),
         "messages": nothing + 1,
         "negative_times": after_ms < 0,
         "implied_returns": nothing,

@@ -3,14 +3,15 @@
 Spark reads the history and brings the steps of each message together; `judge` counts them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from amqsidecar.model.event import (
     AnyEvent,
@@ -26,19 +27,16 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.pipeline.places import grouped_place
 from amqsidecar.pipeline.recovery.judge import (
-    COUNTS,
     FIRST_END,
-    KEYS,
     MOMENT_STEP,
     NONE,
     NOTHING,
-    OUTCOMES,
     STEPS,
-    SUMS,
     ObservedStreams,
     count_lives,
 )
-from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
+from amqsidecar.pipeline.recovery.packed import PACKED, pack
+from amqsidecar.pipeline.tables import RECOVERY_STREAMS
 
 
 def _tag(event: type[Event]) -> str:
@@ -54,23 +52,35 @@ _ACTS: Final = tuple(
     for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
 )
 """What is done with a message that died, in the order of `judge`'s numbers."""
-_HOUR_S: Final = 3_600
 _LAST_ROUND: Final = 2**31
 """Order of an end, which has no count: behind every event."""
 
 
-def survey(events: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return the number of events by stream and texts, from one pass over the history.
+class Survey(NamedTuple):
+    """What a history holds beside its messages.
+
+    Attributes:
+        streams: `RECOVERY_STREAMS`.
+        ends_ms: the end of the observation of each stream by its number, the 64-bit hash of its
+            name.
+        texts: names of places, and cause groups, by number. In a history of a hundred thousand
+            texts the probability of a collision is 3e-10.
+    """
+
+    streams: pyarrow.Table
+    ends_ms: Mapping[int, int]
+    texts: Mapping[int, str]
+
+
+def survey(events: DataFrame, until_ms: int | None) -> Survey:
+    """Return the streams and texts of a history, from one pass over it.
 
     Args:
         events: the history, before any is left out.
-        until_ms: the end of the observation, in milliseconds since the epoch; None = all count.
-
-    Returns:
-        `stream`, `place`, `cause_group` (string), `is_unknown` (boolean: of a type that this
-        version does not know), `events` (bigint), `first_at` and `last_at` (timestamp); few rows.
+        until_ms: the end of the observation, in milliseconds since the epoch; None = the latest
+            event of each stream ends its own.
     """
-    return (
+    counted = (
         _until(events, until_ms)
         .groupBy(
             "stream",
@@ -80,36 +90,38 @@ def survey(events: DataFrame, until_ms: int | None) -> DataFrame:
         )
         .agg(
             f.count(f.lit(1)).alias("events"),
-            f.min("at").alias("first_at"),
-            f.max("at").alias("last_at"),
+            f.unix_micros(f.min("at")).alias("first_at"),
+            f.unix_micros(f.max("at")).alias("last_at"),
         )
     )
-
-
-def observed_streams(surveyed: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return `RECOVERY_STREAMS`: the events of each stream, and until when it was observed.
-
-    Args:
-        surveyed: see `survey`.
-        until_ms: the end of the observation; None = the latest event of each stream ends its own.
-    """
-    until = f.col("last_at") if until_ms is None else f.timestamp_millis(f.lit(until_ms))
-    return (
-        surveyed.groupBy("stream")
-        .agg(
-            f.sum("events").alias("events"),
-            f.sum(f.when(f.col("is_unknown"), f.col("events")).otherwise(0)).alias("unknown_types"),
-            f.min("first_at").alias("first_at"),
-            f.max("last_at").alias("last_at"),
-        )
-        .withColumn("observed_until", until)
-        .select(*RECOVERY_STREAMS.names)
+    names = ("stream", "place", "cause_group")
+    found = counted.select("*", *(f.xxhash64(one).alias(f"{one}_number") for one in names))
+    rows = found.toArrow().to_pandas()
+    texts: dict[int, str] = {}
+    for name in names[1:]:
+        there = rows[rows[name].notna()].drop_duplicates(name)
+        texts.update(zip(there[f"{name}_number"].tolist(), there[name].tolist(), strict=True))
+    rows["unknown_types"] = rows["events"].where(rows["is_unknown"], 0)
+    streams = (
+        rows.groupby(["stream", "stream_number"])
+        .agg({"events": "sum", "unknown_types": "sum", "first_at": "min", "last_at": "max"})
+        .reset_index()
+    )
+    ends = streams["last_at"] if until_ms is None else until_ms * 1_000
+    streams["observed_until"] = ends
+    ends_ms = (streams["observed_until"] // 1_000).tolist()
+    schema = to_arrow_schema(RECOVERY_STREAMS, timezone="UTC")
+    columns = [pyarrow.array(streams[one.name]).cast(one.type) for one in schema]
+    return Survey(
+        streams=pyarrow.table(columns, schema=schema),
+        ends_ms=dict(zip(streams["stream_number"].tolist(), ends_ms, strict=True)),
+        texts=texts,
     )
 
 
 def count_outcomes(
     events: DataFrame,
-    streams: DataFrame,
+    ends_ms: Mapping[int, int],
     *,
     horizon_ms: int,
     since_ms: int | None,
@@ -117,101 +129,28 @@ def count_outcomes(
 ) -> DataFrame:
     """Return the number of re-sends and of messages by outcome and by time to it.
 
-    One shuffle is by message, another by group. Texts go through neither.
+    One shuffle is by message. Texts don't go through it.
 
     Args:
         events: the history.
-        streams: `observed_streams` of it.
+        ends_ms: see `Survey`.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         since_ms: only messages whose first death is in the history, at or after this; None = all.
         until_ms: events at or after this don't count; None = all do.
 
     Returns:
-        The columns of `RECOVERY_COUNTS`, with `origin` and `cause_group` as numbers (bigint); see
-        `texts_of` and `with_texts`.
+        See `packed.pack`; a group may have several rows.
     """
-    observed = _observed(streams, horizon_ms, NONE if since_ms is None else since_ms)
+    ends = sorted(ends_ms.items())
+    numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
+    observed = ObservedStreams(numbers, ends_of, horizon_ms, NONE if since_ms is None else since_ms)
 
     def count(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         there = list(batches)
         if there:
-            yield from count_lives(pyarrow.Table.from_batches(there), observed).to_batches()
+            yield from pack(count_lives(pyarrow.Table.from_batches(there), observed))
 
-    counted = (
-        _steps(_until(events, until_ms))
-        .repartition("id")
-        .mapInArrow(count, _bigints(COUNTS.names))
-        .groupBy(*KEYS)
-        .agg(*(f.sum(name).alias(name) for name in SUMS))
-    )
-    return counted.select(*_named())
-
-
-def _bigints(names: Iterable[str]) -> str:
-    return ", ".join(f"{name} bigint" for name in names)
-
-
-def _observed(streams: DataFrame, horizon_ms: int, since_ms: int) -> ObservedStreams:
-    rows = streams.select(
-        f.xxhash64("stream").alias("number"), f.unix_millis("observed_until").alias("until_ms")
-    ).collect()
-    ends = sorted((row["number"], row["until_ms"]) for row in rows)
-    numbers, until_ms = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
-    return ObservedStreams(numbers, until_ms, horizon_ms, since_ms)
-
-
-def _named() -> Iterator[Column]:
-    """Yield the columns of `RECOVERY_COUNTS` of those of `COUNTS`."""
-    place = f.floor(f.col("what") / 2).cast("int")
-    kinds, outcomes = (
-        f.get(f.array(*(f.lit(one[at]) for one in OUTCOMES)), place) for at in (0, 1)
-    )
-    named = {
-        "kind": kinds,
-        "outcome": outcomes,
-        "left_truncated": f.col("what") % 2 == 1,
-        **{name: f.nullif(name, f.lit(NOTHING)) for name in ("origin", "cause_group")},
-        **{
-            name: f.nullif(name, f.lit(NONE))
-            for name in ("attempt", "entry_stage", "exit_stage", "after_ms")
-        },
-        "hour": f.timestamp_seconds(f.nullif("hour", f.lit(NONE)) * _HOUR_S),
-    }
-    for name in RECOVERY_COUNTS.names:
-        yield named.get(name, f.col(name)).alias(name)
-
-
-def texts_of(surveyed: DataFrame) -> DataFrame:
-    """Return the number of each text, its 64-bit hash.
-
-    In a history of a hundred thousand texts the probability of a collision is 3e-10.
-
-    Args:
-        surveyed: see `survey`.
-
-    Returns:
-        `number` (bigint) and `text` (string).
-    """
-    return (
-        surveyed.select(f.explode(f.array("place", "cause_group")).alias("text"))
-        .distinct()
-        .select(f.xxhash64("text").alias("number"), "text")
-    )
-
-
-def with_texts(table: DataFrame, texts: DataFrame) -> DataFrame:
-    """Return a table with the texts of `origin` and `cause_group` in place of their numbers.
-
-    Args:
-        table: has these two columns, as numbers.
-        texts: see `texts_of`.
-    """
-    names = table.columns
-    for name in ("origin", "cause_group"):
-        known = texts.select(f.col("number").alias(name), f.col("text").alias(f"{name}_text"))
-        table = table.join(f.broadcast(known), name, "left").drop(name)
-        table = table.withColumnRenamed(f"{name}_text", name)
-    return table.select(*names)
+    return _steps(_until(events, until_ms)).repartition("id").mapInArrow(count, PACKED)
 
 
 def _until(events: DataFrame, until_ms: int | None) -> DataFrame:

@@ -1,16 +1,18 @@
 """Recovery over time: by day or week, and when it became another one."""
 
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
 import pandas
-from scipy.stats import norm
 
 from amqsidecar.pipeline.changes import ShareSeries, find_changes
+from amqsidecar.pipeline.recovery.judge import OUTCOMES
 
 HOURS_OF_A_DAY: Final = 24
 _FIRST_MONDAY: Final = 4
 """Day 0 of the epoch is a Thursday."""
+_RECOVERED: Final = OUTCOMES.index(("hourly", "recovered"))
 LEAST_RESENDS: Final = 20
 """Of a group, for change points."""
 
@@ -31,13 +33,12 @@ def hourly_resends(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Return `group`, `hour` (from the epoch), `resends` and `recovered`, in order.
 
     Args:
-        rows: `RECOVERY_COUNTS` of the kind `hourly`, with the number of their `group`.
+        rows: counts of re-sends by hour: `group`, `hour`, `outcome` (place in `OUTCOMES`) and
+            `messages`.
     """
-    seconds = rows["hour"].dt.as_unit("s").astype("int64")
     counted = rows.assign(
-        hour=seconds // 3_600,
         resends=rows["messages"],
-        recovered=rows["messages"].where(rows["outcome"] == "recovered", 0),
+        recovered=rows["messages"].where(rows["outcome"] == _RECOVERED, 0),
     )
     return counted.groupby(["group", "hour"])[["resends", "recovered"]].sum().reset_index()
 
@@ -56,7 +57,7 @@ def over_time(hourly: pandas.DataFrame, days: int, confidence: float) -> pandas.
     found = hourly.groupby(["group", begins.rename("day")])[["resends", "recovered"]].sum()
     found = found.reset_index()
     n, share = found["resends"], found["recovered"] / found["resends"]
-    z = float(norm.ppf((1 + confidence) / 2))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     width = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return found.assign(

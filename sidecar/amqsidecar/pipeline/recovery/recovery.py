@@ -8,27 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.markers import Marker
-from amqsidecar.pipeline.recovery.lives import (
-    count_outcomes,
-    observed_streams,
-    survey,
-    texts_of,
-    with_texts,
-)
+from amqsidecar.pipeline.recovery.lives import count_outcomes, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
+from amqsidecar.pipeline.recovery.packed import collected, part_of
 from amqsidecar.pipeline.recovery.report import write_report
-from amqsidecar.pipeline.recovery.tables import ESTIMATED, estimates, part_of
+from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
 """Maximum difference of two sidecars' clocks when `--since` leaves out older events."""
-_TABLES: Final = ("recovery_streams", "recovery_counts", *ESTIMATED)
+_TABLES: Final = ("recovery_streams", *LARGE, *SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,42 +66,35 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     # Why earlier: the first death of a message may bear the time of a clock that is ahead.
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
     events = read_events(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
-    surveyed = survey(events, options.until_ms).persist()
-    streams = results.keep("recovery_streams", observed_streams(surveyed, options.until_ms))
-    texts = texts_of(surveyed).persist()
-    outcomes = count_outcomes(
+    surveyed = survey(events, options.until_ms)
+    results.write("recovery_streams", surveyed.streams)
+    counted = count_outcomes(
         events,
-        streams,
+        surveyed.ends_ms,
         horizon_ms=options.horizon_ms,
         since_ms=options.since_ms,
         until_ms=options.until_ms,
     )
-    # Why as they are read back: the plan of each table begins at the counts, not at the events.
-    counts = results.keep("recovery_counts", with_texts(outcomes, texts))
-    periods = Periods(options.period_days, _end_hour(streams, options.horizon_ms))
-    estimated = estimates(counts, options.confidence, periods).persist(StorageLevel.MEMORY_AND_DISK)
-    tables = {name: results.keep(name, part_of(estimated, name)) for name in ESTIMATED}
+    latest_ms = max(surveyed.ends_ms.values(), default=0)
+    periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
+    estimated = estimates(counted, surveyed.texts, options.confidence, periods)
+    estimated = estimated.persist(StorageLevel.MEMORY_AND_DISK)
+    tables = collected(estimated, SMALL)
+    for name, table in tables.items():
+        results.write(name, table)
+    kept = {
+        name: results.keep(name, part_of(estimated, name, schema)) for name, schema in LARGE.items()
+    }
+    estimated.unpersist()
     write_report(
         results.report_path,
         _facts(options),
         options.min_messages,
         options.markers,
-        streams=streams,
-        summary=tables["recovery_summary"],
-        attempts=tables["recovery_by_attempt"],
-        curve=tables["recovery_curve"],
-        by_message=tables["recovery_by_message"],
-        times=tables["time_to_recovery"],
-        over_time=tables["recovery_over_time"],
-        changes=tables["recovery_changes"],
+        streams=surveyed.streams,
+        tables=tables,
+        curve=kept["recovery_curve"],
     )
-    for frame in (estimated, texts, surveyed):
-        frame.unpersist()
-
-
-def _end_hour(streams: DataFrame, horizon_ms: int) -> int:
-    latest = streams.agg(f.max(f.unix_millis("observed_until"))).collect()[0][0]
-    return ((latest or 0) - horizon_ms) // _HOUR_MS
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:

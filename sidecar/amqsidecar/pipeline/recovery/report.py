@@ -1,18 +1,20 @@
 """The report of the job `recovery`."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any, Final
 
 import altair
-from pyspark.sql import Column, DataFrame, Row
+import pandas
+import pyarrow
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import ENDS
-from amqsidecar.pipeline.recovery.tables import GROUP, RESENDS
+from amqsidecar.pipeline.recovery.packed import GROUP
+from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.results import MOST_LINES, begin_text, epoch_ms, minute_text, show_rows
+from amqsidecar.pipeline.results import MOST_LINES, begin_text, epoch_ms, minute_text, show_frame
 
 MOST_GROUPS: Final = 6
 """In the plots: those that lose most."""
@@ -22,11 +24,12 @@ RECENT_DAYS: Final = 7
 """How long before the latest change another may begin to be on the first screen."""
 _HOPELESS: Final = 0.05
 """Re-sends that recover less than this, with confidence, are not worth their load."""
-_POINTS_PER_DECADE: Final = 40
+_POINTS_PER_DECADE: Final = 20
 _LABEL_LETTERS: Final = 48
 _LINE_LETTERS: Final = 100
 _COLOUR: Final = "#2f7fc1"
 _DAY_MS: Final = 86_400_000
+_Row = Mapping[str, Any]
 _BOUNDS: Final = ("share_recovered", "low", "high")
 
 _READING: Final = """\
@@ -41,14 +44,9 @@ def write_report(
     min_messages: int,
     markers: Sequence[Marker],
     *,
-    streams: DataFrame,
-    summary: DataFrame,
-    attempts: DataFrame,
+    streams: pyarrow.Table,
+    tables: Mapping[str, pyarrow.Table],
     curve: DataFrame,
-    by_message: DataFrame,
-    times: DataFrame,
-    over_time: DataFrame,
-    changes: DataFrame,
 ) -> None:
     """Write the report of the job.
 
@@ -58,19 +56,16 @@ def write_report(
         min_messages: groups with fewer messages have no plots.
         markers: rollouts and incidents.
         streams: `RECOVERY_STREAMS`.
-        summary: `RECOVERY_SUMMARY`.
-        attempts: `RECOVERY_BY_ATTEMPT`.
+        tables: those of `SMALL`.
         curve: `RECOVERY_CURVE`.
-        by_message: `RECOVERY_BY_MESSAGE`.
-        times: `TIME_TO_RECOVERY`.
-        over_time: `RECOVERY_OVER_TIME`.
-        changes: `RECOVERY_CHANGES`.
     """
     report = Report("Recovery", {})
+    frames = {name: one.to_pandas(integer_object_nulls=True) for name, one in tables.items()}
+    summary, changes = frames["recovery_summary"], frames["recovery_changes"]
     groups = _worst(summary, min_messages)
     ranked = [(row["origin"], row["cause_group"]) for row in groups]
-    shares = _of(by_message, groups).orderBy(*GROUP, "attempts").collect()
-    tries = _of(attempts, groups).orderBy(*RESENDS).collect()
+    shares = _of(frames["recovery_by_message"], groups, (*GROUP, "attempts"))
+    tries = _of(frames["recovery_by_attempt"], groups, RESENDS)
     recent = _recent(changes)
 
     lines = [_change_line(row, markers) for row in recent]
@@ -82,83 +77,89 @@ def write_report(
         _advice(tries, ranked, recent),
         "Nothing: re-sends of each group recover some.",
     )
-    _plot_over_time(report, _of(over_time, groups).collect(), ranked, markers)
+    by_period = frames["recovery_over_time"]
+    _plot_over_time(report, _of(by_period, groups, ("begins_at",)), ranked, markers)
     with report.folded("Recovered by which re-send"):
         _plot_attempts(report, shares, ranked)
-        by_lost = _with_lost(attempts, summary).orderBy(f.desc("lost"), *RESENDS).drop("lost")
-        show_rows(report, by_lost, "Each re-send by itself", shares=_BOUNDS)
-        by_lost = _with_lost(by_message, summary).orderBy(f.desc("lost"), *GROUP, "attempts")
-        show_rows(
+        by_lost = _by_lost(frames["recovery_by_attempt"], summary, RESENDS)
+        show_frame(report, by_lost, "Each re-send by itself", shares=_BOUNDS)
+        show_frame(
             report,
-            by_lost.drop("lost"),
+            _by_lost(frames["recovery_by_message"], summary, (*GROUP, "attempts")),
             "Re-sends taken together, from the first death",
             shares=(*_BOUNDS, "share_ended"),
         )
     with report.folded("When messages return after a re-send"):
-        _plot_curves(report, _thinned(_of(curve, groups)).collect(), ranked)
+        _plot_curves(report, _thinned(curve, groups), ranked)
     with report.folded("Time to recovery"):
-        by_lost = _with_lost(times, summary).orderBy(f.desc("lost"), *GROUP, "quantile")
-        show_rows(
-            report,
-            by_lost.drop("lost"),
-            "From first death, over all messages",
-            shares=("quantile",),
-        )
+        by_lost = _by_lost(frames["time_to_recovery"], summary, (*GROUP, "quantile"))
+        show_frame(report, by_lost, "From first death, over all messages", shares=("quantile",))
     with report.folded("Recovery over time, and all changes of it"):
         jumps = ("share_before", "share_recovered", "jump", "jump_low", "jump_high")
-        ordered = changes.orderBy(f.desc("begins_at"), *GROUP)
-        show_rows(report, ordered, "Changes; a jump has an interval of 95 %", shares=jumps)
-        ordered = over_time.orderBy(f.desc("begins_at"), f.desc("resends"), *GROUP)
-        show_rows(report, ordered, "Re-sends of every number, by period", shares=_BOUNDS)
+        ordered = _sorted(changes, ("begins_at",), GROUP)
+        show_frame(report, ordered, "Changes; a jump has an interval of 95 %", shares=jumps)
+        ordered = _sorted(by_period, ("begins_at", "resends"), GROUP)
+        show_frame(report, ordered, "Re-sends of every number, by period", shares=_BOUNDS)
     with report.folded("What became of the messages"):
-        ordered = summary.orderBy(f.desc(_lost_column()), f.desc("messages"), *GROUP)
-        show_rows(report, ordered, "By the first death")
+        show_frame(report, _most_lost(summary), "By the first death")
     with report.folded("What was read, and how to read it"):
         report.facts(facts)
         report.text(_READING)
-        show_rows(report, streams.orderBy("stream"), "Streams of the history")
+        ordered = streams.to_pandas().sort_values("stream")
+        show_frame(report, ordered, "Streams of the history")
     report.write(path)
 
 
-def _lost_column() -> Column:
-    return reduce(Column.__add__, (f.col(name) for name in ENDS))
+def _lost(row: _Row) -> int:
+    return sum(int(row[name]) for name in ENDS)
 
 
-def _lost(row: Row) -> int:
-    return sum(row[name] for name in ENDS)
-
-
-def _worst(summary: DataFrame, min_messages: int) -> list[Row]:
-    """Return the groups that lose most messages; among those that lose none the largest."""
-    return (
-        summary.where(f.col("messages") >= min_messages)
-        .orderBy(f.desc(_lost_column()), f.desc("messages"), *GROUP)
-        .limit(MOST_GROUPS)
-        .collect()
+def _sorted(
+    table: pandas.DataFrame, most_first: Sequence[str], then: Sequence[str]
+) -> pandas.DataFrame:
+    """Return a table in order; what is unknown comes first."""
+    is_ascending = [False] * len(most_first) + [True] * len(then)
+    return table.sort_values(
+        [*most_first, *then], ascending=is_ascending, na_position="first", kind="stable"
     )
 
 
-def _with_lost(table: DataFrame, summary: DataFrame) -> DataFrame:
-    """Add how many messages each group lost; a re-send's cause may be that of no first death."""
-    lost = summary.select(
-        *(f.col(key).alias(f"lost_{key}") for key in GROUP), _lost_column().alias("lost")
-    )
-    is_same = [f.col(key).eqNullSafe(f.col(f"lost_{key}")) for key in GROUP]
-    joined = table.join(f.broadcast(lost), is_same[0] & is_same[1], "left")
-    return joined.select(*table.columns, f.coalesce("lost", f.lit(0)).alias("lost"))
+def _most_lost(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the groups that lose most messages first; among those that lose none the largest."""
+    lost = summary.assign(lost=summary[list(ENDS)].sum(axis=1))
+    return _sorted(lost, ("lost", "messages"), GROUP).drop(columns="lost")
 
 
-def _recent(changes: DataFrame) -> list[Row]:
+def _worst(summary: pandas.DataFrame, min_messages: int) -> list[_Row]:
+    enough = summary[summary["messages"] >= min_messages]
+    return _rows(_most_lost(enough).head(MOST_GROUPS))
+
+
+def _rows(table: pandas.DataFrame) -> list[_Row]:
+    rows: list[_Row] = table.to_dict("records")
+    return rows
+
+
+def _by_lost(
+    table: pandas.DataFrame, summary: pandas.DataFrame, keys: Sequence[str]
+) -> pandas.DataFrame:
+    """Return a table with the groups first that lose most messages.
+
+    The cause of a re-send may be that of no first death.
+    """
+    lost = summary[list(GROUP)].assign(lost=summary[list(ENDS)].sum(axis=1))
+    joined = table.merge(lost, how="left", on=list(GROUP))
+    return _sorted(joined.fillna({"lost": 0}), ("lost",), keys).drop(columns="lost")
+
+
+def _recent(changes: pandas.DataFrame) -> list[_Row]:
     """Return the latest changes that go on: the greatest drops first."""
-    latest = changes.agg(f.max("begins_at").alias("latest"))
-    since = f.col("latest") - f.expr(f"INTERVAL {RECENT_DAYS} DAYS")
-    rows = changes.crossJoin(f.broadcast(latest)).where(
-        (f.col("begins_at") >= since) & f.col("ends_at").isNull()
-    )
-    return rows.orderBy("jump", *GROUP).limit(MOST_LINES).collect()
+    since = changes["begins_at"].max() - pandas.Timedelta(days=RECENT_DAYS)
+    there = changes[(changes["begins_at"] >= since) & changes["ends_at"].isna()]
+    return _rows(_sorted(there, (), ("jump", *GROUP)).head(MOST_LINES))
 
 
-def _change_line(row: Row, markers: Sequence[Marker]) -> str:
+def _change_line(row: _Row, markers: Sequence[Marker]) -> str:
     earliest, latest = (epoch_ms(row[name]) for name in ("earliest_at", "latest_at"))
     return (
         f"{_name(row)}: {percent(row['share_before'])} to {percent(row['share_recovered'])} of the "
@@ -166,7 +167,7 @@ def _change_line(row: Row, markers: Sequence[Marker]) -> str:
     )
 
 
-def _lost_line(row: Row, shares: Sequence[Row]) -> str:
+def _lost_line(row: _Row, shares: Sequence[_Row]) -> str:
     own = [one for one in shares if all(one[key] == row[key] for key in GROUP)]
     recovers = ""
     if own:
@@ -179,7 +180,7 @@ def _lost_line(row: Row, shares: Sequence[Row]) -> str:
 
 
 def _advice(
-    tries: Sequence[Row], ranked: Sequence[tuple[Any, Any]], recent: Sequence[Row]
+    tries: Sequence[_Row], ranked: Sequence[tuple[Any, Any]], recent: Sequence[_Row]
 ) -> list[str]:
     lines = [
         f"Look for what happened to {_name(row)} at {minute_text(row['earliest_at'])} to "
@@ -203,35 +204,40 @@ def _advice(
     return lines[:MOST_LINES]
 
 
-def _name(row: Row) -> str:
+def _name(row: _Row) -> str:
     text = f"{row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
     return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
 
 
-def _of(table: DataFrame, groups: Sequence[Row]) -> DataFrame:
+def _of(table: pandas.DataFrame, groups: Sequence[_Row], order: Sequence[str]) -> list[_Row]:
     """Return the rows of these groups."""
+    chosen = pandas.DataFrame([{key: row[key] for key in GROUP} for row in groups], columns=GROUP)
+    return _rows(_sorted(table.merge(chosen, on=list(GROUP)), (), order))
+
+
+def _thinned(curve: DataFrame, groups: Sequence[_Row]) -> list[_Row]:
+    """Return the last point of each step of time of the first re-sends of these groups.
+
+    Steps grow with time.
+    """
     chosen = f.lit(False)
     for row in groups:
         is_one = [f.col(key).eqNullSafe(f.lit(row[key])) for key in GROUP]
         chosen |= is_one[0] & is_one[1]
-    return table.where(chosen)
-
-
-def _thinned(curve: DataFrame) -> DataFrame:
-    """Return the last point of each step of time, which grows with time, of the first re-sends."""
     step = f.floor(f.log10(f.col("after_ms").cast("double") + 1) * _POINTS_PER_DECADE)
     last = f.max_by(f.struct("after_ms", "share_away", "low", "high"), "after_ms")
-    return (
-        curve.where(f.col("attempt") <= MOST_ATTEMPTS)
+    found = (
+        curve.where(chosen & (f.col("attempt") <= MOST_ATTEMPTS))
         .groupBy(*RESENDS, step.alias("step"))
         .agg(last.alias("last"))
         .select(*RESENDS, "last.*")
     )
+    return [row.asDict() for row in found.collect()]
 
 
 def _plot_over_time(
     report: Report,
-    rows: Sequence[Row],
+    rows: Sequence[_Row],
     ranked: Sequence[tuple[Any, Any]],
     markers: Sequence[Marker],
 ) -> None:
@@ -239,7 +245,7 @@ def _plot_over_time(
         _labelled(row, ranked)
         | {"at": epoch_ms(row["begins_at"]), "share": row["share_recovered"]}
         | {"low": row["low"], "high": row["high"]}
-        for row in sorted(rows, key=lambda row: row["begins_at"])
+        for row in rows
     ]
     if not points:
         return
@@ -270,7 +276,7 @@ def _plot_over_time(
     )
 
 
-def _plot_attempts(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any, Any]]) -> None:
+def _plot_attempts(report: Report, rows: Sequence[_Row], ranked: Sequence[tuple[Any, Any]]) -> None:
     points = [
         _labelled(row, ranked)
         | {"re-sends": row["attempts"], "share": row["share_recovered"]}
@@ -298,7 +304,7 @@ def _plot_attempts(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[A
     )
 
 
-def _plot_curves(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any, Any]]) -> None:
+def _plot_curves(report: Report, rows: Sequence[_Row], ranked: Sequence[tuple[Any, Any]]) -> None:
     points = [
         _labelled(row, ranked)
         | {"seconds": max(row["after_ms"], 1) / 1000, "re-send": str(row["attempt"])}
@@ -341,7 +347,7 @@ def _facets(
     ).properties(description=description)
 
 
-def _labelled(row: Row, ranked: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+def _labelled(row: _Row, ranked: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
     """Return the name of a row's group, which differs from those of the others, and its rank."""
     rank = ranked.index((row["origin"], row["cause_group"])) + 1
     text = f"{rank}. {row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"

@@ -1,6 +1,6 @@
-"""The tables of the job `recovery`, all made of `RECOVERY_COUNTS`.
+"""The tables of the job `recovery`, all made of counts.
 
-All rows of a group come to one Python process, which makes all of its rows in all tables. A group
+All counts of a group come to one Python process, which makes all of its rows in all tables. A group
 has at most some thousand distinct times for each re-send, however many messages it has.
 """
 
@@ -12,30 +12,39 @@ import pandas
 import pyarrow
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.recovery.judge import ENDS, MESSAGE_OUTCOMES, SEND_OUTCOMES
+from amqsidecar.pipeline.recovery.judge import (
+    COUNTS,
+    ENDS,
+    FIRST_HOURLY,
+    FIRST_MESSAGE,
+    MESSAGE_OUTCOMES,
+    NONE,
+    OUTCOMES,
+    SEND_OUTCOMES,
+    add_up,
+)
 from amqsidecar.pipeline.recovery.over_time import Periods, changes, hourly_resends, over_time
+from amqsidecar.pipeline.recovery.packed import GROUP, NAMED, name_table, unpack
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
     RECOVERY_BY_MESSAGE,
     RECOVERY_CHANGES,
+    RECOVERY_COUNTS,
     RECOVERY_CURVE,
     RECOVERY_OVER_TIME,
     RECOVERY_SUMMARY,
     TIME_TO_RECOVERY,
 )
 
-GROUP: Final = ("origin", "cause_group")
 RESENDS: Final = (*GROUP, "attempt")
 QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Of the time to recovery."""
 
-ESTIMATED: Final[Mapping[str, StructType]] = {
-    "recovery_curve": RECOVERY_CURVE,
+SMALL: Final[Mapping[str, StructType]] = {
     "recovery_by_attempt": RECOVERY_BY_ATTEMPT,
     "recovery_by_message": RECOVERY_BY_MESSAGE,
     "time_to_recovery": TIME_TO_RECOVERY,
@@ -43,108 +52,133 @@ ESTIMATED: Final[Mapping[str, StructType]] = {
     "recovery_over_time": RECOVERY_OVER_TIME,
     "recovery_changes": RECOVERY_CHANGES,
 }
-"""The tables by name."""
-_ALL: Final = StructType(
-    [
-        StructField("table", StringType()),
-        *{one.name: one for schema in ESTIMATED.values() for one in schema}.values(),
-    ]
-)
+"""Tables with some rows per group, by name."""
+LARGE: Final[Mapping[str, StructType]] = {
+    "recovery_counts": RECOVERY_COUNTS,
+    "recovery_curve": RECOVERY_CURVE,
+}
+"""Tables with a row per distinct time."""
 _TIME_BITS: Final = 42
 """Of a time in milliseconds: 139 years."""
 _MARKS: Final = ("negative_times", "implied_returns", "repeated_resends")
+_KINDS, _OUTCOMES = (pyarrow.array([one[at] for one in OUTCOMES]) for at in (0, 1))
+_HAPPENED: Final = [
+    place
+    for place, one in enumerate(OUTCOMES)
+    if one in (("resend", "returned"), ("message", "recovered"))
+]
+_COMPETED: Final = [OUTCOMES.index(("message", one)) for one in ENDS]
 
 
-def estimates(counts: DataFrame, confidence: float, periods: Periods) -> DataFrame:
-    """Return the rows of all tables of `ESTIMATED`, from one pass over the counts; see `part_of`.
+def estimates(
+    counted: DataFrame, texts: Mapping[int, str], confidence: float, periods: Periods
+) -> DataFrame:
+    """Return the rows of all tables, from one pass over the counts: `packed.NAMED`.
 
     Args:
-        counts: `RECOVERY_COUNTS`.
+        counted: `packed.PACKED`.
+        texts: see `lives.Survey`.
         confidence: of the bounds, between 0 and 1.
         periods: how re-sends are divided by time.
     """
 
     def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        there = list(batches)
-        if there:
-            yield from estimate_all(pyarrow.Table.from_batches(there), confidence, periods)
+        counts = unpack(batches)
+        if len(counts):
+            for name, table in estimate_all(counts, texts, confidence, periods).items():
+                yield from name_table(name, table)
 
-    return counts.repartition(*GROUP).mapInArrow(estimate, _ALL)
-
-
-def part_of(estimated: DataFrame, name: str) -> DataFrame:
-    """Return one of the tables of `ESTIMATED` of what `estimates` has returned."""
-    return estimated.where(f.col("table") == name).select(*ESTIMATED[name].names)
+    return counted.repartition(*GROUP).mapInArrow(estimate, NAMED)
 
 
 def estimate_all(
-    counts: pyarrow.Table, confidence: float, periods: Periods
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of all tables of `ESTIMATED`, with a column `table`.
+    counts: pyarrow.Table, texts: Mapping[int, str], confidence: float, periods: Periods
+) -> dict[str, pyarrow.Table]:
+    """Return all tables of some groups; their texts are dictionaries.
 
     Args:
-        counts: `RECOVERY_COUNTS`, all rows of each group that has one.
+        counts: `COUNTS`, at least one; all rows of each group that has one. A key may have several.
+        texts: see `lives.Survey`.
         confidence: of the bounds, between 0 and 1.
         periods: how re-sends are divided by time.
     """
-    group, names = _groups(counts)
-    numbers = counts.drop_columns(list(GROUP))
-    rows = numbers.to_pandas(categories=["kind", "outcome"]).assign(group=group)
-    resends, messages, hourly = (
-        rows[rows["kind"] == one] for one in ("resend", "message", "hourly")
-    )
-    by_hour = hourly_resends(hourly)
+    summed = add_up(counts)
+    group, names = _groups(summed, texts)
+    numbers = {name: summed.column(name).to_numpy() for name in COUNTS.names if name not in GROUP}
+    numbers["outcome"] = numbers["what"] // 2
+    rows = pandas.DataFrame({**numbers, "group": group})
+    is_hourly = rows["outcome"] >= FIRST_HOURLY
+    is_resend = rows["outcome"] < FIRST_MESSAGE
+    resends, messages = rows[is_resend], rows[~is_resend & ~is_hourly]
+    by_hour = hourly_resends(rows[is_hourly])
     curve = _curve(resends, confidence)
     made = {
         "recovery_curve": curve,
         "recovery_by_attempt": _by_attempt(resends, curve),
         "recovery_by_message": _by_message(messages, confidence),
         "time_to_recovery": _times(messages, confidence),
-        "recovery_summary": _tallied(messages, ["group"], MESSAGE_OUTCOMES),
+        "recovery_summary": _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES),
         "recovery_over_time": over_time(by_hour, periods.days, confidence),
         "recovery_changes": changes(by_hour, periods.end_hour),
     }
-    for name, frame in made.items():
-        yield from _batches(name, frame, names)
+    schemas = {**LARGE, **SMALL}
+    tables = {name: _table(schemas[name], frame, names) for name, frame in made.items()}
+    return {"recovery_counts": _counts(rows[~is_hourly], names), **tables}
 
 
-def _groups(counts: pyarrow.Table) -> tuple[NDArray[np.int64], pyarrow.Table]:
+def _groups(
+    counts: pyarrow.Table, texts: Mapping[int, str]
+) -> tuple[NDArray[np.int64], pyarrow.Table]:
     """Return the number of the group of each row, and the names of groups by number."""
-    encoded = [counts.column(one).combine_chunks().dictionary_encode() for one in GROUP]
-    codes = [
-        one.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype("int64") for one in encoded
-    ]
-    base = len(encoded[1].dictionary) + 1
-    pairs, group = np.unique((codes[0] + 1) * base + codes[1] + 1, return_inverse=True)
-    parts = (pairs // base - 1, pairs % base - 1)
+    found = [np.unique(counts.column(one).to_numpy(), return_inverse=True) for one in GROUP]
+    (origins, origin), (causes, cause) = found
+    pairs, group = np.unique(origin * len(causes) + cause, return_inverse=True)
+    parts = np.divmod(pairs, len(causes))
     names = [
-        one.dictionary.take(pyarrow.array(part, mask=part < 0))
-        for one, part in zip(encoded, parts, strict=True)
+        pyarrow.DictionaryArray.from_arrays(
+            pyarrow.array(part.astype(np.int32)),
+            pyarrow.array([texts.get(int(one)) for one in numbers], pyarrow.string()),
+        )
+        for numbers, part in zip((origins, causes), parts, strict=True)
     ]
     return group, pyarrow.table(names, list(GROUP))
 
 
-def _batches(
-    name: str, frame: pandas.DataFrame, names: pyarrow.Table
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield a table as rows of `_ALL`."""
-    group = names.take(pyarrow.array(frame["group"], pyarrow.int64()))
-    columns = []
-    for one in to_arrow_schema(_ALL, timezone="UTC"):
-        if one.name in GROUP:
-            columns.append(group.column(one.name))
-        elif one.name in frame:
-            columns.append(pyarrow.array(frame[one.name], one.type, from_pandas=True))
-        else:
-            columns.append(pyarrow.nulls(len(frame), one.type))
-    columns[_ALL.names.index("table")] = pyarrow.repeat(name, len(frame))
-    yield from pyarrow.table(columns, _ALL.names).to_batches()
+def _counts(rows: pandas.DataFrame, names: pyarrow.Table) -> pyarrow.Table:
+    """Return `RECOVERY_COUNTS` of its numbers."""
+    outcome = pyarrow.array(rows["outcome"].astype("int32"))
+    columns = {
+        "kind": pyarrow.DictionaryArray.from_arrays(outcome, _KINDS),
+        "outcome": pyarrow.DictionaryArray.from_arrays(outcome, _OUTCOMES),
+        "left_truncated": pyarrow.array(rows["what"] % 2 == 1),
+        **_named(rows, names),
+    }
+    for name in set(RECOVERY_COUNTS.names).difference(columns):
+        numbers = rows[name].to_numpy()
+        columns[name] = pyarrow.array(numbers, mask=numbers == NONE)
+    return pyarrow.table([columns[name] for name in RECOVERY_COUNTS.names], RECOVERY_COUNTS.names)
+
+
+def _table(schema: StructType, frame: pandas.DataFrame, names: pyarrow.Table) -> pyarrow.Table:
+    """Return a table of numbers and times."""
+    named = _named(frame, names)
+    columns = [
+        named[one.name]
+        if one.name in named
+        else pyarrow.array(frame[one.name], one.type, from_pandas=True)
+        for one in to_arrow_schema(schema, timezone="UTC")
+    ]
+    return pyarrow.table(columns, schema.names)
+
+
+def _named(rows: pandas.DataFrame, names: pyarrow.Table) -> dict[str, pyarrow.ChunkedArray]:
+    named = names.take(pyarrow.array(rows["group"], pyarrow.int64()))
+    return {name: named.column(name) for name in GROUP}
 
 
 def _curve(resends: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     """Return `RECOVERY_CURVE`."""
-    known = resends[resends["after_ms"].notna()]
-    curve = _incidence(known, ["group", "attempt"], 0, known["after_ms"], confidence)
+    curve = _incidence(resends, ["group", "attempt"], 0, resends["after_ms"], confidence)
     return curve.assign(
         after_ms=curve["time"],
         returned=curve["happened"],
@@ -163,7 +197,7 @@ def _by_attempt(resends: pandas.DataFrame, curve: pandas.DataFrame) -> pandas.Da
     """
     keys = ["group", "attempt"]
     last = curve.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
-    found = _tallied(resends, keys, SEND_OUTCOMES).merge(last, on=keys)
+    found = _tallied(resends, keys, 0, SEND_OUTCOMES).merge(last, on=keys)
     is_known = (found["stayed"] + found["returned_later"] > 0) | (found["open"] == 0)
     return found.assign(
         share_recovered=found["share_away"].where(is_known), low=found["low"].where(is_known, 0.0)
@@ -172,7 +206,7 @@ def _by_attempt(resends: pandas.DataFrame, curve: pandas.DataFrame) -> pandas.Da
 
 def _by_message(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     """Return `RECOVERY_BY_MESSAGE`: recoveries over the stages of lives."""
-    placed = messages[messages["exit_stage"].notna()]
+    placed = messages[messages["exit_stage"] != NONE]
     stages = _incidence(placed, ["group"], placed["entry_stage"], placed["exit_stage"], confidence)
     attempts = ((stages["time"] + 1) // 2).rename("attempts")
     grouped = stages.groupby(["group", attempts])
@@ -192,7 +226,7 @@ def _by_message(messages: pandas.DataFrame, confidence: float) -> pandas.DataFra
 
 def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     """Return `TIME_TO_RECOVERY`: recoveries after the first death, at `QUANTILES`."""
-    timed = messages[messages["after_ms"].notna()]
+    timed = messages[messages["after_ms"] != NONE]
     curve = _incidence(timed, ["group"], 0, timed["after_ms"], confidence)
     reached = reached_at(curve, QUANTILES)
     return reached.rename(
@@ -200,11 +234,23 @@ def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     )
 
 
-def _tallied(rows: pandas.DataFrame, keys: list[str], outcomes: Sequence[str]) -> pandas.DataFrame:
-    """Return the number of messages by keys: all, by outcome, left-truncated, and the marks."""
+def _tallied(
+    rows: pandas.DataFrame, keys: list[str], first: int, outcomes: Sequence[str]
+) -> pandas.DataFrame:
+    """Return the number of messages by keys: all, by outcome, left-truncated, and the marks.
+
+    Args:
+        rows: counts of one kind.
+        keys: what to count by.
+        first: number of the first of `outcomes`.
+        outcomes: those of this kind.
+    """
     messages = rows["messages"]
-    tallies = {name: messages.where(rows["outcome"] == name, 0) for name in outcomes}
-    tallies |= {"left_truncated": messages.where(rows["left_truncated"], 0)}
+    tallies = {
+        name: messages.where(rows["outcome"] == number, 0)
+        for number, name in enumerate(outcomes, first)
+    }
+    tallies |= {"left_truncated": messages.where(rows["what"] % 2 == 1, 0)}
     wanted = [*keys, "messages", *_MARKS, *tallies]
     return rows.assign(**tallies)[wanted].groupby(keys).sum().reset_index()
 
@@ -228,8 +274,8 @@ def _incidence(
     numbered = rows.groupby(keys, sort=False).ngroup()
     named = rows[keys].assign(curve=numbered).drop_duplicates("curve").set_index("curve")
     messages = rows["messages"]
-    has_happened = rows["outcome"].isin(("returned", "recovered"))
-    has_competed = rows["outcome"].isin(ENDS)
+    has_happened = rows["outcome"].isin(_HAPPENED)
+    has_competed = rows["outcome"].isin(_COMPETED)
     gone = [messages.where(has_happened, 0), messages.where(has_competed, 0)]
     gone.append(messages - gone[0] - gone[1])
     flows = _flows(numbered, (entry, exit_), (messages, *gone))

@@ -1,0 +1,107 @@
+"""Counts and tables as bytes, so that Spark moves few rows of many numbers.
+
+Between Python and Spark a row costs about a microsecond each way, and a history has millions of
+distinct counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from amqsidecar.pipeline.recovery.judge import COUNTS
+
+GROUP: Final = ("origin", "cause_group")
+PACKED: Final = "origin bigint, cause_group bigint, counts binary"
+"""Counts of one group: all columns of `COUNTS` but these two, row by row."""
+NAMED: Final = "table string, content binary"
+"""Rows of a table, as an Arrow stream."""
+
+_REST: Final = tuple(name for name in COUNTS.names if name not in GROUP)
+_ROW_BYTES: Final = 8 * len(_REST)
+_MOST_ROWS: Final = 100_000
+"""Of one row of bytes. Arrow and Spark take 2 GiB at most."""
+
+
+def pack(counts: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
+    """Yield `COUNTS` as `PACKED`."""
+    columns = {name: counts.column(name).to_numpy() for name in COUNTS.names}
+    order = np.lexsort([columns[name] for name in GROUP])
+    for start in range(0, len(order), _MOST_ROWS):
+        rows = order[start : start + _MOST_ROWS]
+        groups = [columns[name][rows] for name in GROUP]
+        begins = np.ones(len(rows), dtype=np.bool_)
+        begins[1:] = (np.diff(groups[0]) != 0) | (np.diff(groups[1]) != 0)
+        starts = np.flatnonzero(begins)
+        numbers = np.stack([columns[name][rows] for name in _REST], axis=1)
+        offsets = np.append(starts, len(rows)).astype(np.int32) * _ROW_BYTES
+        buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(numbers)]
+        packed = pyarrow.Array.from_buffers(pyarrow.binary(), len(starts), buffers)
+        keys = [pyarrow.array(one[starts]) for one in groups]
+        yield pyarrow.RecordBatch.from_arrays([*keys, packed], [*GROUP, "counts"])
+
+
+def unpack(packed: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
+    """Return `COUNTS` of `PACKED`; a key may have several rows."""
+    parts = [_unpacked(one) for one in packed]
+    return pyarrow.concat_tables(parts) if parts else COUNTS.empty_table()
+
+
+def _unpacked(batch: pyarrow.RecordBatch) -> pyarrow.Table:
+    counts = batch.column("counts")
+    rows = np.diff(_offsets(counts)) // _ROW_BYTES
+    numbers = np.frombuffer(b"".join(counts.to_pylist()), dtype=np.int64)
+    columns = dict(zip(_REST, numbers.reshape(-1, len(_REST)).T, strict=True))
+    for name in GROUP:
+        columns[name] = np.repeat(batch.column(name).to_numpy(), rows)
+    return pyarrow.table([np.ascontiguousarray(columns[n]) for n in COUNTS.names], schema=COUNTS)
+
+
+def _offsets(values: pyarrow.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    buffer = values.buffers()[1]
+    return np.frombuffer(buffer, np.int32, len(values) + 1, values.offset * 4)
+
+
+def name_table(name: str, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
+    """Yield a table as `NAMED`; nothing, if it is empty."""
+    for start in range(0, len(table), _MOST_ROWS):
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.slice(start, _MOST_ROWS))
+        content = pyarrow.array([sink.getvalue().to_pybytes()], pyarrow.binary())
+        yield pyarrow.RecordBatch.from_arrays(
+            [pyarrow.array([name]), content], ["table", "content"]
+        )
+
+
+def collected(named: DataFrame, schemas: Mapping[str, StructType]) -> dict[str, pyarrow.Table]:
+    """Return these tables of `NAMED`, in this process."""
+    rows = named.where(f.col("table").isin(*schemas)).toArrow()
+    names = np.array(rows.column("table").to_pylist())
+    contents = rows.column("content")
+    return {
+        name: _table([contents[int(at)] for at in np.flatnonzero(names == name)], schema)
+        for name, schema in schemas.items()
+    }
+
+
+def part_of(named: DataFrame, name: str, schema: StructType) -> DataFrame:
+    """Return one table of `NAMED`, however large."""
+
+    def expand(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            yield from _table(batch.column("content"), schema).to_batches()
+
+    return named.where(f.col("table") == name).select("content").mapInArrow(expand, schema)
+
+
+def _table(contents: Iterable[pyarrow.BinaryScalar], schema: StructType) -> pyarrow.Table:
+    fields = to_arrow_schema(schema, timezone="UTC")
+    parts = [pyarrow.ipc.open_stream(one.as_buffer()).read_all() for one in contents]
+    # Why cast: texts are numbers into a dictionary where they are bytes.
+    return pyarrow.concat_tables([fields.empty_table(), *(one.cast(fields) for one in parts)])
