@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from amqsidecar.clock import SystemClock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.http.access import Role, Signing
 from amqsidecar.http.api.api import routes as api_routes
 from amqsidecar.http.app import make_app
@@ -127,9 +127,13 @@ def _routes_of(app: ASGIApp) -> list[Route]:
 
 @contextmanager
 def running_site(
-    folder: Path, masking: Masking = NOTHING_MASKED, port: int = 0, **settings: Any
+    folder: Path,
+    masking: Masking = NOTHING_MASKED,
+    port: int = 0,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Iterator[Site]:
-    """Serve a site while the block runs."""
+    """Serve a site while the block runs; `clock` counts the waits after failed log-ins."""
     path = folder / "schedule.db"
     fill(path)
     tokens = {role: new_token() for role in Role}
@@ -152,7 +156,7 @@ def running_site(
         "operator_groups": ["operators"],
         "viewer_groups": ["viewers"],
     }
-    entrance = set_up(AccessSettings(**(given | settings)), SystemClock(), "/static/x.css")
+    entrance = set_up(AccessSettings(**(given | settings)), clock or SystemClock(), "/static/x.css")
     (folder / "rules.yaml").write_text(RULES)
     queries = make_queries(
         open_schedule=lambda: opened(SqliteStore(path, clock=SystemClock())),
