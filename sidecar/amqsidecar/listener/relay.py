@@ -31,6 +31,7 @@ _LINGERS_NOT: Final = struct.pack("ii", 1, 0)
 RESCUE_S: Final = 10.0
 """Time limit for the receipts of what a client gave up before it left."""
 
+_LEAVES_EVERY_S: Final = 0.5
 
 ConnectBroker = Callable[[asyncio.Protocol, asyncio.BaseTransport], "asyncio.Future[object]"]
 """Connects a protocol to the broker, for the client of a transport."""
@@ -215,7 +216,7 @@ class Relay:
         self._client = _Side(self, is_client=True)
         self._broker = _Side(self, is_client=False)
         self._client_has_ended = self._is_leaving = self._is_over = False
-        self._has_passed_end = False
+        self._has_passed_end = self._broker_has_ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._open = connect
         self._opening: asyncio.Future[object] | None = None
@@ -270,8 +271,10 @@ class Relay:
             self._client_has_ended = True
             self._do([])
         else:
+            self._broker_has_ended = True
             self._do(self._session.broker_ended())
             self._client.write_end()
+            self._end_if_done()
 
     def lost(self, *, is_client: bool, is_reset: bool) -> None:
         """Note that one side is gone."""
@@ -355,6 +358,17 @@ class Relay:
         self._broker.write_end()
         if not self._client.is_open:
             self.end("")
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """End once both sides have sent all, and all of it has left."""
+        if self._is_over or not (self._has_passed_end and self._broker_has_ended):
+            return
+        if self._client.is_empty and self._broker.is_empty:
+            self.end("")
+        else:
+            # Why no time limit: a slow reader gets all.
+            asyncio.get_running_loop().call_later(_LEAVES_EVERY_S, self._end_if_done)
 
     def _leave_later(self) -> None:
         if self._timer is None:

@@ -3,17 +3,19 @@
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 import stomp
 
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
+from support.machine.ports import free_port
 from support.machine.proxy import Proxy
 from support.sidecar.listener import ListenerProcess
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.wires.stomp_peer import Frame, StompError, StompPeer
 
 pytestmark = pytest.mark.broker
@@ -122,6 +124,35 @@ def test_a_large_message_is_saved_through_the_spool(
         saved = other.receive()
         other.ack(saved)
     assert saved.body == body
+
+
+def test_metrics_count_connections_bytes_and_what_was_saved_by_kind(
+    artemis: ArtemisBroker, tmp_path: Path
+) -> None:
+    queue, http = fresh("late"), f"127.0.0.1:{free_port()}"
+    sets = [f"listener.http_listen={http}"]
+
+    def metric(name: str) -> float:
+        with urlopen(f"http://{http}/metrics", timeout=PATIENCE_S) as answer:
+            lines = answer.read().decode().splitlines()
+        [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
+    with ListenerProcess(tmp_path, artemis.ports["PORT"], sets) as listener:
+        with StompPeer(listener.port) as consumer:
+            consumer.send(queue, TO_ANYCAST, b"x" * 1000)
+            consumer.subscribe(queue, headers=ANYCAST)
+            consumer.nack(consumer.receive())
+            assert metric("amqsidecar_listener_connections") == 1
+            for sender in ("client", "broker"):
+                assert metric(f'amqsidecar_listener_bytes_total{{sender="{sender}"}}') > 1000
+            given_up = "amqsidecar_listener_given_up_total"
+            assert metric(f'{given_up}{{how="nack",outcome="intercepted"}}') == 1
+            assert metric(f'{given_up}{{how="rejected",outcome="intercepted"}}') == 0
+            assert metric("amqsidecar_listener_relay_seconds_count") > 0
+            consumer.unsubscribe()
+        ended = "amqsidecar_listener_connections"
+        eventually(lambda: metric(ended) == 0, what="the end of the connection is counted")
 
 
 def test_a_copy_whose_original_comes_again_is_there_once(

@@ -195,6 +195,28 @@ def test_half_an_end_is_passed_on_and_the_other_half_goes_on(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("from_client", [True, False])
+def test_a_connection_that_both_sides_have_ended_is_forgotten(
+    tmp_path: Path, from_client: bool
+) -> None:
+    """At once, not when the listener ends: else `connections_max` would be reached."""
+
+    async def run() -> None:
+        async with between(tmp_path, connections_max=1) as both:
+            for _ in range(3):
+                client, broker = await both.connect()
+                client[1].write(CONNECT)
+                await broker[0].readexactly(len(CONNECT))
+                here, there = (client, broker) if from_client else (broker, client)
+                close(here)
+                assert await there[0].read() == b""
+                close(there)
+                while both.counts.open:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("from_client", [True, False])
 def test_a_reset_is_passed_on(tmp_path: Path, from_client: bool) -> None:
     async def run() -> None:
         async with between(tmp_path) as both:
