@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from field.cases import CASES, Case
@@ -17,8 +17,10 @@ RECORD = Path(__file__).parent / "field-tests.json"
 TABLE = ROOT / "deploy" / "evidence" / "records" / "field-tests.csv"
 
 
-def rows(broker_name: str, cases: list[Case], folder: Path) -> list[Row]:
-    """Run the cases on one broker."""
+def rows(
+    broker_name: str, cases: list[Case], folder: Path, known: Mapping[str, Row] | None = None
+) -> list[Row]:
+    """Run the cases on one broker; those rows are expected by URL, if any is known."""
     found = []
     with stock_brokers()[broker_name]() as broker:
         if "8161" in known_ports(broker) and any(":8161" in case.url for case in cases):
@@ -27,7 +29,9 @@ def rows(broker_name: str, cases: list[Case], folder: Path) -> list[Row]:
             url = case.url
             for stock, port in known_ports(broker).items():
                 url = url.replace(f"localhost:{stock}", f"127.0.0.1:{port}")
-            found.append(try_url(broker, broker_name, url, case.url, folder / str(number)))
+            expected = (known or {}).get(case.url)
+            place = folder / str(number)
+            found.append(try_url(broker, broker_name, url, case.url, place, expected))
     return found
 
 

@@ -13,10 +13,9 @@ from support.brokers.real import Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.machine.ports import is_open
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.wires.stomp_peer import StompPeer
 
-PATIENCE_S = 25.0
 BACK_S = 8.0
 STOMP_BODIES = 2
 
@@ -61,15 +60,21 @@ class Newcomer(SidecarProcess):
         ]
 
 
-def try_url(broker: Broker, name: str, url: str, shown: str, folder: Path) -> Row:
-    """Run the service until it is ready, ends, or has logged why it tries again."""
+def try_url(
+    broker: Broker, name: str, url: str, shown: str, folder: Path, known: Row | None = None
+) -> Row:
+    """Run the service until it is ready, ends, or has logged why it tries again.
+
+    Args:
+        known: the row that is expected: what it says is waited for; None = for some seconds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     sidecar = Newcomer(folder, url)
     with sidecar:
         outcome = _started(sidecar)
         row = Row(name, shown, outcome)
         if outcome == "ready":
-            _use(broker, sidecar, row)
+            _use(broker, sidecar, row, known)
         row.says = _sentences(broker, folder, sidecar)
         if sidecar.is_running():
             assert sidecar.stop(within_s=30) == 0, sidecar.log()
@@ -116,8 +121,12 @@ def _sentences(broker: Broker, folder: Path, sidecar: Newcomer) -> list[str]:
 _PORTS = {"qpid": "AMQP_PORT", "stomp": "STOMP_PORT"}
 
 
-def _use(broker: Broker, sidecar: Newcomer, row: Row) -> None:
+def _use(broker: Broker, sidecar: Newcomer, row: Row, known: Row | None) -> None:
     """Let each application fail its messages once, and see what comes back and succeeds."""
+    dlq = "ActiveMQ.DLQ" if broker.kind == "classic" else "DLQ"
+    # Why qpid: the broker can't show a Core consumer every stream of an AMQP producer.
+    reader = JmsPeer.of(broker, "openwire" if broker.kind == "classic" else "qpid")
+    left = 0
     native = "openwire" if broker.kind == "classic" else "core"
     # Why: a stock Classic 6 speaks OpenWire only.
     others = [one for one, mark in _PORTS.items() if is_open(broker.ports[mark])]
@@ -133,20 +142,27 @@ def _use(broker: Broker, sidecar: Newcomer, row: Row) -> None:
             queue, failures=failures, how=how, max_redeliveries=limit
         ) as consumer:
             count = _send(broker, application, queue)
-            # Why no error: the table shows what does not come back.
-            with contextlib.suppress(TimeoutError):
-                consumer.wait_for_successes(count, within_s=BACK_S)
+            if known is not None:
+                wanted = _came_back(known, application)
+                consumer.wait_for_successes(wanted)
+                left += count - wanted
+                reader.browse(dlq, count=left)
+            else:
+                # Why no error: the table shows what does not come back.
+                with contextlib.suppress(TimeoutError):
+                    consumer.wait_for_successes(count, within_s=BACK_S)
             back = len(set(consumer.succeeded()))
         row.back[application] = f"{back} of {count}"
-    dlq = "ActiveMQ.DLQ" if broker.kind == "classic" else "DLQ"
-    # Why qpid: the broker can't show a Core consumer every stream of an AMQP producer.
-    reader = JmsPeer.of(broker, "openwire" if broker.kind == "classic" else "qpid")
-    row.left = len(reader.browse(dlq))
+    row.left = len(reader.browse(dlq, count=known.left if known else None))
     if row.left:
         eventually(
             lambda: sidecar.metric("amqsidecar_left_behind") == row.left, what="it is reported"
         )
         reader.consume(dlq, row.left)
+
+
+def _came_back(row: Row, application: str) -> int:
+    return int(row.back[application].partition(" of ")[0])
 
 
 def _send(broker: Broker, application: str, queue: str) -> int:

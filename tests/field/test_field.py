@@ -28,7 +28,7 @@ def test_a_stock_broker_does_what_the_record_says(broker: str, tmp_path: Path) -
     """Ready or refused, messages that came back and that are left, and the text of the message."""
     cases = [case for case in CASES if case.broker == broker and case.is_short]
     known = {row.url: row for row in recorded() if row.broker == broker}
-    for row in rows(broker, cases, tmp_path):
+    for row in rows(broker, cases, tmp_path, known):
         assert row == known[row.url]
 
 
