@@ -1,5 +1,6 @@
 """Decides by a table of rules."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from amqsidecar.plugin import (
@@ -112,10 +113,9 @@ class RulesDecider:
     Expired messages match only rules that name them, duplicates from the store match none.
     """
 
-    asks_facts = True
-
     def __init__(self, table: RuleTable) -> None:
         rules = [_CompiledRule(rule) for rule in table.rules]
+        self.asks = frozenset({"age", *(name for rule in table.rules for name in _asked_by(rule))})
         self._has_continue = any(rule.outcome is RuleAction.CONTINUE for rule in table.rules)
         self._at = lru_cache(_DESTINATIONS_MAX)(
             lambda destination: tuple(rule for rule in rules if rule.covers(destination))
@@ -137,6 +137,15 @@ class RulesDecider:
             return None
         found = (rule for rule in self._at(dead_letter.destination) if rule.matches(dead_letter))
         return next((rule.text for rule in found), None)
+
+
+def _asked_by(rule: TableRule) -> Iterator[str]:
+    if rule.cause_classes or rule.cause is not None:
+        yield "cause"
+    if rule.jms_type is not None:
+        yield "jms_type"
+    yield from (f"property:{name}" for name in rule.properties)
+    yield from (f"header:{name}" for name in rule.headers)
 
 
 def _action_of(rule: TableRule) -> str:

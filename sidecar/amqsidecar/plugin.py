@@ -71,8 +71,9 @@ class Plugin(Protocol):
     """A kind of rules that can be put into the chain.
 
     Its options may have a method `to_mapping()`, which returns what a YAML policy writes of them;
-    rules are printed, compared and put into Helm values by it. A decider that asks for
-    `DeadLetter.facts` has an attribute `asks_facts = True`.
+    rules are printed, compared and put into Helm values by it. A decider that reads
+    `DeadLetter.facts` names in its attribute `asks` what it reads: `age`, `cause`, `jms_type`,
+    `property:NAME` and `header:NAME`, a frozenset.
     """
 
     name: str

@@ -66,7 +66,7 @@ def judge_of(*plugins: Mapping[str, object], group_by: str = "{}") -> Judge:
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
         death_group_of=load_grouping(config),
-        facts_of=delivery_facts if getattr(rules, "asks_facts", False) else None,
+        facts_of=delivery_facts if getattr(rules, "asks", ()) else None,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from amqsidecar.pipeline.whatif.attempts import WINDOW_MS, KnownTries, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, fit_ensemble
 from amqsidecar.pipeline.whatif.forecast import PolicyForecast, forecast, sum_up
-from amqsidecar.pipeline.whatif.policy_load import policy_load
+from amqsidecar.pipeline.whatif.policy_load import Stream, policy_load
 from bench.hidden_processes import CANDIDATES, LOGGED, UNTIL_MS, Lives, Numbers, Policy, run
 
 USUAL = Usual(late_ms=250.0, back_ms=2_000.0)
@@ -111,7 +111,8 @@ class History:
 
     def forecast(self, ensemble: Ensemble, policy: Policy) -> PolicyForecast:
         windows = self.windows
-        load = policy_load([ensemble], windows, [round(one) for one in policy.delays()], USUAL)
+        delays_ms = [round(one) for one in policy.delays()]
+        load = policy_load([Stream(ensemble, 1, delays_ms)], windows, USUAL)
         planned = self.planned(policy, windows.load if load is None else load)
         return forecast([[totals for totals, _ in sum_up(ensemble, self.known, planned)]])
 

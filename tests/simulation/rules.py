@@ -29,7 +29,7 @@ class CountingRules:
 class TableRules(CountingRules):
     """Decides alike by a table of the plugin `rules`, whose time budget never runs out."""
 
-    asks_facts = True
+    asks = frozenset({"age"})
 
     def __init__(self, maximum: int = 2, delay_ms: int = 1_000) -> None:
         super().__init__(maximum, delay_ms)

@@ -151,7 +151,7 @@ class Sidecar:
                 _SETTINGS,
                 lambda: 0.5,
                 group_of=around.group_of,
-                facts_of=delivery_facts if getattr(around.rules, "asks_facts", False) else None,
+                facts_of=delivery_facts if getattr(around.rules, "asks", ()) else None,
             ),
             backlog=self._backlog,
             clock=self.clock,

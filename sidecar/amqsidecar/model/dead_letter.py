@@ -92,3 +92,13 @@ class DeadLetter:
     def delivery_count(self) -> int:
         """Deliveries so far, 1-based, the last of which failed."""
         return self.redelivery_count + 1
+
+    def again(self, redelivery_count: int, after_ms: int) -> "DeadLetter":
+        """Return the next death of the message: not of its time to live, and in no store twice."""
+        return replace(
+            self,
+            redelivery_count=redelivery_count,
+            expired=False,
+            is_store_duplicate=False,
+            facts=self.facts.later(after_ms),
+        )

@@ -1,7 +1,6 @@
 """The decisions of rules on a dead letter and on its further deaths, without a broker."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -140,7 +139,7 @@ class Explainer:
             gates_at: returns the active gates.
         """
         self._decider = decider
-        self.asks_facts = getattr(decider, "asks_facts", False)
+        self.asks_facts = bool(getattr(decider, "asks", ()))
         self._settings = decider.innermost if isinstance(decider, Chain) else decider
         self._gates_memo = lru_cache(8192)(gates_at)
         self._chance = chance
@@ -188,7 +187,8 @@ class Explainer:
                     redelivery_count=count, delay_ms=delay_ms, after_ms=after_ms, rule=answer.rule
                 )
             )
-            answer = self.explain(_again(dead_letter, count, after_ms))
+            dead_letter = dead_letter.again(count, delay_ms)
+            answer = self.explain(dead_letter)
         return Forecast(now=now, sends=sends, end=answer)
 
     def _answer(self, origin: Destination, decision: Decision | None) -> Explanation:
@@ -301,17 +301,6 @@ class Explainer:
         if self._parks_topics and not origin.is_queue:
             return "a re-send to a topic would reach every subscriber (policy.topics)"
         return self._resend_problem(origin)
-
-
-def _again(dead_letter: DeadLetter, redelivery_count: int, after_ms: int) -> DeadLetter:
-    """Return a message that died again: not of its time to live, and it is in no store twice."""
-    return replace(
-        dead_letter,
-        redelivery_count=redelivery_count,
-        expired=False,
-        is_store_duplicate=False,
-        facts=dead_letter.facts.later(after_ms),
-    )
 
 
 def kept_message(schedule: ScheduleView, rows: Sequence[RowView]) -> OpenMessage | None:

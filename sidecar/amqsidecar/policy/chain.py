@@ -44,7 +44,7 @@ class Chain:
 
     Attributes:
         innermost: the decider that is asked last; None = the chain is empty.
-        asks_facts: whether one asks for `DeadLetter.facts`.
+        asks: what they read of `DeadLetter.facts`; see `amqsidecar.plugin.Plugin`.
     """
 
     def __init__(self, deciders: Sequence[ChainDecider]) -> None:
@@ -60,7 +60,7 @@ class Chain:
             ]
         ] = [(it.decide, getattr(it, "passing_rule", None)) for it in reversed(deciders)]
         self.innermost = deciders[0] if deciders else None
-        self.asks_facts = any(getattr(it, "asks_facts", False) for it in deciders)
+        self.asks = frozenset(name for it in deciders for name in getattr(it, "asks", ()))
         self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
@@ -97,7 +97,7 @@ class StoredDeadLetters:
 
     def __init__(self, decider: ChainDecider, rules: DeadLetterRules) -> None:
         self._decider = decider
-        self.asks_facts = getattr(decider, "asks_facts", False)
+        self.asks = getattr(decider, "asks", frozenset[str]())
         self._strategies = DeadLetterDecider(rules)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:

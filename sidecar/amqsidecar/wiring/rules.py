@@ -194,7 +194,7 @@ class RunningRules:
                 group_of,
                 resend_problem,
                 death_group_of,
-                delivery_facts if getattr(decider, "asks_facts", False) else None,
+                delivery_facts if getattr(decider, "asks", ()) else None,
                 advise,
             )
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.errors import ConfigError
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.pipeline.whatif.policy import (
     Setting,
     load_candidates,
@@ -58,7 +60,8 @@ def rules_of(mapping: Mapping[str, object]) -> Rules:
 
 def delays(rules: Rules, destination: str, *, expired: bool = False) -> tuple[int, ...]:
     decider = compile_policy(rules, PLUGINS)
-    plan = plan_of(decider, destination, persistent=True, expired=expired, most_attempts=6)
+    dead = DeadLetter(parse_destination(destination), expired=expired)
+    plan = plan_of(decider, dead, most_attempts=6)
     return plan.delays_ms
 
 
@@ -73,7 +76,7 @@ def test_a_plan_is_what_the_policy_decides_death_by_death() -> None:
 def test_a_policy_without_an_end_goes_on_and_chance_has_no_part() -> None:
     decider = compile_policy(rules_of(CLASSIC), PLUGINS)
 
-    plan = plan_of(decider, "queue://x", persistent=True, expired=False, most_attempts=3)
+    plan = plan_of(decider, DeadLetter(parse_destination("queue://x")), most_attempts=3)
 
     assert (plan.delays_ms, plan.goes_on) == ((1000, 50, 50), True)
 

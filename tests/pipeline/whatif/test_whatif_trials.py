@@ -57,14 +57,14 @@ def test_what_history_gave_up_on_is_tried_later_on_some_messages() -> None:
     assert found.answer_low == pytest.approx(0.5)
 
 
-def arrivals(*deaths: float, bears: float = 1e9) -> Arrivals:
-    return Arrivals(np.array(deaths), LoadRate(bears, 1.0), never=0.0)
+def arrivals(delays_ms: list[float], *deaths: float, bears: float = 1e9) -> Arrivals:
+    return Arrivals(np.array(deaths), LoadRate(bears, 1.0), never=0.0, delays_ms=delays_ms)
 
 
 def test_where_nothing_fails_each_message_is_sent_once() -> None:
     """Two windows later, and between two windows in parts."""
-    load = load_by_window([arrivals(10, 0, 0, 0)], [60_000.0, 60_000.0], 0.0)
-    between = load_by_window([arrivals(10, 0, 0, 0)], [45_000.0], 0.0)
+    load = load_by_window([arrivals([60_000.0, 60_000.0], 10, 0, 0, 0)], 0.0)
+    between = load_by_window([arrivals([45_000.0], 10, 0, 0, 0)], 0.0)
 
     assert load.tolist() == pytest.approx([10, 0, 10, 0], abs=1e-6)
     assert between.tolist() == pytest.approx([10, 5, 5, 0], abs=1e-6)
@@ -72,14 +72,24 @@ def test_where_nothing_fails_each_message_is_sent_once() -> None:
 
 def test_what_fails_is_sent_again_and_is_load_then() -> None:
     """10 of 10 that are borne: half fail, and are sent again a window later."""
-    load = load_by_window([arrivals(10, 0, 0, 0, bears=10)], [30_000.0, 30_000.0], 0.0)
+    load = load_by_window([arrivals([30_000.0, 30_000.0], 10, 0, 0, 0, bears=10)], 0.0)
 
     assert load.tolist() == pytest.approx([10, 10, 5, 0])
 
 
+def test_messages_that_a_policy_treats_otherwise_are_sent_at_their_own_times() -> None:
+    """Of 10 each: one half is never sent, one a window later, and again after two more."""
+    none, two = (
+        arrivals([], 10, 0, 0, 0, 0),
+        arrivals([30_000.0, 60_000.0], 10, 0, 0, 0, 0, bears=1e-9),
+    )
+
+    assert load_by_window([none, two], 0.0).tolist() == pytest.approx([20, 10, 0, 10, 0])
+
+
 def test_quick_resends_are_in_the_same_window_and_all_are_made() -> None:
     """Messages that always fail: five re-sends each within the window, but for the edges."""
-    load = load_by_window([arrivals(10, 0, 0, bears=1e-9)], [1_000.0] * 5, 0.0)
+    load = load_by_window([arrivals([1_000.0] * 5, 10, 0, 0, bears=1e-9)], 0.0)
 
     assert load.sum() == pytest.approx(60, rel=0.01)
     assert load[0] > 50

@@ -14,13 +14,15 @@ from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.facts import delivery_facts
+from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.decision import Decision, Discard, Exhaust, Park, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.event import Received
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, age_ms, dated_redelivery_id
 from amqsidecar.operations.explain import Explainer, Explanation
-from amqsidecar.pipeline.whatif.policy import load_candidates
+from amqsidecar.pipeline.whatif.policy import DelayPlan, dead_letter_of, load_candidates, plan_of
 from amqsidecar.plugin import Decider, RuleSource
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_decider import ArtemisDecider
@@ -271,6 +273,9 @@ ARTEMIS = f"""address_settings:
 plugins:{TABLE}"""
 
 
+ASKED = {"age", "cause", "jms_type", "property:code", "property:none"}
+
+
 @pytest.mark.parametrize("text", [CLASSIC, ARTEMIS], ids=["classic", "artemis"])
 def test_a_policy_with_rules_is_written_and_read_back_and_has_its_own_digest(text: str) -> None:
     rules = parse_policy("p.yaml", text.encode(), PLUGINS, {})
@@ -302,16 +307,19 @@ def test_without_the_plugin_nobody_asks_for_facts() -> None:
     for text in (CLASSIC, ARTEMIS):
         whole = parse_policy("p.yaml", text.encode(), PLUGINS, {})
         plain = compile_policy(replace(whole, plugins=whole.plugins[:-1]), PLUGINS)
-        assert not getattr(plain, "asks_facts", False)
-        assert getattr(compile_policy(whole, PLUGINS), "asks_facts", False)
+        assert not getattr(plain, "asks", ())
+        assert getattr(compile_policy(whole, PLUGINS), "asks", ()) == ASKED
     assert isinstance(plain, ArtemisDecider)
 
 
-def test_what_if_refuses_rules_that_look_into_messages(tmp_path: Path) -> None:
+def test_what_if_refuses_rules_that_ask_what_history_has_not(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(CLASSIC)
-    with pytest.raises(ConfigError, match="remove that plugin from it"):
+    with pytest.raises(ConfigError, match="ask for jms_type, which history lacks"):
         load_candidates([f"new={path}"], PLUGINS)
+
+
+JOURNALED = chosen_properties({"code"})
 
 
 def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
@@ -320,6 +328,7 @@ def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
         lambda destination: destination.name.startswith("DLQ"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
+        properties_of=JOURNALED,
         cause_of=lambda _encoding, _message: None,
         facts_of=delivery_facts if asks_facts else None,
     )
@@ -433,18 +442,27 @@ def test_where_no_rules_ask_nothing_is_dated_and_nothing_is_read() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
-CASES = at_length(100_000, otherwise=4_000)
+CASES = at_length(1_000_000, otherwise=4_000)
+RULES_ASKING_HISTORY = 3 / 4
+"""Share of tables that ask only what history has, which what-if plays; it refuses the others."""
 
 
-def test_explain_and_run_decide_alike(tmp_path: Path) -> None:
-    """Random tables and messages: what `explain` says of a case is what the judge does with it."""
+@pytest.mark.timeout(at_length(3_600, otherwise=120))
+def test_explain_run_and_what_if_decide_alike(tmp_path: Path) -> None:
+    """Random tables and messages.
+
+    What `explain` says of a case is what the judge does with it, and what what-if makes of the
+    event that the judge writes.
+    """
     dice = random.Random(20261124)
     seen = set[str]()
     for number in range(max(1, CASES // 100)):
+        asks_all = dice.random() > RULES_ASKING_HISTORY
+        count = dice.randint(1, 8)
         content: dict[str, object] = {
             "plugins": [
                 {"redelivery": {"default_entry": {"maximum_redeliveries": 2}}},
-                {"rules": {"rules": [random_rule(dice) for _ in range(dice.randint(1, 8))]}},
+                {"rules": {"rules": [random_rule(dice, asks_all=asks_all) for _ in range(count)]}},
             ]
         }
         path = tmp_path / "policy.yaml"
@@ -462,11 +480,13 @@ def test_explain_and_run_decide_alike(tmp_path: Path) -> None:
             parks_topics=True,
         )
         for _ in range(100):
-            seen.add(decided_alike(rules, explainer, dice))
+            seen.add(decided_alike(rules, explainer, dice, is_played=not asks_all))
     assert seen >= {"redeliver", "redirect", "exhaust", "park", "discard", "dead_letter"}
 
 
-def decided_alike(rules: Decider, explainer: Explainer, dice: random.Random) -> str:
+def decided_alike(
+    rules: Decider, explainer: Explainer, dice: random.Random, *, is_played: bool
+) -> str:
     code, kind = dice.choice(("E1", "E2", None)), dice.choice(("order", "bill", None))
     cause = dice.choice((CAUSE, "java.io.IOException: no route 7", None))
     died_at_ms, now_ms = 1_000, 1_000 + dice.choice((0, 5_000, 50_000))
@@ -490,7 +510,26 @@ def decided_alike(rules: Decider, explainer: Explainer, dice: random.Random) -> 
     dead = DeadLetter(origin, count, expired=expired, facts=facts)
     answer = explainer.explain(dead)
     assert told_by(row_and_events, now_ms) == told_of(answer, origin), answer
+    if is_played:
+        plan = played(rules, row_and_events, now_ms - died_at_ms)
+        forecast = explainer.forecast(dead, SENDS_MAX)
+        assert plan.decided_by[0] == answer.rule
+        assert list(plan.delays_ms) == [send.delay_ms for send in forecast.sends]
+        assert plan.goes_on == (forecast.end is None)
     return answer.action
+
+
+SENDS_MAX = 8
+
+
+def played(rules: Decider, judgement: Judgement, age_ms: int) -> DelayPlan:
+    """Return what what-if makes of the death that history has, after so many redeliveries."""
+    [event] = [one for one in judgement.events if isinstance(one, Received)]
+    assert event.origin is not None
+    properties = tuple((event.properties or {}).items())
+    death = dead_letter_of((event.origin, event.persistent, event.expired, event.cause, properties))
+    later = replace(death, redelivery_count=event.redelivery_count, facts=death.facts.later(age_ms))
+    return plan_of(rules, later, most_attempts=SENDS_MAX)
 
 
 def told_by(judgement: Judgement, now_ms: int) -> tuple[object, ...]:
@@ -513,20 +552,23 @@ def told_of(answer: Explanation, origin: Destination) -> tuple[object, ...]:
     return (state, place, max(0, answer.delay_ms or 0), answer.rule)
 
 
-def random_rule(dice: random.Random) -> dict[str, object]:
+def random_rule(dice: random.Random, *, asks_all: bool) -> dict[str, object]:
     conditions: list[dict[str, object]] = [
         {"queue": dice.choice(("orders.>", "orders.*", "bills", ">"))},
         {"cause_class": dice.choice(("ConnectException", "java.io.IOException", "Missing"))},
         {"cause_matches": dice.choice(("refused", r"route \d", "^$", "(?i)EXCEPTION"))},
-        {"jms_type": dice.choice(("order", ["order", "bill"], None))},
         {"properties": {"code": dice.choice(("E1", {"matches": "E.*"}, None))}},
-        {"headers": {"priority": dice.choice(("4", "5"))}},
         {"least_redelivery_count": dice.randint(0, 3)},
         {"most_redelivery_count": dice.randint(0, 3)},
         {"least_age_ms": dice.choice((1, 5_000))},
         {"most_age_ms": dice.choice((0, 5_000))},
         {"expired": True},
     ]
+    if asks_all:
+        conditions += [
+            {"jms_type": dice.choice(("order", ["order", "bill"], None))},
+            {"headers": {"priority": dice.choice(("4", "5"))}},
+        ]
     actions: list[dict[str, object]] = [
         {"action": dice.choice(("exhaust", "park", "discard", "continue"))},
         {"redirect": {"to": "queue://repair", "delay_ms": dice.randint(0, 9)}},

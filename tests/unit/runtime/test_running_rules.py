@@ -60,7 +60,7 @@ def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, n
     )
     running = RunningRules(load_config(config_file, sets, {}), VirtualClock())
     decider = running.decider(link)
-    assert getattr(decider, "asks_facts", False)
+    assert getattr(decider, "asks", ())
     bad = DeadLetter(queue("orders"), facts=KnownFacts(properties={"code": "E1"}))
     assert decider.decide(bad, None) == Park(f"rule 1 park ({config_file}:6)")
     assert isinstance(decider.decide(DeadLetter(queue("orders")), None), Redeliver)
@@ -77,5 +77,5 @@ def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, n
     assert forecast is not None
     assert (forecast.now.action, forecast.now.rule) == ("park", f"rule 1 park ({config_file}:6)")
     bare = RunningRules(load_config(None, sets, {}), VirtualClock())
-    assert not getattr(bare.decider(link), "asks_facts", False)
+    assert not getattr(bare.decider(link), "asks", ())
     assert bare.digest != running.digest

@@ -8,6 +8,7 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -23,6 +24,10 @@ MESSAGES: Final = StructType(
         StructField("destination", StringType(), True),
         # Of its first death; empty = the broker gave none.
         StructField("cause_group", StringType(), False),
+        # Of its first death, in the words of history; null = it has none.
+        StructField("cause", StringType(), True),
+        # Those of its first death that the journal keeps.
+        StructField("properties", MapType(StringType(), StringType()), True),
         StructField("persistent", BooleanType(), False),
         # Whether its first death was that its time to live ran out.
         StructField("expired", BooleanType(), False),
@@ -77,6 +82,8 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
         .alias("left_out"),
         f.substring_index("origin", "::", 1).alias("destination"),
         f.coalesce("cause_group", f.lit("")).alias("cause_group"),
+        "cause",
+        "properties",
         f.coalesce("persistent", f.lit(True)).alias("persistent"),
         f.coalesce("expired", f.lit(False)).alias("expired"),
         "arrived_ms",
@@ -112,6 +119,9 @@ def _steps(events: DataFrame) -> DataFrame:
             f.min(f.when(is_first, at_ms)).alias("arrived_ms"),
             f.max(f.when(is_first, f.col("origin"))).alias("origin"),
             f.max(f.when(is_first, f.col("cause_group"))).alias("cause_group"),
+            f.max(f.when(is_first, f.col("cause"))).alias("cause"),
+            # Why: maps have no order; repeated events are alike.
+            f.first(f.when(is_first, f.col("properties")), ignorenulls=True).alias("properties"),
             f.max(f.when(is_first, f.col("persistent"))).alias("persistent"),
             f.max(f.when(is_first, f.col("expired"))).alias("expired"),
             f.max(f.col("type").isin(*_KEPT)).alias("is_kept"),
@@ -143,10 +153,11 @@ def _lives(steps: DataFrame) -> DataFrame:
             *(
                 f.max(name).alias(name)
                 for name in (
-                    "arrived_ms", "origin", "cause_group", "persistent", "expired", "is_kept",
-                    "end_ms",
+                    "arrived_ms", "origin", "cause_group", "cause", "persistent", "expired",
+                    "is_kept", "end_ms",
                 )
             ),
+            f.first("properties", ignorenulls=True).alias("properties"),
             f.array_sort(
                 f.collect_list(f.when(f.col("sent_ms").isNotNull(), one_try))
             ).alias("tries"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
 from amqsidecar.model.decision import Redeliver
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.plugin import Decider, Plugin
@@ -14,6 +14,7 @@ from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
+    DiscardingRules,
     PluginRules,
     RedeliveryEntry,
     RedeliveryPolicy,
@@ -26,6 +27,9 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 HISTORY: Final = "history"
 """Stands for the policy that really acted."""
 PROPOSAL: Final = "proposal"
+
+FirstDeath = tuple[str, bool, bool, str | None, tuple[tuple[str, str], ...]]
+"""A first death: destination, whether persistent, whether expired, cause, journaled properties."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,12 @@ class Candidate:
     rules: Rules
     decider: Decider
 
+    @property
+    def asks(self) -> frozenset[str]:
+        """What its rules read of messages; see `amqsidecar.plugin.Plugin`."""
+        asks: frozenset[str] = getattr(self.decider, "asks", frozenset())
+        return asks
+
 
 @dataclass(frozen=True)
 class DelayPlan:
@@ -50,10 +60,12 @@ class DelayPlan:
     Attributes:
         delays_ms: of each re-send, from the death before it.
         goes_on: whether the policy has more re-sends than these.
+        decided_by: the rules, in the order in which they decide first.
     """
 
     delays_ms: tuple[int, ...]
     goes_on: bool
+    decided_by: tuple[str, ...] = ()
 
 
 def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> list[Candidate]:
@@ -73,13 +85,14 @@ def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> l
             continue
         try:
             rules = load_policy(path, plugins, os.environ)
-            decider = compile_policy(rules, plugins)
-            if getattr(decider, "asks_facts", False):
-                what = (
-                    "has rules beyond the broker's that look into messages, which history has not"
-                )
-                raise ConfigError([Problem(path, f"{what}: remove that plugin from it")])
-            candidates.append(Candidate(name, rules, decider))
+            candidate = Candidate(name, rules, compile_policy(rules, plugins))
+            unknown = sorted(
+                one for one in candidate.asks if one.startswith(("jms_type", "header:"))
+            )
+            if unknown:
+                what = f"its rules ask for {', '.join(unknown)}, which history lacks"
+                raise ConfigError([Problem(path, f"{what}: remove these rules from it")])
+            candidates.append(candidate)
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
@@ -87,32 +100,42 @@ def load_candidates(policies: Sequence[str], plugins: Mapping[str, Plugin]) -> l
     return candidates
 
 
+def dead_letter_of(death: FirstDeath) -> DeadLetter:
+    """Return a first death of history as input of the rules."""
+    destination, persistent, expired, cause, properties = death
+    return DeadLetter(
+        parse_destination(destination),
+        persistent=persistent,
+        expired=expired,
+        facts=KnownFacts(cause=cause, properties=dict(properties)),
+    )
+
+
 def plan_of(
-    decider: Decider, destination: str, *, persistent: bool, expired: bool, most_attempts: int
+    decider: Decider, dead_letter: DeadLetter, *, most_attempts: int, back_ms: int = 0
 ) -> DelayPlan:
-    """Return the delays of a policy for messages of one kind that die after each re-send.
+    """Return the delays of a policy for messages that die like one, and again after each re-send.
 
     Collision avoidance is left out: it varies a delay evenly to both sides, so the delay without it
     is the expected one.
 
     Args:
         decider: the policy.
-        destination: where the messages die.
-        persistent: whether they were sent as persistent.
-        expired: whether they died because their time to live ran out.
+        dead_letter: the first death; the next ones have its cause and properties.
         most_attempts: maximum number of re-sends that are returned.
+        back_ms: time from the end of a delay to the next death, by which the message is older.
     """
-    place = parse_destination(destination)
     delays: list[int] = []
-    count = 0
+    rules: dict[str, None] = {}
     while len(delays) <= most_attempts:
-        dead = DeadLetter(place, count, persistent=persistent, expired=expired)
-        decision = decider.decide(dead, None)
+        decision = decider.decide(dead_letter, None)
+        rules["" if decision is None else decision.rule] = None
         if not isinstance(decision, Redeliver):
-            return DelayPlan(tuple(delays), goes_on=False)
-        delays.append(max(0, decision.delay_ms))
-        count = decision.redelivery_count
-    return DelayPlan(tuple(delays[:most_attempts]), goes_on=True)
+            return DelayPlan(tuple(delays), goes_on=False, decided_by=tuple(rules))
+        delay_ms = max(0, decision.delay_ms)
+        delays.append(delay_ms)
+        dead_letter = dead_letter.again(decision.redelivery_count, delay_ms + back_ms)
+    return DelayPlan(tuple(delays[:most_attempts]), goes_on=True, decided_by=tuple(rules))
 
 
 def unmatched_entries(rules: Rules, destinations: Iterable[str]) -> list[str]:
@@ -190,7 +213,12 @@ def _classic_with(rules: ClassicRules, settings: Mapping[Destination, Setting]) 
     found = [at for at, plugin in enumerate(plugins) if isinstance(plugin.options, RedeliveryRules)]
     if not found:
         added = PluginRules(name="redelivery", options=RedeliveryRules(entries=entries))
-        return replace(rules, plugins=(*plugins, added))
+        # Why there: rules beyond the broker's are asked before the broker's.
+        brokers = [
+            at for at, one in enumerate(plugins, 1) if isinstance(one.options, DiscardingRules)
+        ]
+        plugins.insert(max(brokers, default=0), added)
+        return replace(rules, plugins=tuple(plugins))
     # Why the last one: it is asked first.
     outermost = plugins[found[-1]]
     options = outermost.options

@@ -48,12 +48,10 @@ CUT_OFF: Final = "cut off"
 """Messages with which a policy would go on after the last re-send that is played."""
 ALL_MODELS: Final = -1
 
-MessageKind = tuple[str, bool, bool]
-"""Destination, persistent, expired: what plans differ by."""
 _PARTS: Final = 2**20
 _NUMBERS_AT_ONCE: Final = 500_000
 """Messages times re-sends in one matrix, of which a dozen are needed: bounds the memory."""
-_KEYS: Final = ["destination", "cause_group", "persistent", "expired"]
+_KEYS: Final = ["destination", "cause_group", "course"]
 _AVERAGED: Final = ("weight", "doubt")
 """Of `Totals`: the same in each part, and known from the ensemble."""
 
@@ -197,7 +195,7 @@ class Replay:
     """Replays policies on batches of messages; Spark ships it to the tasks with its data.
 
     Attributes:
-        plans: by kind of message, each policy's plan; `HISTORY` is replayed beside them.
+        plans: by course, each policy's plan; `HISTORY` is replayed beside them.
         ensembles: the models.
         windows: by destination.
         loads: by destination and policy, where it differs from that of history.
@@ -205,7 +203,7 @@ class Replay:
         bucket_ms: width of a bucket of load.
     """
 
-    plans: Mapping[MessageKind, Mapping[str, DelayPlan]]
+    plans: Mapping[int, Mapping[str, DelayPlan]]
     ensembles: Mapping[GroupKey, Ensemble]
     windows: Mapping[str, WindowCounts]
     loads: Mapping[tuple[str, str], Numbers]
@@ -217,8 +215,8 @@ class Replay:
         sums = _Sums()
         for batch in batches:
             groups = batch.select(_KEYS).to_pandas().groupby(_KEYS, sort=False).indices
-            for (destination, cause_group, persistent, expired), rows in groups.items():
-                plans = self.plans[destination, persistent, expired]
+            for (destination, cause_group, course), rows in groups.items():
+                plans = self.plans[course]
                 longest = max((len(plan.delays_ms) for plan in plans.values()), default=0)
                 step = max(1, _NUMBERS_AT_ONCE // (longest + 1))
                 own = (destination, cause_group)
@@ -293,7 +291,7 @@ def replay(messages: DataFrame, play: Replay) -> DataFrame:
     """Return `PLAYED`.
 
     Args:
-        messages: `MESSAGES`, without those that are left out.
+        messages: of `with_courses`.
         play: the policies, and what they need.
     """
     keys = PLAYED.names[:-1]

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.pipeline.whatif.attempts import Tries, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
@@ -87,9 +89,7 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
         rules = with_settings(base.__class__(), {_ANYWHERE: most})
         plan = plan_of(
             compile_policy(rules, plugins),
-            _ANYWHERE,
-            persistent=True,
-            expired=False,
+            DeadLetter(parse_destination(_ANYWHERE)),
             most_attempts=most.maximum_redeliveries,
         )
         for count in REDELIVERIES:

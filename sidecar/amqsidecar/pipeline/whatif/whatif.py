@@ -1,6 +1,7 @@
 """The job `whatif`: replays other policies on the history, and proposes settings."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
@@ -14,6 +15,13 @@ from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
 from amqsidecar.pipeline.tables import WHATIF_PROPOSALS
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
+from amqsidecar.pipeline.whatif.courses import (
+    PlannedCourse,
+    Planner,
+    read_courses,
+    unknown_to_history,
+    with_courses,
+)
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.evidence import (
@@ -27,15 +35,13 @@ from amqsidecar.pipeline.whatif.messages import read_messages
 from amqsidecar.pipeline.whatif.policy import (
     PROPOSAL,
     Candidate,
-    DelayPlan,
     Setting,
     load_candidates,
-    plan_of,
     unmatched_entries,
     with_settings,
 )
-from amqsidecar.pipeline.whatif.policy_load import policy_load
-from amqsidecar.pipeline.whatif.replay import MessageKind, Replay, replay
+from amqsidecar.pipeline.whatif.policy_load import Stream, policy_load
+from amqsidecar.pipeline.whatif.replay import Replay, replay
 from amqsidecar.pipeline.whatif.report import write_report
 from amqsidecar.pipeline.whatif.search import Rule, make_grid
 from amqsidecar.pipeline.whatif.tables import (
@@ -108,6 +114,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     results = Results(spark, options.output_folder, (*_TABLES, _JSON, _PROPOSAL_FOLDER))
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
+    asks = any(one.asks for one in candidates)
     messages = read_messages(
         read_events(spark, options.events, until_ms=options.until_ms),
         options.until_ms,
@@ -116,6 +123,9 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     if options.since_ms is not None:
         is_since = f.col("arrived_ms").isNull() | (f.col("arrived_ms") >= options.since_ms)
         messages = messages.where(is_since)
+    if not asks:
+        for name in ("cause", "properties"):
+            messages = messages.withColumn(name, f.lit(None).cast(messages.schema[name].dataType))
     messages.persist()
     counted = messages.where(f.col("left_out").isNull())
     usual = usual_waits(counted)
@@ -128,8 +138,12 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
         proposals = results.keep("whatif_proposals", spark.createDataFrame(rows, WHATIF_PROPOSALS))
         candidates += _write_proposal(spark, options, candidates[0], proposals, plugins)
     unmatched = _log_unmatched(candidates, usual)
-    play = _replay_of(counted, seen, candidates, ensembles, usual, options)
-    played = replay(counted, play).persist()
+    planner = Planner(
+        {one.name: one.rules for one in candidates}, plugins, usual, options.most_attempts
+    )
+    courses = with_courses(counted, planner, asks=asks)
+    play = _replay_of(read_courses(courses, planner), seen, ensembles, usual, options)
+    played = replay(courses, play).persist()
     trials = trials_of(
         ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
     )
@@ -142,7 +156,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     )
     write_report(
         results.report_path,
-        _facts(options, messages),
+        _facts(options, messages, _log_unknown(counted, candidates)),
         unmatched,
         policies=policies,
         destinations=results.keep("whatif_by_destination", by_destination(played, ensembles)),
@@ -156,28 +170,40 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
 
 
 def _replay_of(
-    counted: DataFrame,
+    courses: Mapping[int, PlannedCourse],
     seen: DataFrame,
-    candidates: Sequence[Candidate],
     ensembles: Mapping[GroupKey, Ensemble],
     usual: Mapping[str, Usual],
     options: WhatifOptions,
 ) -> Replay:
     """Return the replay of policies, with the load that each makes where failures depend on it."""
-    plans = _plans(counted, candidates, options.most_attempts)
     needed = {
         destination
         for (destination, _), one in ensembles.items()
         if one.weight_of(FailureKind.OUTAGE) or one.weight_of(FailureKind.LOAD)
     }
     windows = windows_by_destination(seen.where(f.col("destination").isin(*needed)), usual)
+    streams: dict[tuple[str, str], Counter[tuple[GroupKey, tuple[int, ...]]]] = {}
+    for course in courses.values():
+        for cause_group, count in course.sizes.items():
+            key = (course.destination, cause_group)
+            group = key if key in ensembles else (course.destination, None)
+            for name, plan in course.plans.items():
+                counts = streams.setdefault((course.destination, name), Counter())
+                counts[group, plan.delays_ms] += count
     loads: dict[tuple[str, str], Numbers] = {}
-    for (destination, _, _), by_name in plans.items():
-        groups = [one for key, one in ensembles.items() if key[0] == destination]
-        for name, plan in by_name.items():
-            load = policy_load(groups, windows[destination], plan.delays_ms, usual[destination])
-            if load is not None:
-                loads[destination, name] = load
+    for (destination, name), counts in streams.items():
+        load = policy_load(
+            [
+                Stream(ensembles[group], count, delays_ms)
+                for (group, delays_ms), count in counts.items()
+            ],
+            windows[destination],
+            usual[destination],
+        )
+        if load is not None:
+            loads[destination, name] = load
+    plans = {number: one.plans for number, one in courses.items()}
     return Replay(plans, ensembles, windows, loads, usual, options.bucket_ms)
 
 
@@ -185,26 +211,6 @@ def _write_json(spark: SparkSession, path: str, tables: Mapping[str, DataFrame])
     """Write tables as one JSON document; each is small."""
     rows = {name: [row.asDict() for row in table.collect()] for name, table in tables.items()}
     write_by_hadoop(spark, path, json.dumps(rows, indent=1, sort_keys=True).encode())
-
-
-def _plans(
-    messages: DataFrame, candidates: Sequence[Candidate], most_attempts: int
-) -> dict[MessageKind, dict[str, DelayPlan]]:
-    """Return each policy's plan for each kind of message that history has: few, so asked once."""
-    kinds = messages.select("destination", "persistent", "expired").distinct().collect()
-    return {
-        (destination, persistent, expired): {
-            one.name: plan_of(
-                one.decider,
-                destination,
-                persistent=persistent,
-                expired=expired,
-                most_attempts=most_attempts,
-            )
-            for one in candidates
-        }
-        for destination, persistent, expired in kinds
-    }
 
 
 def _write_proposal(
@@ -246,7 +252,15 @@ def _log_unmatched(
     return found
 
 
-def _facts(options: WhatifOptions, messages: DataFrame) -> dict[str, str]:
+def _log_unknown(messages: DataFrame, candidates: Sequence[Candidate]) -> list[str]:
+    """Return what rules ask for and no message of history has, and say so in the log."""
+    unknown = unknown_to_history(messages, candidates)
+    for one in unknown:
+        log.warning("asked_but_not_in_history", asked=one)
+    return unknown
+
+
+def _facts(options: WhatifOptions, messages: DataFrame, unknown: Sequence[str]) -> dict[str, str]:
     counts = {
         row["left_out"]: row["count"] for row in messages.groupBy("left_out").count().collect()
     }
@@ -260,6 +274,8 @@ def _facts(options: WhatifOptions, messages: DataFrame) -> dict[str, str]:
         facts[f"left out: {reason}"] = f"{count:,}"
     facts["recovered"] = f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send"
     facts["re-sends played"] = f"at most {options.most_attempts:,} of one message"
+    if unknown:
+        facts["rules ask for, no message of the history has"] = ", ".join(unknown)
     if options.search is not None:
         facts["proposal"] = (
             f"least re-sends within {options.search.share_tolerance * 100:.4g} points of the best "

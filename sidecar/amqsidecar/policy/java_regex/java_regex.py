@@ -57,6 +57,10 @@ class JavaRegex:
     def __repr__(self) -> str:
         return f"JavaRegex({self.pattern!r})"
 
+    def __reduce__(self) -> tuple[Callable[..., "JavaRegex"], tuple[str, int]]:
+        """Return how a pickle makes it again: Spark ships rules to its tasks."""
+        return _compiled, (self.pattern, self.timeout_ms)
+
     def matches(self, text: str) -> bool:
         """Return whether the whole text matches, as ``Pattern.matcher(text).matches()`` would.
 
@@ -123,3 +127,7 @@ def compile_java_regex(pattern: str, *, timeout_ms: int = 100) -> JavaRegex:
     tree = parse(pattern)
     referenced = java_regex_limits.check(pattern, tree)
     return JavaRegex(pattern, without_outer_anchors(tree), referenced, timeout_ms=timeout_ms)
+
+
+def _compiled(pattern: str, timeout_ms: int) -> JavaRegex:
+    return compile_java_regex(pattern, timeout_ms=timeout_ms)
