@@ -1,6 +1,10 @@
 """The examples of `deploy/guides/readers.md` do what it says, over a journal with overlaps."""
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -8,6 +12,9 @@ import pandas
 import pytest
 
 from pipeline.journals import write_segments
+from support.machine.ports import free_port, is_open
+from support.machine.processes import wait_or_kill
+from support.waiting import eventually
 
 PAGE = Path(__file__).parents[2] / "deploy" / "guides" / "readers.md"
 
@@ -38,9 +45,83 @@ def test_duckdb_counts_each_event_once() -> None:
 
 @pytest.mark.usefixtures("_journal")
 def test_pandas_counts_each_event_once() -> None:
-    (code,) = blocks("python")
+    code, _, _ = blocks("python")
     names: dict[str, pandas.Series] = {}
     exec(code, names)
     assert names["by_hour"].to_dict() == {
         (pandas.Timestamp("2026-01-01", tz="UTC"), "queue://orders"): 9
     }
+
+
+PACKAGES = ("moto[s3,server]==5.2.5", "s3fs==2026.9.0", "deltalake==1.6.6")
+SERVER = "from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+PROGRAM = """
+import duckdb, fsspec, pandas
+store = fsspec.filesystem("s3")
+store.mkdir("bucket")
+store.put("journal", "bucket/journal", recursive=True)
+database = duckdb.default_connection()
+{register}
+database.execute('''{view}''')
+print(database.execute("SELECT count(*) FROM events").fetchall()[0][0])
+print(len(pandas.read_parquet("s3://bucket/journal/stream=main/segment-3-3.parquet")))
+{delta}
+from deltalake import DeltaTable
+print(DeltaTable("history-delta").to_pyarrow_table().num_rows)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the environment needs so that `s3://` is a server that runs; it holds nothing."""
+    folder = tmp_path_factory.mktemp("packages")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    subprocess.run([*pip, "--no-compile", "--target", folder, *PACKAGES], check=True)
+    port = free_port()
+    keys = {"AWS_ACCESS_KEY_ID": "name", "AWS_SECRET_ACCESS_KEY": "word"}
+    places = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
+    }
+    environment = {**os.environ, **keys, **places}
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER.format(port=port)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: is_open(port), within_s=60)
+        yield environment
+    finally:
+        server.terminate()
+        wait_or_kill(server, 10)
+
+
+def finish(environment: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return done.stdout
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_journal")
+def test_an_object_store_is_read_and_a_delta_table_written(
+    store: dict[str, str], tmp_path: Path
+) -> None:
+    """DuckDB, pandas and `ingest` find the journal there; the copy has each event once."""
+    _, register, delta = blocks("python")
+    view = blocks("sql")[0].replace("'journal/", "'s3://bucket/journal/")
+    program = PROGRAM.format(register=register, view=view, delta=delta)
+    assert finish(store, "-c", program).split() == ["9", "3", "9"]
+    ingest = ("-m", "amqsidecar", "pipeline", "ingest", "--journal", "s3://bucket/journal")
+    places = ("--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint"))
+    finish(store, *ingest, *places)
+    table = pandas.read_parquet(tmp_path / "table")
+    assert sorted(zip(table["segment"], table["position"], strict=True)) == [
+        (segment, position) for segment in (1, 2, 3) for position in range(3)
+    ]
