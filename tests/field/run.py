@@ -115,7 +115,8 @@ def _sentences(broker: Broker, folder: Path, sidecar: Newcomer) -> list[str]:
     # Why without ports: a client's own is another each time.
     found = [re.sub(r"(user from [\d.]+):\d+", r"\1", one) for one in found]
     plain = [re.sub(r"\s+", " ", anonymised(broker, folder, one)).strip() for one in found]
-    return list(dict.fromkeys(one for one in plain if one))
+    # Why sorted: which of two queues' faults is logged first is up to the broker.
+    return sorted({one for one in plain if one})
 
 
 _PORTS = {"qpid": "AMQP_PORT", "stomp": "STOMP_PORT"}
