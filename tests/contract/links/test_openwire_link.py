@@ -208,7 +208,7 @@ def test_a_message_can_die_again_and_again(
     peer.produce(unique, ["Text", "Map"], test_id="t")
     first = None
     for death in range(4):
-        # Why a limit: qpid-jms gives up what was redelivered more often before its application sees it.
+        # Why a limit: what was redelivered more often, qpid-jms gives up by itself.
         peer.fail(unique, messages=2, max_redeliveries=death)
         deliveries = move(link, 2, death + 1)
         ids = [one.provenance.redelivery_id for one in deliveries]
