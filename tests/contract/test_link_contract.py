@@ -146,7 +146,7 @@ def await_count(link: LookSession, harness: LinkHarness, count: int) -> None:
 
 
 def browsed(link: LookSession, harness: LinkHarness, count: int) -> list[Delivery]:
-    """Return what a browse shows, once it is so many; for the reasons of `await_depth`."""
+    """Browse until this many messages are shown, and return them; see `await_depth`."""
 
     def shown() -> list[Delivery] | None:
         found = link.browse(harness.intake(), 100)

@@ -188,7 +188,7 @@ def test_without_a_right_to_write_messages_wait_until_somebody_grants_it(
             history = refused.json_command("show", row["redelivery_id"])["history"]
             return f"{history}{refused.log()}{row}"
 
-        eventually(lambda: WAITS_WITHOUT[right] in told(), what="the broker's words are told")
+        eventually(lambda: WAITS_WITHOUT[right] in told(), what="the broker's reason is reported")
         assert refused.stop() == 0
     with sidecar(broker, tmp_path, "sidecar").start():
         if deliveries == 1:

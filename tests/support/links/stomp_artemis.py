@@ -29,7 +29,7 @@ class StompArtemisHarness(ArtemisHarness):
         """Connect the harness itself."""
         super().connect()
         port, user, password = self.broker.ports["PORT"], self.broker.user, self.broker.password
-        # Why: the broker ends a connection that says nothing for a minute, unless it is told.
+        # Why: without a heart-beat the broker ends a connection that is silent for a minute.
         self.peer = StompPeer(port, user, password, silent_s=3_600)
 
     def make_link(

@@ -523,7 +523,7 @@ SENDS_MAX = 8
 
 
 def played(rules: Decider, judgement: Judgement, age_ms: int) -> DelayPlan:
-    """Return what what-if makes of the death that history has, after so many redeliveries."""
+    """Return the decision of what-if on the death in history, after this many redeliveries."""
     [event] = [one for one in judgement.events if isinstance(one, Received)]
     assert event.origin is not None
     properties = tuple((event.properties or {}).items())

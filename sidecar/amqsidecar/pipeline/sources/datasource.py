@@ -25,7 +25,7 @@ _DEAD_LETTER_OPTIONS: Final = ("url", "queue", "password_file", "config", "max_m
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("amqsidecar")` readable in this session, with filters that it is told."""
+    """Register `format("amqsidecar")` in this session, and turn on the push-down of filters."""
     # Why: it is off by default, and Spark then refuses sources that could use it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SidecarSource)
