@@ -61,7 +61,8 @@ AT_ONCE_MAX: Final = 256
 _ARTEMIS: Final = b"apache-activemq-artemis"
 _SASL_TYPE: Final = 1
 _OUTCOMES: Final = (frames.ACCEPTED, frames.REJECTED, frames.RELEASED, frames.MODIFIED)
-_BEGINNING_BYTES_MAX: Final = 1 << 14
+# Bytes kept of a message that needs a note at most, which holds its identity.
+_IDENTITY_BYTES_MAX: Final = 1 << 14
 
 
 class _Phase(Enum):
@@ -395,7 +396,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             return
         message = channel.begin(said)
         if message is not None and not message.body.size:
-            message.body.add(piece.raw[said.payload_at :][:_BEGINNING_BYTES_MAX])
+            message.body.add(piece.raw[said.payload_at :][:_IDENTITY_BYTES_MAX])
 
     # The listener's own session
 
