@@ -143,8 +143,6 @@ bench-whatif: setup ## whether the intervals of whatif hold, over hidden process
 
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
-	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
-	$(BIN)/python -m amqsidecar.telemetry.metrics_table > deploy/reference/metrics.md
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
 	$(BIN)/python deploy/chart.py
 	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml

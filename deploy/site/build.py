@@ -23,7 +23,9 @@ from reference_pages import (
 )
 from ruamel.yaml import YAML
 
+from amqsidecar.config.reference import options_markdown
 from amqsidecar.diagnosis.fidelity_page import matrix_markdown
+from amqsidecar.telemetry.metrics_table import metrics_markdown
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("mkdocs.yml")
@@ -32,6 +34,8 @@ STYLE = Path(__file__).with_name("site.css")
 FIELDS = "deploy/evidence/fidelity-matrix"
 RECORDS = "deploy/evidence/records"
 GENERATED = {
+    "deploy/reference/options": options_markdown,
+    "deploy/reference/metrics": metrics_markdown,
     "reference/commands": command_page,
     "reference/http-api": api_page,
     "reference/events": event_page,
@@ -86,8 +90,6 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "SECURITY",
     ),
     "Reference": (
-        "deploy/reference/options",
-        "deploy/reference/metrics",
         *(name for name in GENERATED if name not in (FIELDS, RECORDS)),
         "plugins/README",
         "plugins/java/amqsidecar-jms/README",

@@ -238,7 +238,7 @@ def _configuration(
 ) -> str:
     """Return the text of the configuration; files below its folder are named from there."""
     lines = [
-        "# Every option, with its default: deploy/reference/options.md",
+        "# Every option, with its default: python -m amqsidecar.config.reference",
         "broker:",
         f"  url: {_quoted(url)}",
         f"  kind: {kind}",

@@ -10,7 +10,7 @@ from amqsidecar.config.schema import Config, known_options
 
 _INTRODUCTION = f"""# Options
 
-Printed by `python -m amqsidecar.config.reference`; change `config/sections/`, not this page.
+`python -m amqsidecar.config.reference` prints this page.
 
 Options come from the YAML file that `--config` names; the environment overrides it, `--set` both:
 

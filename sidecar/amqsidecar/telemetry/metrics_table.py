@@ -438,8 +438,7 @@ def metrics_markdown() -> str:
     lines = [
         "# Metrics",
         "",
-        "Printed by `python -m amqsidecar.telemetry.metrics_table`; change the table there, not "
-        "this page.",
+        "`python -m amqsidecar.telemetry.metrics_table` prints this page.",
         "",
         f"The label `destination` has at most {DESTINATION_LIMIT} values at a time "
         f"(`http.metrics_destinations`); further destinations share `{OTHER}`, and `amqsidecar "

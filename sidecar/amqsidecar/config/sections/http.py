@@ -165,8 +165,7 @@ class HttpOptions(Section):
     )
     metrics_destinations: StrictInt = option(
         200,
-        "Maximum destinations with their own label in metrics at a time. The others share "
-        "`other` (`metrics.md`).",
+        "Maximum destinations with their own label in metrics at a time. The others share `other`.",
         why=(
             "some thousand time series, which any Prometheus can store; each alert names its "
             "destination"
