@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
@@ -69,9 +70,11 @@ class ClassicDeadLetters(DeadLetters):
     def __enter__(self) -> Self:
         assert isinstance(self.broker, ClassicBroker)
         self._link = OpenWireLink(
-            self.broker.endpoint("OPENWIRE_PORT"),
-            clock=SystemClock(),
-            instance=f"clones-{self.origin}",
+            OpenWireSettings(
+                self.broker.endpoint("OPENWIRE_PORT"),
+                clock=SystemClock(),
+                instance=f"clones-{self.origin}",
+            )
         ).take(f"token.clones-{self.origin}")
         self._link.create_token(1)
         assert self._link.take_token(10) == 1

@@ -9,7 +9,9 @@ from typing import Final, Protocol, Self
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.demo.core_applications import CoreApplications
@@ -140,7 +142,9 @@ def guest_of_classic(
     running: RunningBroker, applications: StompApplications, instance: str, queues: Sequence[str]
 ) -> Guest:
     """Return the guest on a Classic; see `Guest`."""
-    link = OpenWireLink(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+    link = OpenWireLink(
+        OpenWireSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+    )
 
     def existing() -> Collection[str]:
         look = link.look()
@@ -156,7 +160,9 @@ def guest_of_artemis(
     running: RunningBroker, applications: CoreApplications, instance: str, queues: Sequence[str]
 ) -> Guest:
     """Return the guest on an Artemis; see `Guest`."""
-    link = CoreArtemisLink(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+    link = CoreArtemisLink(
+        CoreArtemisSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+    )
     return Guest(
         applications,
         lambda: applications.existing(queues),

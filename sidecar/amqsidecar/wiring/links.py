@@ -1,6 +1,6 @@
 """Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol, TypedDict
 from uuid import uuid4
 
@@ -22,7 +22,8 @@ from amqsidecar.engine.broker_held_queues import NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
-from amqsidecar.formats.classic_persistence import always_keeps
+from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.schedule import ShowsSchedule
@@ -39,13 +40,20 @@ if TYPE_CHECKING:
 
 
 class _Common(TypedDict):
+    endpoint: Endpoint
     clock: Clock
+    instance: str
     final_suffix: str
     crash_point: CrashPoint
     rules_digest: str
 
 
+class _OfArtemis(_Common):
+    allowed_effects: Collection[ResendEffect]
+
+
 class _OfClassic(_Common):
+    keeps_non_persistent: KeepsNonPersistent
     ask_counters: AskStatistics | None
 
 
@@ -181,13 +189,10 @@ class LinkMaker:
 
     def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
+        from amqsidecar.brokers.openwire.settings import OpenWireSettings  # noqa: PLC0415
 
         return OpenWireLink(
-            endpoint,
-            instance=instance,
-            keeps_non_persistent=self._keeps_non_persistent,
-            rooms=self._rooms,
-            **self._of_classic(),
+            OpenWireSettings(rooms=self._rooms, **self._of_classic(endpoint, instance))
         )
 
     def _artemis_pair(
@@ -200,6 +205,7 @@ class LinkMaker:
             )
         from amqsidecar.brokers.amqp.knock import AmqpKnock  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.second_wire import (  # noqa: PLC0415
             SecondWire,
@@ -210,11 +216,7 @@ class LinkMaker:
         wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
         core = self._core_artemis(endpoint, instance, wire.why_left)
         amqp = AmqpArtemisLink(
-            endpoint,
-            instance=instance,
-            allowed_effects=self._config.redelivery.allow,
-            is_own_only=True,
-            **self._common(),
+            AmqpArtemisSettings(is_own_only=True, **self._of_artemis(endpoint, instance))
         )
         return ArtemisPairLink(
             core, amqp, second_wire=wire, clock=self._clock, crash_point=self._crash_point
@@ -227,55 +229,49 @@ class LinkMaker:
         why_amqp_left: Callable[[], str] = why_left_by_core,
     ) -> "CoreArtemisLink":
         from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
+        from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings  # noqa: PLC0415
 
         return CoreArtemisLink(
-            endpoint,
-            instance=instance,
-            allowed_effects=self._config.redelivery.allow,
-            why_amqp_left=why_amqp_left,
-            **self._common(),
+            CoreArtemisSettings(why_amqp_left=why_amqp_left, **self._of_artemis(endpoint, instance))
         )
 
     def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> "AmqpArtemisLink":
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
 
-        return AmqpArtemisLink(
-            endpoint,
-            instance=instance,
-            allowed_effects=self._config.redelivery.allow,
-            **self._common(),
-        )
+        return AmqpArtemisLink(AmqpArtemisSettings(**self._of_artemis(endpoint, instance)))
 
     def _amqp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings  # noqa: PLC0415
 
         intake = self._config.intake
         return AmqpClassicLink(
-            endpoint,
-            instance=instance,
-            names=DeadLetterNames(self._rules, intake.origin),
-            amqp_producers_only=intake.producers is Producers.AMQP,
-            allowed_losses=frozenset(intake.allow_lossy),
-            keeps_non_persistent=self._keeps_non_persistent,
-            **self._of_classic(),
+            AmqpClassicSettings(
+                names=DeadLetterNames(self._rules, intake.origin),
+                amqp_producers_only=intake.producers is Producers.AMQP,
+                allowed_losses=frozenset(intake.allow_lossy),
+                **self._of_classic(endpoint, instance),
+            )
         )
 
     def _stomp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
+        from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings  # noqa: PLC0415
 
         return StompClassicLink(
-            endpoint,
-            instance=instance,
-            keeps_non_persistent=self._keeps_non_persistent,
-            allowed_losses=frozenset(self._config.intake.allow_lossy),
-            unreadable=self._unreadable,
-            rooms=self._rooms,
-            frame_limit=self._frame_limit,
-            **self._of_classic(),
+            StompClassicSettings(
+                allowed_losses=frozenset(self._config.intake.allow_lossy),
+                unreadable=self._unreadable,
+                rooms=self._rooms,
+                frame_limit=self._frame_limit,
+                **self._of_classic(endpoint, instance),
+            )
         )
 
     def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
+        from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings  # noqa: PLC0415
 
         if self._config.store.is_shared:
             # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed
@@ -287,23 +283,34 @@ class LinkMaker:
             )
             raise ConfigError([Problem("store.url", what)])
         return StompArtemisLink(
-            endpoint,
-            instance=instance,
-            allowed_losses=frozenset(self._config.intake.allow_lossy),
-            allowed_effects=self._config.redelivery.allow,
-            **self._common(),
+            StompArtemisSettings(
+                allowed_losses=frozenset(self._config.intake.allow_lossy),
+                **self._of_artemis(endpoint, instance),
+            )
         )
 
-    def _common(self) -> _Common:
+    def _common(self, endpoint: Endpoint, instance: str) -> _Common:
         return {
+            "endpoint": endpoint,
             "clock": self._clock,
+            "instance": instance,
             "final_suffix": self._config.redelivery.final_suffix,
             "crash_point": self._crash_point,
             "rules_digest": self._rules_digest,
         }
 
-    def _of_classic(self) -> _OfClassic:
-        return {**self._common(), "ask_counters": self._ask_counters()}
+    def _of_artemis(self, endpoint: Endpoint, instance: str) -> _OfArtemis:
+        return {
+            **self._common(endpoint, instance),
+            "allowed_effects": self._config.redelivery.allow,
+        }
+
+    def _of_classic(self, endpoint: Endpoint, instance: str) -> _OfClassic:
+        return {
+            **self._common(endpoint, instance),
+            "keeps_non_persistent": self._keeps_non_persistent,
+            "ask_counters": self._ask_counters(),
+        }
 
     def _ask_counters(self) -> AskStatistics | None:
         options = self._config.broker

@@ -13,6 +13,7 @@ from proton import Message, byte, symbol
 from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import (
@@ -408,9 +409,11 @@ def test_what_would_get_lost_is_a_route_problem(
 def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
     """A wrong password is no lost link."""
     link = AmqpArtemisLink(
-        artemis.endpoint("PORT", password="wrong"),
-        clock=SystemClock(),
-        instance=unique,
+        AmqpArtemisSettings(
+            artemis.endpoint("PORT", password="wrong"),
+            clock=SystemClock(),
+            instance=unique,
+        )
     )
     with pytest.raises(BrokerRefused):
         link.take(unique)
@@ -419,9 +422,11 @@ def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
 def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:
     """This link is for Artemis."""
     link = AmqpArtemisLink(
-        classic_6.endpoint("AMQP_PORT"),
-        clock=SystemClock(),
-        instance=unique,
+        AmqpArtemisSettings(
+            classic_6.endpoint("AMQP_PORT"),
+            clock=SystemClock(),
+            instance=unique,
+        )
     )
     with pytest.raises(BrokerRefused, match="openwire://"):
         link.take(unique)
@@ -435,9 +440,11 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
 
         def make(context: ssl.SSLContext) -> AmqpArtemisLink:
             return AmqpArtemisLink(
-                broker.endpoint("PORT", tls=context),
-                clock=SystemClock(),
-                instance=unique,
+                AmqpArtemisSettings(
+                    broker.endpoint("PORT", tls=context),
+                    clock=SystemClock(),
+                    instance=unique,
+                )
             )
 
         stranger = make(ssl.create_default_context())
@@ -486,7 +493,9 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
     assert permissions[1] in xml
     with ExitStack() as opened:
         broker = opened.enter_context(ArtemisBroker(xml))
-        made = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance=unique)
+        made = AmqpArtemisLink(
+            AmqpArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=unique)
+        )
         link = opened.enter_context(closing(made.take(f"{unique}.token")))
         assert link.description.version == broker.version
         assert link.token_exists() is None
@@ -561,9 +570,11 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
     """A peer that keeps the connection and says nothing is taken for dead."""
     with ArtemisBroker() as broker:
         link = AmqpArtemisLink(
-            broker.endpoint("PORT", idle_timeout_s=2),
-            clock=SystemClock(),
-            instance=unique,
+            AmqpArtemisSettings(
+                broker.endpoint("PORT", idle_timeout_s=2),
+                clock=SystemClock(),
+                instance=unique,
+            )
         ).take(f"{unique}.token")
         for _ in range(12):
             link.wait(0.3)
@@ -769,7 +780,9 @@ def test_only_what_amqp_clients_made_is_read(artemis: Broker, harness: AmqpArtem
         return len(found) >= len(ids)
 
     link = AmqpArtemisLink(
-        artemis.endpoint("PORT"), clock=SystemClock(), instance="own", is_own_only=True
+        AmqpArtemisSettings(
+            artemis.endpoint("PORT"), clock=SystemClock(), instance="own", is_own_only=True
+        )
     )
     with closing(link.take(f"{harness.prefix}.token")) as session:
         session.attach([harness.intake()], 10)

@@ -9,6 +9,7 @@ from proton import Message
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
+from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
@@ -624,10 +625,12 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
         def link_of(user: str) -> AmqpClassicLink:
             return AmqpClassicLink(
-                secured.endpoint("AMQP_JMS_PORT", user=user, password=user),
-                clock=SystemClock(),
-                instance=user,
-                names=NAMES,
+                AmqpClassicSettings(
+                    secured.endpoint("AMQP_JMS_PORT", user=user, password=user),
+                    clock=SystemClock(),
+                    instance=user,
+                    names=NAMES,
+                )
             )
 
         intake = [IntakeQueue(queue("DLQ.>"))]

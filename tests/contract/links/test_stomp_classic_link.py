@@ -17,11 +17,13 @@ from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.stomp_classic import bad_message_proof, trials
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
 from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
+from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused
@@ -116,12 +118,14 @@ def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) ->
         *allowed: Loss, endpoint: Endpoint | None = None, **options: object
     ) -> StompClassicTake:
         link = StompClassicLink(
-            endpoint or broker.endpoint("STOMP_PORT"),
-            clock=SystemClock(),
-            instance=unique,
-            allowed_losses=frozenset(allowed),
-            unreadable=unreadable,
-            **options,  # type: ignore[arg-type]
+            StompClassicSettings(
+                endpoint or broker.endpoint("STOMP_PORT"),
+                clock=SystemClock(),
+                instance=unique,
+                allowed_losses=frozenset(allowed),
+                unreadable=unreadable,
+                **options,  # type: ignore[arg-type]
+            )
         ).take(f"amqsidecar.token.{unique}")
         made.append(link)
         if link.take_token(0.1) is None and not link.token_exists():
@@ -620,10 +624,12 @@ def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
 
         def take_token() -> int | None:
             link = StompClassicLink(
-                broker.endpoint("STOMP_PORT"),
-                clock=SystemClock(),
-                instance=unique,
-                unreadable=unreadable,
+                StompClassicSettings(
+                    broker.endpoint("STOMP_PORT"),
+                    clock=SystemClock(),
+                    instance=unique,
+                    unreadable=unreadable,
+                )
             )
             with suppress(LinkLost), closing(link.take(name)) as session:
                 if not session.token_exists():
@@ -664,9 +670,11 @@ def test_the_next_wire_finds_the_token(
     link.commit_cycle([], [], 7)
     link.close()
     other = OpenWireLink(
-        broker.endpoint("OPENWIRE_PORT"),
-        clock=SystemClock(),
-        instance=unique,
+        OpenWireSettings(
+            broker.endpoint("OPENWIRE_PORT"),
+            clock=SystemClock(),
+            instance=unique,
+        )
     )
     with closing(other.take(f"amqsidecar.token.{unique}")) as session:
         assert session.take_token(PATIENCE_S) == 7
@@ -744,7 +752,9 @@ def test_the_doctor_s_own_queue_is_emptied_at_once(
     """Also where its only message comes with the answer to SUBSCRIBE, and nothing follows it."""
     monkeypatch.setattr(trials, "_TAKEN_TIMEOUT_S", 3_600)
     JmsPeer.of(broker, "openwire").fill(unique, 1, size=10, test_id="only-")
-    link = StompClassicLink(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
+    link = StompClassicLink(
+        StompClassicSettings(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
+    )
     with closing(link.look()) as look:
         assert look.trials().remove(queue(unique)) == EMPTIED
     assert JmsPeer.of(broker, "openwire").browse(unique) == []

@@ -13,12 +13,15 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, Link, Resend
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.session import ManagedSession
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import SendsRefused
@@ -50,12 +53,7 @@ EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
 Take = AmqpArtemisTake | CoreArtemisTake | StompArtemisTake | PairTake
 
 
-LINKS: Mapping[str, type[AmqpArtemisLink | CoreArtemisLink | StompArtemisLink] | None] = {
-    "amqp": AmqpArtemisLink,
-    "core": CoreArtemisLink,
-    "stomp": StompArtemisLink,
-    "artemis": None,
-}
+WIRES = ("amqp", "core", "stomp", "artemis")
 
 
 class AmqpProducer(StompArtemisHarness):
@@ -165,11 +163,25 @@ class Origins:
         return {name: count(f"{self.prefix}.{name}") for name in names}
 
     def _make_link(self, allowed: Collection[ResendEffect]) -> Link:
-        kind = LINKS[self.wire]
-        if kind is None:
+        if self.wire == "artemis":
             return pair_link(self.broker, self.prefix, allowed_effects=allowed)
-        endpoint = self.broker.endpoint("PORT")
-        return kind(endpoint, clock=SystemClock(), instance=self.prefix, allowed_effects=allowed)
+        endpoint, clock = self.broker.endpoint("PORT"), SystemClock()
+        instance = self.prefix
+        if self.wire == "amqp":
+            return AmqpArtemisLink(
+                AmqpArtemisSettings(
+                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
+                )
+            )
+        if self.wire == "core":
+            return CoreArtemisLink(
+                CoreArtemisSettings(
+                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
+                )
+            )
+        return StompArtemisLink(
+            StompArtemisSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
+        )
 
     @contextmanager
     def link(self, *allowed: ResendEffect) -> Iterator[Take]:
@@ -240,7 +252,7 @@ def _redelivery(delivery: Delivery) -> Resend:
 @pytest.fixture(
     # Why in proof: the pair asks over Core and reads over Core and AMQP, as those alone do.
     params=[
-        name if name == "artemis" else pytest.param(name, marks=pytest.mark.proof) for name in LINKS
+        name if name == "artemis" else pytest.param(name, marks=pytest.mark.proof) for name in WIRES
     ]
 )
 def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Iterator[Origins]:
@@ -249,7 +261,7 @@ def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Ite
     made.close()
 
 
-on_every_wire = pytest.mark.parametrize("origins", LINKS, indirect=True)
+on_every_wire = pytest.mark.parametrize("origins", WIRES, indirect=True)
 """For what a wire may do in another way; the rest is so in `make proof` alone."""
 
 

@@ -22,7 +22,9 @@ from playwright.sync_api import expect
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
@@ -207,12 +209,16 @@ def queues_of(broker: Running) -> set[str]:
     """Return the names of all queues, of the sidecar's own as well."""
     instance = f"names-{uuid4().hex}"
     if isinstance(broker, ArtemisBroker):
-        core = CoreArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
+        core = CoreArtemisLink(
+            CoreArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
+        )
         with closing(core.look()) as opened:
             names = opened._management.ask(ManagementQuestion("broker", "getQueueNames")).value
             # Why not these: the broker's own, and those of connections, which end with them.
             return {one for one in names if not re.match(r"\$sys\.|[0-9a-f-]{36}$", one)}
-    link = OpenWireLink(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance=instance)
+    link = OpenWireLink(
+        OpenWireSettings(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance=instance)
+    )
     with closing(link.look()) as look:
         look.queue_names()
         return set(look._queues._names)

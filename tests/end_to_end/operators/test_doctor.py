@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
@@ -86,13 +88,15 @@ def die(broker: Broker, queue: str, count: int = 1) -> None:
 def own_queues(broker: Broker) -> list[str]:
     """Return what doctors have left in a broker, by the broker's own word."""
     if broker.kind == "artemis":
-        made = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
+        made = AmqpArtemisLink(
+            AmqpArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
+        )
         link = made.look()
         names = link.trials().addresses()
         link.close()
     else:
         look = OpenWireLink(
-            broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test"
+            OpenWireSettings(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test")
         ).look()
         look.trials().expand([queue(">")])
         names = tuple(look._queues._names)

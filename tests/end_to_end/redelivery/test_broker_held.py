@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
@@ -360,7 +361,9 @@ class SetClock(SystemClock):
 
 def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) -> None:
     clock = SetClock()
-    link = AmqpArtemisLink(broker.endpoint("PORT"), clock=clock, instance="looks").move()
+    link = AmqpArtemisLink(
+        AmqpArtemisSettings(broker.endpoint("PORT"), clock=clock, instance="looks")
+    ).move()
     reasons = {
         "lossy.purged": "purge-on-no-consumers",
         "lossy.memory": "not durable",

@@ -14,6 +14,7 @@ import pytest
 
 from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats import openwire_codec as codec
@@ -256,9 +257,11 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
     caplog.set_level("INFO")
     hearing, deaf = (
         StompArtemisLink(
-            limited_artemis.endpoint("PORT", user=user, password=user),
-            clock=SystemClock(),
-            instance=f"{unique}-{user}",
+            StompArtemisSettings(
+                limited_artemis.endpoint("PORT", user=user, password=user),
+                clock=SystemClock(),
+                instance=f"{unique}-{user}",
+            )
         ).take(f"amqsidecar.token.{unique}.{user}")
         for user in ("admin", "limited")
     )

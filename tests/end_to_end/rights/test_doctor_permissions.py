@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import artemis_xml, classic_xml
@@ -157,9 +158,11 @@ def die(broker: ClassicBroker, *queues: str) -> None:
 
 def remove_queue(broker: ClassicBroker, name: str) -> None:
     link = OpenWireLink(
-        broker.endpoint("OPENWIRE_PORT"),
-        clock=SystemClock(),
-        instance="test",
+        OpenWireSettings(
+            broker.endpoint("OPENWIRE_PORT"),
+            clock=SystemClock(),
+            instance="test",
+        )
     ).look()
     assert link.trials().remove(queue(name)) is None
     link.close()

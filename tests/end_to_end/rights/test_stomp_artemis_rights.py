@@ -7,6 +7,7 @@ import pytest
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import queue
@@ -100,9 +101,11 @@ def test_the_least_rights_are_enough(
 def test_what_is_missing_is_reported(broker: ArtemisBroker, unique: str) -> None:
     """Without the right to manage no queue is found; a queue closed to the user is named."""
     link = StompArtemisLink(
-        broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
-        clock=SystemClock(),
-        instance=unique,
+        StompArtemisSettings(
+            broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
+            clock=SystemClock(),
+            instance=unique,
+        )
     ).take(f"amqsidecar.token.{unique}")
     link.create_token(0)
     assert link.take_token(10) == 0

@@ -9,6 +9,7 @@ from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
 from support.brokers.real import spoken
@@ -51,7 +52,11 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
         """Return a link that is not opened."""
-        return AmqpArtemisLink(self.broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
+        return AmqpArtemisLink(
+            AmqpArtemisSettings(
+                self.broker.endpoint("PORT"), clock=SystemClock(), instance=instance
+            )
+        )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
         """Make `n` persistent text messages die in queue `origin`; return their ids in order."""

@@ -8,6 +8,7 @@ from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
+from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
@@ -33,12 +34,14 @@ class AmqpClassicHarness(ClassicHarness):
     def make_link(self, instance: str, names: DeadLetterNames = NO_NAMES) -> AmqpClassicLink:
         """Return a link that is not opened."""
         return AmqpClassicLink(
-            self.broker.endpoint(self.port),
-            clock=SystemClock(),
-            instance=f"{self.prefix}-{instance}",
-            names=names,
-            amqp_producers_only=self.amqp_producers_only,
-            allowed_losses=self.allowed_losses,
+            AmqpClassicSettings(
+                self.broker.endpoint(self.port),
+                clock=SystemClock(),
+                instance=f"{self.prefix}-{instance}",
+                names=names,
+                amqp_producers_only=self.amqp_producers_only,
+                allowed_losses=self.allowed_losses,
+            )
         )
 
     def intake(self) -> IntakeQueue:

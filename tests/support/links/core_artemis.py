@@ -10,6 +10,7 @@ from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.session import is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -67,11 +68,13 @@ class CoreArtemisHarness(ArtemisHarness):
     ) -> CoreArtemisLink:
         """Return a link that is not opened."""
         return CoreArtemisLink(
-            self.broker.endpoint("PORT"),
-            clock=SystemClock(),
-            instance=instance,
-            selector=selector,
-            crash_point=crash_point,
+            CoreArtemisSettings(
+                self.broker.endpoint("PORT"),
+                clock=SystemClock(),
+                instance=instance,
+                selector=selector,
+                crash_point=crash_point,
+            )
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:

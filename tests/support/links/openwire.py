@@ -9,6 +9,7 @@ from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.formats import openwire_codec as codec
@@ -180,9 +181,11 @@ class OpenWireHarness(ClassicHarness):
     def make_link(self, instance: str) -> OpenWireLink:
         """Return a link that is not opened."""
         return OpenWireLink(
-            self.broker.endpoint("OPENWIRE_PORT"),
-            clock=SystemClock(),
-            instance=f"{self.prefix}-{instance}",
+            OpenWireSettings(
+                self.broker.endpoint("OPENWIRE_PORT"),
+                clock=SystemClock(),
+                instance=f"{self.prefix}-{instance}",
+            )
         )
 
     def drop(self, link: LookSession) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -41,11 +42,13 @@ class StompArtemisHarness(ArtemisHarness):
     ) -> StompArtemisLink:
         """Return a link that is not opened."""
         return StompArtemisLink(
-            self.broker.endpoint("PORT"),
-            clock=SystemClock(),
-            instance=instance,
-            crash_point=crash_point,
-            allowed_losses=allowed_losses,
+            StompArtemisSettings(
+                self.broker.endpoint("PORT"),
+                clock=SystemClock(),
+                instance=instance,
+                crash_point=crash_point,
+                allowed_losses=frozenset(allowed_losses),
+            )
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:

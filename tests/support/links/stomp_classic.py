@@ -4,6 +4,7 @@ from typing import Any
 
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
+from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.left_behind import Loss
@@ -26,12 +27,14 @@ class StompClassicHarness(ClassicHarness):
     ) -> StompClassicLink:
         """Return a link that is not opened."""
         return StompClassicLink(
-            self.broker.endpoint("STOMP_PORT"),
-            clock=SystemClock(),
-            instance=f"{self.prefix}-{instance}",
-            allowed_losses=allowed,
-            unreadable=self.unreadable,
-            **options,
+            StompClassicSettings(
+                self.broker.endpoint("STOMP_PORT"),
+                clock=SystemClock(),
+                instance=f"{self.prefix}-{instance}",
+                allowed_losses=allowed,
+                unreadable=self.unreadable,
+                **options,
+            )
         )
 
     def drain(self, queue_name: str) -> list[Drained]:

@@ -11,7 +11,7 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 - Nothing is ever rejected, modified or released on a dead-letter queue.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -21,17 +21,12 @@ from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
-    AmqpArtemisSettings,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisMove, AmqpArtemisTake
 from amqsidecar.brokers.artemis.meeting import meeting
-from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class AmqpArtemisLink:
@@ -39,41 +34,8 @@ class AmqpArtemisLink:
 
     takes_chosen = True
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        clock: Clock,
-        instance: str,
-        final_suffix: str = FINAL_SUFFIX,
-        allowed_effects: Collection[ResendEffect] = (),
-        is_own_only: bool = False,
-        crash_point: CrashPoint = no_crash,
-        rules_digest: str = "",
-    ) -> None:
-        """Prepare a link; nothing is connected yet.
-
-        Args:
-            endpoint: of an acceptor that speaks AMQP.
-            clock: where the time comes from.
-            instance: name of this sidecar, part of the unique container id.
-            final_suffix: what final dead-letter queues end with; they are not read.
-            allowed_effects: what redeliveries may do besides going to their queue.
-            is_own_only: only what AMQP clients have made is read.
-            crash_point: called at each step of a transaction.
-            rules_digest: of the rules that this sidecar decides by, shown by its token.
-        """
-        self._endpoint = endpoint
-        self._settings = AmqpArtemisSettings(
-            clock,
-            instance,
-            endpoint.connect_timeout_s,
-            final_suffix,
-            allowed_effects,
-            is_own_only,
-            crash_point,
-            rules_digest,
-        )
+    def __init__(self, settings: AmqpArtemisSettings) -> None:
+        self._settings = settings
 
     def look(self) -> AmqpArtemisLook:
         """Connect and log in, only to look."""
@@ -106,8 +68,8 @@ class AmqpArtemisLink:
     @contextmanager
     def _connected(self) -> Iterator[tuple[AmqpConnection, str, AmqpParts]]:
         """Connect; disconnect when that fails, or the body of the `with` does."""
-        client_id = f"amqsidecar-{self._settings.instance}-{uuid4().hex[:12]}"
-        connection = AmqpConnection(self._endpoint, self._settings.clock, client_id)
+        client_id = f"{self._settings.client_id}-{uuid4().hex[:12]}"
+        connection = AmqpConnection(self._settings.endpoint, self._settings.clock, client_id)
         parts = AmqpParts(connection)
         with parts.kept():
             product = connection.remote_properties().get("product", "")

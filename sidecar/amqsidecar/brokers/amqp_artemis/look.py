@@ -1,6 +1,5 @@
 """What a link to Artemis over AMQP can do that was opened only to look."""
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
@@ -9,28 +8,13 @@ from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION, browse_convertible
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.trials import ArtemisTrials
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.session import DelayingSession
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.model.resend_effect import ResendEffect
-
-
-class AmqpArtemisSettings(NamedTuple):
-    """What the sessions of a link have in common; see `AmqpArtemisLink`."""
-
-    clock: Clock
-    instance: str
-    timeout_s: float
-    final_suffix: str
-    allowed_effects: Collection[ResendEffect]
-    is_own_only: bool
-    crash_point: CrashPoint
-    rules_digest: str
 
 
 class AmqpArtemisOpened(NamedTuple):

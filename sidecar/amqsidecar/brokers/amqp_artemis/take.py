@@ -12,10 +12,10 @@ from amqsidecar.brokers.amqp_artemis.intake import AmqpIntake
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
-    AmqpArtemisSettings,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.notifications import Notifications
+from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting

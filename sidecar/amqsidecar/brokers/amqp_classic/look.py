@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from functools import cached_property, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
@@ -12,38 +12,20 @@ from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.amqp_classic.observed import browse
 from amqsidecar.brokers.amqp_classic.probe import find_transformer
+from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
-from amqsidecar.brokers.amqp_classic.watch import OriginNames
 from amqsidecar.brokers.classic.session import ClassicSession
-from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent
+from amqsidecar.brokers.classic.statistics import ClassicCounters
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.left_behind import LeftBehind, Loss
+from amqsidecar.model.left_behind import LeftBehind
 
 # Why not that of Artemis: each writes other things on a message, and takes other things off.
 MAPPED: Final = "amqp/1.0 classic-jms"
 NATIVE: Final = "amqp/1.0 classic-native"
 # Why: Classic pages 200 messages at a time.
 BATCH: Final = 200
-
-
-class AmqpClassicSettings(NamedTuple):
-    """The common settings of a link's sessions; see `AmqpClassicLink`."""
-
-    clock: Clock
-    names: OriginNames
-    timeout_s: float
-    final_suffix: str
-    amqp_producers_only: bool
-    allowed_losses: frozenset[Loss]
-    keeps_non_persistent: KeepsNonPersistent
-    crash_point: CrashPoint
-    rules_digest: str
-    ask_counters: AskStatistics | None
 
 
 class AmqpClassicLook(ClassicSession):

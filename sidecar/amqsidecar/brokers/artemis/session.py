@@ -1,47 +1,22 @@
 """The part of an Artemis session that asks the management, over any wire."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from amqsidecar.broker import Features, IntakeQueue
 from amqsidecar.brokers.artemis.counters import queue_counters
 from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
 from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
 from amqsidecar.brokers.artemis.waiting_places import WaitingPlaces
-from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.resend_effect import ResendEffect
 
 M = TypeVar("M", bound=ArtemisQuestions)
-
-
-class ManagedSettings(Protocol):
-    """Settings of a link that every session needs."""
-
-    @property
-    def clock(self) -> Clock:
-        """Where the time comes from."""
-        ...
-
-    @property
-    def instance(self) -> str:
-        """Name of this sidecar."""
-        ...
-
-    @property
-    def final_suffix(self) -> str:
-        """What final dead-letter queues end with; they are not read."""
-        ...
-
-    @property
-    def allowed_effects(self) -> Collection[ResendEffect]:
-        """What redeliveries may do besides going to their queue."""
-        ...
 
 
 class ManagedSession(Generic[M]):
@@ -50,7 +25,7 @@ class ManagedSession(Generic[M]):
     def __init__(
         self,
         management: M,
-        settings: ManagedSettings,
+        settings: ArtemisLinkSettings,
         *,
         run: str,
         token_queue: str,

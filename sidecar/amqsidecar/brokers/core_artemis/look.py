@@ -1,6 +1,6 @@
 """What a link to Artemis over Core can do that was opened only to look."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,29 +14,13 @@ from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.browse import browse_core
 from amqsidecar.brokers.core_artemis.management import CoreManagement
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.trials import CoreTrials
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import LinkLost
 from amqsidecar.formats.core.primitives import CoreProtocolError
 from amqsidecar.formats.core_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.model.resend_effect import ResendEffect
-
-
-class CoreArtemisSettings(NamedTuple):
-    """What the sessions of a link have in common; see `CoreArtemisLink`."""
-
-    clock: Clock
-    instance: str
-    timeout_s: float
-    final_suffix: str
-    allowed_effects: Collection[ResendEffect]
-    selector: str
-    why_amqp_left: Callable[[], str]
-    rules_digest: str
-    crash_point: CrashPoint
 
 
 class CoreArtemisOpened(NamedTuple):

@@ -13,10 +13,10 @@ from amqsidecar.brokers.core_artemis.intake import CoreIntake
 from amqsidecar.brokers.core_artemis.look import (
     CoreArtemisLook,
     CoreArtemisOpened,
-    CoreArtemisSettings,
 )
 from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.notifications import CoreNotifications
+from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools

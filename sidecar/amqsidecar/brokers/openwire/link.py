@@ -11,23 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from amqsidecar.broker import MoveSession
-from amqsidecar.brokers.classic.room import Rooms
-from amqsidecar.brokers.classic.statistics import AskStatistics
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
-from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings, hang_up
+from amqsidecar.brokers.openwire.look import OpenWireLook, hang_up
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.take import OpenWireTake
-from amqsidecar.clock import Clock
 from amqsidecar.engine.broker_held_queues import refuse_to_move
-from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
 )
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.model.destination import queue
-from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class OpenWireLink:
@@ -35,43 +29,8 @@ class OpenWireLink:
 
     takes_chosen = False
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        clock: Clock,
-        instance: str,
-        final_suffix: str = FINAL_SUFFIX,
-        keeps_non_persistent: KeepsNonPersistent = always_keeps,
-        rooms: Rooms | None = None,
-        crash_point: CrashPoint = no_crash,
-        rules_digest: str = "",
-        ask_counters: AskStatistics | None = None,
-    ) -> None:
-        """Prepare; nothing is connected yet.
-
-        Args:
-            endpoint: of a connector that speaks OpenWire.
-            clock: where the time comes from.
-            instance: name of this sidecar: one connection has it.
-            final_suffix: what final dead-letter queues end with; they are not read.
-            keeps_non_persistent: see `classic_persistence`.
-            rooms: which destinations held up a connection; outlives links.
-            crash_point: called at each step of a transaction.
-            rules_digest: of the rules that this sidecar decides by, shown by its token.
-            ask_counters: where counters of queues are read; None = over the connection.
-        """
-        self._client_id = f"amqsidecar-{instance}"
-        self._settings = OpenWireSettings(
-            endpoint,
-            clock,
-            final_suffix,
-            keeps_non_persistent,
-            Rooms() if rooms is None else rooms,
-            crash_point,
-            rules_digest,
-            ask_counters,
-        )
+    def __init__(self, settings: OpenWireSettings) -> None:
+        self._settings = settings
 
     def look(self) -> OpenWireLook:
         """Connect and log in under a unique client id, which blocks no other connection.
@@ -80,7 +39,9 @@ class OpenWireLink:
             LinkLost: the broker can't be reached.
             BrokerRefused: credentials, permissions or the OpenWire version.
         """
-        with self._logged_in(f"{self._client_id}-looks-{secrets.token_hex(6)}") as connection:
+        with self._logged_in(
+            f"{self._settings.client_id}-looks-{secrets.token_hex(6)}"
+        ) as connection:
             return OpenWireLook(connection, self._settings)
 
     def take(self, token_queue: str) -> OpenWireTake:
@@ -90,7 +51,7 @@ class OpenWireLink:
             LinkLost: the broker can't be reached, or another connection of this instance is open.
             BrokerRefused: credentials, permissions or the OpenWire version.
         """
-        with self._logged_in(self._client_id) as connection:
+        with self._logged_in(self._settings.client_id) as connection:
             return OpenWireTake(connection, self._settings, queue(token_queue))
 
     def move(self) -> MoveSession:

@@ -3,13 +3,10 @@
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.session import ListingSession
-from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
-from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.classic.statistics import ClassicCounters
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
@@ -17,16 +14,14 @@ from amqsidecar.brokers.openwire.deaths import Deaths
 from amqsidecar.brokers.openwire.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.room import takes
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.statistics import OpenWireStatistics
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
 )
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
@@ -36,23 +31,6 @@ _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
 _BROWSED_BYTES_MAX = 128 * 1024 * 1024
 _COUNT_MAX = 400
-
-
-class OpenWireSettings(NamedTuple):
-    """The common settings of a link's sessions.
-
-    Attributes:
-        rooms: outlive links.
-    """
-
-    endpoint: Endpoint
-    clock: Clock
-    final_suffix: str
-    keeps_non_persistent: KeepsNonPersistent
-    rooms: Rooms
-    crash_point: CrashPoint
-    rules_digest: str
-    ask_counters: AskStatistics | None
 
 
 class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):

@@ -12,8 +12,9 @@ from amqsidecar.brokers.classic.take import ListingTake
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, ack_fields, runs
-from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings
+from amqsidecar.brokers.openwire.look import OpenWireLook
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
+from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.token import OpenWireTokenQueue
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing

@@ -26,20 +26,11 @@ the transactions, so that the token fences them; that of the dead letters, which
 hand when a send is refused; the management's; and one that hears of new queues.
 """
 
-from collections.abc import Collection
-
 from amqsidecar.broker import MoveSession
-from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.stomp.connection import StompConnection
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook, StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
-from amqsidecar.clock import Clock
 from amqsidecar.engine.broker_held_queues import refuse_to_move
-from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.errors import BrokerRefused
-from amqsidecar.model.left_behind import Loss
-from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 
 class StompArtemisLink:
@@ -47,50 +38,8 @@ class StompArtemisLink:
 
     takes_chosen = False
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        clock: Clock,
-        instance: str,
-        final_suffix: str = FINAL_SUFFIX,
-        allowed_losses: Collection[Loss] = (),
-        allowed_effects: Collection[ResendEffect] = (),
-        crash_point: CrashPoint = no_crash,
-        rules_digest: str = "",
-    ) -> None:
-        """Prepare a link; nothing is connected yet.
-
-        Args:
-            endpoint: of an acceptor that speaks STOMP.
-            clock: where the time comes from.
-            instance: name of this sidecar, part of the address for answers of the management.
-            final_suffix: what final dead-letter queues end with; they are not read.
-            allowed_losses: what messages may lose that are taken nevertheless.
-            allowed_effects: what redeliveries may do besides going to their queue.
-            crash_point: called at each step of a transaction.
-            rules_digest: of the rules that this sidecar decides by, shown by its token.
-        """
-        self._endpoint = endpoint
-        self._settings = StompArtemisSettings(
-            self._connect,
-            endpoint.user or "anonymous",
-            clock,
-            instance,
-            final_suffix,
-            frozenset(allowed_losses),
-            allowed_effects,
-            crash_point,
-            rules_digest,
-        )
-
-    def _connect(self) -> StompConnection:
-        connection = StompConnection(self._endpoint, self._settings.clock)
-        if "artemis" not in connection.server.lower():
-            connection.close()
-            name = connection.server or "an unknown product"
-            raise BrokerRefused(f"{connection.name} is {name}, not Apache Artemis")
-        return connection
+    def __init__(self, settings: StompArtemisSettings) -> None:
+        self._settings = settings
 
     def look(self) -> StompArtemisLook:
         """Connect and log in, only to look."""

@@ -1,42 +1,17 @@
 """What a link to Artemis over STOMP can do that was opened only to look."""
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
-
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.artemis.session import ManagedSession
-from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_frame import ENCODING
-from amqsidecar.model.left_behind import LeftBehind, Loss
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.left_behind import LeftBehind
 
 # Maximum wait on one connection before the others are served.
 SLICE_S = 0.5
 _CLOSE_TIMEOUT_S = 2.0
-
-
-class StompArtemisSettings(NamedTuple):
-    """What the sessions of a link have in common; see `StompArtemisLink`.
-
-    Attributes:
-        connect: opens a connection to the broker.
-        user: our name at the broker.
-    """
-
-    connect: Callable[[], StompConnection]
-    user: str
-    clock: Clock
-    instance: str
-    final_suffix: str
-    allowed_losses: frozenset[Loss]
-    allowed_effects: Collection[ResendEffect]
-    crash_point: CrashPoint
-    rules_digest: str
 
 
 class StompArtemisLook(ManagedSession[StompManagement]):
@@ -126,7 +101,7 @@ class StompArtemisLook(ManagedSession[StompManagement]):
         return StompArtemisTrials(
             settings.connect,
             self._management,
-            settings.user,
+            settings.endpoint.user or "anonymous",
             settings.allowed_losses,
             self._routes.read_origin,
         )

@@ -7,9 +7,10 @@ from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages, StuckToken
 from amqsidecar.brokers.artemis.token import Token
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
-from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook, StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.notifications import StompNotifications
+from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token_session import TokenSession

@@ -3,13 +3,11 @@
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.session import ListingSession
-from amqsidecar.brokers.classic.statistics import AskStatistics, ClassicCounters
-from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.classic.statistics import ClassicCounters
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_classic import selectors
@@ -17,22 +15,19 @@ from amqsidecar.brokers.stomp_classic.bad_message_proof import breaks_connection
 from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.foreign_tokens import foreign_tokens
-from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.intake import (
     IntakeLimits,
 )
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
 from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
 from amqsidecar.brokers.stomp_classic.room import takes
+from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.statistics import StompStatistics
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
 )
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent
 from amqsidecar.formats.stomp_classic_message import (
     provenance,
     read_destination,
@@ -41,7 +36,6 @@ from amqsidecar.formats.stomp_classic_message import (
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.left_behind import Loss
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
@@ -49,28 +43,6 @@ _COUNT_MAX = 400
 # Why: Classic pages 200 messages at a time.
 BATCH: Final = 200
 PRODUCT: Final = "ActiveMQ/"
-
-
-class StompClassicSettings(NamedTuple):
-    """The common settings of a link's sessions.
-
-    Attributes:
-        allowed_losses: what may get lost by taking a message.
-        unreadable: ids of messages whose frames broke a connection, with their queues; it and
-            `rooms` and `frame_limit` outlive links and are added to.
-    """
-
-    endpoint: Endpoint
-    clock: Clock
-    final_suffix: str
-    keeps_non_persistent: KeepsNonPersistent
-    allowed_losses: frozenset[Loss]
-    unreadable: dict[str, str]
-    rooms: Rooms
-    frame_limit: FrameLimit
-    crash_point: CrashPoint
-    rules_digest: str
-    ask_counters: AskStatistics | None
 
 
 class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):

@@ -14,8 +14,9 @@ from amqsidecar.brokers.stomp_classic.intake import (
     StompClassicIntake,
     in_hand,
 )
-from amqsidecar.brokers.stomp_classic.look import StompClassicLook, StompClassicSettings
+from amqsidecar.brokers.stomp_classic.look import StompClassicLook
 from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
+from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.token import StompTokenQueue
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.errors import (
