@@ -22,6 +22,18 @@ class TokenQueue(Protocol):
         ...
 
 
+class TokenQueueMaker(Protocol):
+    """Makes a token queue and looks into it, such as `ArtemisQuestions`."""
+
+    def make_token_queue(self, name: str, /) -> None:
+        """Make the durable queue of an instance's token, where this user may."""
+        ...
+
+    def has_token(self, queue: str, /) -> bool | None:
+        """Return whether the queue holds a token, handed out or not; None = unknown."""
+        ...
+
+
 class CycleTransactions(Protocol):
     """The transactions of a session, of which the next one can be begun ahead."""
 

@@ -19,7 +19,7 @@ class ArtemisManager(CoreManagement):
         session = self.connection.create_session(is_transacted=False, is_settled=True)
         session.start()
         super().__init__(self.connection, session, SystemClock(), PATIENCE_S)
-        assert self.missing is None, self.missing
+        assert self.is_usable, self.why_unusable
 
     def close(self) -> None:
         """Close the connection."""

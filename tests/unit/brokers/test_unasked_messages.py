@@ -37,7 +37,7 @@ def artemis_intake(
     connection: StompConnection, connect: Callable[[], StompConnection]
 ) -> StompArtemisIntake:
     management = ArtemisQuestions()
-    management.missing = "there is none"
+    management.why_unusable = "there is none"
     return StompArtemisIntake(connection, connect, management, CLOCK, frozenset())
 
 

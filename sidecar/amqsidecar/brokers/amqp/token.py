@@ -10,7 +10,7 @@ this one reads theirs. On Artemis the token of STOMP also names dead letters tha
 be acknowledged; AMQP shows no numbers of messages, so that such a token is left to STOMP.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import (
@@ -23,6 +23,7 @@ from amqsidecar.brokers.amqp.links import (
 )
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
 from amqsidecar.brokers.artemis import token as artemis_token
+from amqsidecar.brokers.token_session import TokenQueueMaker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
@@ -33,25 +34,6 @@ _STRAY_MAX = 64
 _NOT_A_TOKEN = -1
 # The property in which tokens of all wires of Classic have their number.
 _CYCLE = "amqsidecarCycle"
-
-
-class ManagesQueues(Protocol):
-    """What makes and counts the token queue, such as `ArtemisManagement`."""
-
-    @property
-    def missing(self) -> str | None:
-        """Why the broker can't be asked; None = it can."""
-        ...
-
-    def create_queue(
-        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
-    ) -> str | None:
-        """Make a durable queue unless it exists."""
-        ...
-
-    def durable_count(self, queue: str) -> int | None:
-        """Return how many persistent messages a queue holds; None = no such queue."""
-        ...
 
 
 class _Released(NamedTuple):
@@ -89,7 +71,7 @@ class AmqpTokenQueue:
     def __init__(
         self,
         connection: AmqpConnection,
-        management: ManagesQueues,
+        management: TokenQueueMaker,
         coordinator: Coordinator,
         queue: str,
         clock: Clock,
@@ -122,8 +104,7 @@ class AmqpTokenQueue:
         self._source = source or queue
         self._rules_digest = rules_digest
         self._attached = 0
-        if management.missing is None:
-            management.create_queue(queue, queue, is_anycast=True, is_exclusive=True)
+        management.make_token_queue(queue)
         self.sender = Sender(connection, "amqsidecar-token-sender", queue, capability="queue")
         receiver = self._attach()
         self._state: _Released | _Awaited | _Held | _Sent = _Awaited(receiver)
@@ -289,9 +270,7 @@ class AmqpTokenQueue:
         self._connection.check()
         if isinstance(self._state, _Held):
             return True
-        if self._management.missing is not None:
-            return None
-        return bool(self._management.durable_count(self._queue))
+        return self._management.has_token(self._queue)
 
     def create(self, number: int) -> None:
         """Put a token into the queue; durable when this returns.

@@ -108,7 +108,7 @@ class AmqpIntake:
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
         for queue in queues:
             if queue not in self._receivers:
-                if self._management.missing is None and not self._is_own_only:
+                if self._management.is_usable and not self._is_own_only:
                     self._listed[queue] = Listed()
                     self._look_at_s = 0.0
                 self._receivers[queue] = self._make_receiver(queue)
@@ -280,8 +280,8 @@ class AmqpIntake:
             for queue, one in self._listed.items()
             for item in one.left_behind(queue.destination)
         )
-        missing = None if self._is_own_only else self._management.missing
-        unlisted = () if missing is None else (left_unlisted(one, missing) for one in self.queues)
+        why = "" if self._is_own_only else self._management.why_unusable
+        unlisted = (left_unlisted(one, why) for one in self.queues if why)
         return (*self._left_in_hand(), *listed, *unlisted)
 
     def _left_in_hand(self) -> tuple[LeftBehind, ...]:

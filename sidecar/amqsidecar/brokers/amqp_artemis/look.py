@@ -89,9 +89,10 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
-        if self._management.missing is None:
-            name = queue.destination.name
-            return min(self._management.message_count(name.split("::")[-1]) or 0, at_most)
+        count = self._management.count(queue.destination, at_most)
+        return self._browse_count(queue, at_most) if count is None else count
+
+    def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         # Why: a link that only looks must not make copies (`browse.py`).
         return len(self.browse(queue, at_most))
 
@@ -111,7 +112,9 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
         if listed is not None:
             self._seen_in_part.pop(queue, None)
             return listed
-        self._seen_in_part[queue] = management.missing or f"it holds more than {at_most} messages"
+        self._seen_in_part[queue] = (
+            management.why_unusable or f"it holds more than {at_most} messages"
+        )
         self._browse_number += 1
         name = f"amqsidecar-browse-{self._browse_number}"
         return browse_convertible(

@@ -63,7 +63,7 @@ class ArtemisManagement(ArtemisQuestions):
             refusal = None if answer.is_ok else str(answer.value)
         if refusal is not None:
             self.refusals = self.refusals or (refusal,)
-            self.missing = no_permission("AMQP", refusal)
+            self.why_unusable = no_permission("AMQP", refusal)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.

@@ -99,10 +99,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         has_lost = self._intake.has_lost_queues
         return routes.watch.has_changed() or has_lost
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Ensure that a final dead-letter queue exists and keeps messages."""
-        if self._management.missing is None:
-            return self._routes.prepare_final(destination)
+    def _prepare_unmanaged(self, destination: Destination) -> str | None:
         sender = self._pool.get(destination)
         self._connection.run_until(
             lambda: sender.credit > 0 or sender.refusal is not None, self._timeout_s
@@ -154,12 +151,6 @@ class AmqpArtemisTake(
     def release_token(self) -> None:
         """Give the token back, uncounted, and wait for it no more, until `take_token`."""
         self._token.release(self._timeout_s)
-
-    def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
-        if self._management.missing is None:
-            return super().count(queue, at_most)
-        return self._browse_count(queue, at_most)
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         self._browse_number += 1

@@ -56,11 +56,10 @@ class ArtemisTrials(ArtemisAnswers):
             BrokerRefused: it does not answer, or the list shows a part of the queue, and none.
         """
         management, name = self._management, queue.destination.name.rpartition("::")[2]
-        if management.missing is not None:
-            raise BrokerRefused(
-                "only users with the manage permission can see which messages the broker may be "
-                "unable to convert to AMQP"
-            )
+        management.demand(
+            "only users with the manage permission can see which messages the broker may be "
+            "unable to convert to AMQP"
+        )
         count = management.message_count(name)
         if count is None:
             return ()

@@ -102,20 +102,14 @@ class Browser:
 
 
 class BrowsedQueues:
-    """Counts queues by browsing, since Classic answers no questions over AMQP."""
-
-    missing: str | None = None
+    """Looks into a token queue by browsing, since Classic answers no questions over AMQP."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
 
-    def create_queue(
-        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
-    ) -> str | None:
+    def make_token_queue(self, name: str) -> None:
         """Do nothing: the broker makes a queue at the first attach."""
-        del name, address, is_anycast, is_exclusive
-        return None
 
-    def durable_count(self, queue: str) -> int | None:
-        """Return how many messages a queue holds, handed out or not; no more than 1 is counted."""
-        return self._browser.count(queue, 1)
+    def has_token(self, queue: str) -> bool:
+        """Return whether the queue holds a token, handed out or not."""
+        return self._browser.count(queue, 1) > 0

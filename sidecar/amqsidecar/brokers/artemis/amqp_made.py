@@ -47,7 +47,7 @@ def left_amqp_made(
     Raises:
         LinkLost: the connection is gone.
     """
-    if not why or management.missing is not None:
+    if not why:
         return ()
     answers = management.ask_all(
         [

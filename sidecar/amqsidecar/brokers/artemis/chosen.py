@@ -7,7 +7,6 @@ import msgspec
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
@@ -101,8 +100,7 @@ class ChosenMessages:
             LinkLost: the connection is gone.
         """
         management = self._management
-        if management.missing is not None:
-            raise BrokerRefused(f"what {queue} holds can't be asked: {management.missing}")
+        management.demand(f"what {queue} holds can't be asked: {{}}")
         resource = f"queue.{queue.name.rpartition('::')[2]}"
         _, answer = management.ask_all(
             [

@@ -31,8 +31,7 @@ def queue_counters(
         BrokerRefused: the user may not ask.
         LinkLost: the connection is gone.
     """
-    if management.missing is not None:
-        raise BrokerRefused(management.missing)
+    management.demand()
     addresses = dict.fromkeys(one.address for one in destinations)
     asked = AskedAhead(management)
     questions = [about_queues(address=address) for address in addresses]

@@ -5,7 +5,6 @@ from collections.abc import Collection
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
@@ -19,8 +18,7 @@ def foreign_tokens(
         BrokerRefused: the user may not ask.
         LinkLost: the connection is gone.
     """
-    if management.missing is not None:
-        raise BrokerRefused(f"can't look for other sidecars' tokens: {management.missing}")
+    management.demand("can't look for other sidecars' tokens: {}")
     found = []
     for row in management.queues_like(TOKEN_QUEUE_PREFIX):
         instance = row.name.removeprefix(TOKEN_QUEUE_PREFIX)

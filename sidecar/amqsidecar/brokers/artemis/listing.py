@@ -43,14 +43,13 @@ def list_messages(
     Raises:
         LinkLost: the connection is gone.
     """
-    if management.missing is not None:
+    limit = max(at_most, _LISTED_MAX)
+    count = management.count(queue.destination, limit + 1)
+    if count is None or count > limit:
         return None
-    resource = f"queue.{queue.destination.name.rpartition('::')[2]}"
-    count = management.ask(ManagementQuestion(resource, attribute="MessageCount"))
-    if not count.is_ok:
+    if not count:
         return []
-    if int(count.value) > max(at_most, _LISTED_MAX):
-        return None
+    resource = f"queue.{queue.destination.name.rpartition('::')[2]}"
     listed = management.ask(ManagementQuestion(resource, "listMessagesAsJSON", ("",)))
     if not listed.is_ok:
         return None

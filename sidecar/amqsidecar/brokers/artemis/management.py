@@ -2,7 +2,7 @@
 
 A request is a message whose application properties name a resource and an operation or attribute,
 and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What
-the user may not ask is not an error here: `missing` describes it in a sentence.
+the user may not ask is not an error here: each answer is then the reason, and `demand` raises it.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from amqsidecar.errors import DiscoveryRefused
+from amqsidecar.errors import BrokerRefused, DiscoveryRefused, StoreUnavailable
+from amqsidecar.model.destination import Destination
 
 ADDRESS = "activemq.management"
 ANSWER_S: Final = 15.0
@@ -136,8 +137,20 @@ class QueueRow(NamedTuple):
 class ArtemisQuestions:
     """Questions to the management, over any wire."""
 
-    missing: str | None = None
-    """Why nothing can be asked, as a sentence; None = it can."""
+    why_unusable: str = ""
+    """Why nothing can be asked, as a sentence; "" = it can."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether something can be asked."""
+        return not self.why_unusable
+
+    def demand(
+        self, sentence: str = "{}", error: type[BrokerRefused | StoreUnavailable] = BrokerRefused
+    ) -> None:
+        """Raise an error where nothing can be asked; the sentence may hold `{}` for the reason."""
+        if self.why_unusable:
+            raise error(sentence.replace("{}", self.why_unusable))
 
     def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.
@@ -147,8 +160,8 @@ class ArtemisQuestions:
         Raises:
             LinkLost: the connection is gone.
         """
-        if self.missing is not None:
-            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
+        if self.why_unusable:
+            return [ManagementAnswer(self.why_unusable, is_ok=False)] * len(questions)
         answers: list[ManagementAnswer] = []
         for start in range(0, len(questions), IN_FLIGHT_MAX):
             answers += self.ask_batch(questions[start : start + IN_FLIGHT_MAX])
@@ -239,10 +252,24 @@ class ArtemisQuestions:
         answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="MessageCount"))
         return int(answer.value) if answer.is_ok else None
 
+    def count(self, queue: Destination, at_most: int) -> int | None:
+        """Return how many messages a queue holds, counting up to `at_most`; None = unusable."""
+        count = self.message_count(queue.name.rpartition("::")[2])
+        return min(count or 0, at_most) if self.is_usable else None
+
     def durable_count(self, queue: str) -> int | None:
         """Return how many persistent messages a queue holds; see `message_count`."""
         answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="DurableMessageCount"))
         return int(answer.value) if answer.is_ok else None
+
+    def make_token_queue(self, name: str) -> None:
+        """Make the durable queue of an instance's token, where this user may."""
+        self.create_queue(name, name, is_anycast=True, is_exclusive=True)
+
+    def has_token(self, queue: str) -> bool | None:
+        """Return whether a token queue holds a token, handed out or not; None = unusable."""
+        count = self.durable_count(queue)
+        return bool(count) if self.is_usable else None
 
     def create_queue(
         self,
@@ -293,7 +320,7 @@ class AskedAhead(ArtemisQuestions):
     def __init__(self, asked: ArtemisQuestions) -> None:
         self._asked = asked
         self._known: dict[ManagementQuestion, ManagementAnswer] = {}
-        self.missing = asked.missing
+        self.why_unusable = asked.why_unusable
 
     def ask_ahead(self, questions: Sequence[ManagementQuestion]) -> None:
         """Ask all of these at once, so that each is known.

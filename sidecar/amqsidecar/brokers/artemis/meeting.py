@@ -45,7 +45,7 @@ def meeting(management: ArtemisQuestions, client_id: str, began_ms: int, began_s
     """
     broker_ms = ArtemisAnswers(management).connected_ms(client_id)
     if broker_ms is None:
-        reason = management.missing or "it does not report its time"
+        reason = management.why_unusable or "it does not report its time"
         raise BrokerRefused(
             "with store.url broker: the broker must report its time, and settings of queues with "
             f"waiting messages: {reason}"

@@ -92,7 +92,7 @@ class ArtemisRoutes:
         self._token_queue = token_queue
         self._final_suffix = final_suffix
         self._allowed = frozenset(allowed)
-        self._is_missing_told = False
+        self._is_ignorance_logged = False
         self._routes: dict[Destination, _Route] = {}
         self._routed: dict[str, set[Destination]] = {}
         self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
@@ -222,23 +222,31 @@ class ArtemisRoutes:
             self._routes.clear()
             self._routed.clear()
         management = AskedAhead(self._management)
-        if management.missing is not None and not self._is_missing_told:
-            self._is_missing_told = True
-            _log.warning(
-                "redeliveries go to the plain address, and whether a divert or another queue gets "
-                "them as well, or the broker drops them, is not known: %s",
-                management.missing,
-            )
         addresses = {
             one.address: None
             for one in destinations
             if not one.is_temporary and not _is_internal(one.address)
         }
-        found = _ask_about(addresses, management) if management.missing is None else {}
+        found = self._ask_about(addresses, management)
         until_s = self._clock.monotonic_s() + _KEEP_S
         for one in destinations:
             self._routes[one] = self._find_route(one, found, management)._replace(until_s=until_s)
             self._routed.setdefault(one.address, set()).add(one)
+
+    def _ask_about(
+        self, addresses: Collection[str], management: AskedAhead
+    ) -> Mapping[str, _Address]:
+        """Return what the broker says of these addresses; nothing where it can't be asked."""
+        if management.is_usable:
+            return _ask_about(addresses, management)
+        if not self._is_ignorance_logged:
+            self._is_ignorance_logged = True
+            _log.warning(
+                "redeliveries go to the plain address, and whether a divert or another queue gets "
+                "them as well, or the broker drops them, is not known: %s",
+                management.why_unusable,
+            )
+        return {}
 
     def _find_route(
         self,
@@ -254,13 +262,13 @@ class ArtemisRoutes:
                 name, f"{destination} is the broker's own: a message there is a command to it"
             )
         address, separator, queue = name.partition("::")
-        if management.missing is not None:
+        told = found.get(address)
+        if told is None:
             if destination.is_queue and not separator:
                 return _Route(name)
             return _Route(
-                name, f"whether {destination} exists can't be asked: {management.missing}"
+                name, f"whether {destination} exists can't be asked: {management.why_unusable}"
             )
-        told = found[address]
         if not separator and destination.is_queue:
             queue = _own_queue(address, told)
         if queue:
@@ -343,8 +351,7 @@ class ArtemisRoutes:
         Raises:
             DiscoveryRefused: this user may not ask.
         """
-        if self._management.missing is not None:
-            raise DiscoveryRefused(self._management.missing)
+        self._management.demand(error=DiscoveryRefused)
         dead: set[str] = set()
         expired: set[str] = set()
         all_settings = self._management.all_settings()

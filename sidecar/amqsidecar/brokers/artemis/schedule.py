@@ -57,8 +57,7 @@ class ArtemisSchedule:
         Raises:
             StoreUnavailable: the user may not ask the broker.
         """
-        if self._management.missing is not None:
-            raise StoreUnavailable(self._management.missing)
+        self._management.demand(error=StoreUnavailable)
         return StoreState(
             instance=self._instance, uid="", cycle=0, unfinished=None, token_created=False
         )

@@ -84,8 +84,12 @@ class ManagedSession(Generic[M]):
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists, where this user may manage it."""
-        if self._management.missing is None:
+        if self._management.is_usable:
             return self._routes.prepare_final(destination)
+        return self._prepare_unmanaged(destination)
+
+    def _prepare_unmanaged(self, destination: Destination) -> str | None:
+        """Do the same where the management can't be used."""
         # Why None: the broker creates the queue at the first send, or refuses that send.
         return None
 

@@ -21,8 +21,7 @@ class ArtemisSettingsReader:
             BrokerRefused: no permission to read settings; guessing defaults would decide wrongly.
         """
         management = self._management
-        if management.missing is not None:
-            raise BrokerRefused(f"{management.missing}; or name the rules in policy.source")
+        management.demand("{}; or name the rules in policy.source")
         questions = [
             ManagementQuestion("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses
         ]

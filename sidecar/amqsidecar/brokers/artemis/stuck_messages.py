@@ -37,8 +37,6 @@ class StuckMessages:
 
     def look(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
         """Return messages stuck now and at the last call; call at intervals of seconds."""
-        if self._management.missing is not None:
-            return ()
         now = {queue: _stuck(self._management, queue) for queue in queues}
         lasting = {queue: min(count, self._before.get(queue, 0)) for queue, count in now.items()}
         self._before = now
@@ -60,8 +58,6 @@ class StuckToken:
 
         Call it only while this connection alone gets what the queue holds, and has no token.
         """
-        if self._management.missing is not None:
-            return ()
         before, self._before = self._before, self._management.durable_count(self._queue.name) or 0
         stuck = min(before, self._before)
         return (LeftBehind(self._queue, REASON, stuck, MEANING_HALTED),) if stuck else ()

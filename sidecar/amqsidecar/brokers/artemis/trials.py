@@ -8,7 +8,6 @@ from typing import Any
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
 from amqsidecar.brokers.artemis.resend_effects import resend_effects
 from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.resend_effect import SideEffect
 from amqsidecar.trials import BrokerDisk
@@ -30,7 +29,7 @@ class ArtemisAnswers:
     @property
     def can_remove(self) -> bool:
         """Whether queues can be removed."""
-        return self._management.missing is None
+        return self._management.is_usable
 
     def destroyed(self, destination: Destination) -> str | None:
         """Remove a queue and its address; return the broker's words why they can't be removed."""
@@ -93,7 +92,7 @@ class ArtemisAnswers:
             is_limited = 0 < limit.value < 100
             return BrokerDisk(float(used.value), limit.value / 100) if is_limited else None
         # Why: over STOMP the question itself is blocked, with these words.
-        words = _DISK_FULL.search(f"{self._management.missing} {used.value}")
+        words = _DISK_FULL.search(str(used.value))
         return None if words is None else BrokerDisk(float(words[1]) / 100, None)
 
     def acceptors_of(self, protocol: str) -> tuple[str, ...]:
@@ -126,8 +125,7 @@ class ArtemisAnswers:
             BrokerRefused: the user may not ask.
         """
         management = self._management
-        if management.missing is not None:
-            raise BrokerRefused(management.missing)
+        management.demand()
         queues: dict[str, list[QueueRow]] = {}
         for row in management.queues():
             queues.setdefault(row.address, []).append(row)

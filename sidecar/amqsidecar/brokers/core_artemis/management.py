@@ -83,7 +83,7 @@ class CoreManagement(ArtemisQuestions):
             refusal = str(refused)
         if refusal is not None:
             self.refusals = (refusal,)
-            self.missing = no_permission("Core", refusal)
+            self.why_unusable = no_permission("Core", refusal)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions.

@@ -105,10 +105,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         has_lost = self._intake.has_lost_queues()
         return routes.watch.has_changed() or has_lost
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Ensure that a final dead-letter queue exists and keeps messages."""
-        if self._management.missing is None:
-            return self._routes.prepare_final(destination)
+    def _prepare_unmanaged(self, destination: Destination) -> str | None:
         name = destination.name
         try:
             if not self._service.ask_queue(name).exists:

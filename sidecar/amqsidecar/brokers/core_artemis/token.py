@@ -136,8 +136,8 @@ class CoreTokenQueue:
 
     def _make(self) -> None:
         name = self._queue
-        if self._management.missing is None:
-            self._management.create_queue(name, name, is_anycast=True, is_exclusive=True)
+        if self._management.is_usable:
+            self._management.make_token_queue(name)
             return
         if self._session.ask_queue(name).exists:
             return
@@ -297,9 +297,10 @@ class CoreTokenQueue:
         self._route()
         if isinstance(self._state, _Held) or self._arrived:
             return True
-        if self._management.missing is not None:
+        has_token = self._management.has_token(self._queue)
+        if has_token is None:
             return self._session.ask_queue(self._queue).message_count > 0
-        return bool(self._management.durable_count(self._queue))
+        return has_token
 
     def create(self, number: int) -> None:
         """Put a token into the queue; durable when this returns.

@@ -10,7 +10,6 @@ from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.management import CoreManagement
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
     CoreMessage,
@@ -104,8 +103,8 @@ class CoreTrials(ArtemisAnswers):
             BrokerRefused: the broker does not report it.
         """
         why = self._why_amqp_left() if self._selector else ""
-        if why and self._management.missing is not None:
-            raise BrokerRefused(
+        if why:
+            self._management.demand(
                 "only users with the manage permission can see which messages AMQP clients have "
                 "made, which stay"
             )

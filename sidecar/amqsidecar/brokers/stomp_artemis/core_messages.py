@@ -105,7 +105,7 @@ class StompCoreFetcher:
                 continue
             if subscription.has_strays:
                 self._subscriptions.exchange(subscription, {})
-            elif self._management.missing is None:
+            elif self._management.is_usable:
                 self._look_into(subscription)
         # Why: the broker scans whole queues for it.
         ended_s = self._clock.monotonic_s()
@@ -223,11 +223,11 @@ class StompCoreFetcher:
         found: list[LeftBehind] = []
         for subscription in self._subscriptions.attached:
             queue = subscription.queue.destination
-            if self._management.missing is not None:
+            if not self._management.is_usable:
                 meaning = (
                     f"messages of other clients than STOMP are not taken: {MEANINGS['unknown']}"
                 )
-                missing = f"{meaning} ({self._management.missing})"
+                missing = f"{meaning} ({self._management.why_unusable})"
                 found.append(LeftBehind(queue, "body_type", 0, missing, at_least=True))
                 continue
             left = self._left.get(subscription.name, UnreadQueue())

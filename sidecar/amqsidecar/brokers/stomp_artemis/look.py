@@ -79,10 +79,8 @@ class StompArtemisLook(ManagedSession[StompManagement]):
 
         Where the broker can't be asked it is `at_most`, so that they are held as a backlog.
         """
-        if self._management.missing is not None:
-            return at_most
-        name = queue.destination.name.rpartition("::")[2]
-        return min(self._management.message_count(name) or 0, at_most)
+        count = self._management.count(queue.destination, at_most)
+        return at_most if count is None else count
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
         """Refuse: STOMP can't look without taking.

@@ -73,7 +73,7 @@ class StompManagement(ArtemisQuestions):
         except FrameRefused as refused:
             refusal = str(refused)
         if refusal is not None:
-            self.missing = (
+            self.why_unusable = (
                 f"the user may not manage the broker over STOMP ({refusal}); grant it send, "
                 f"manage and createAddress on {ADDRESS}, and createAddress, createNonDurableQueue, "
                 f"deleteNonDurableQueue, consume and send on {REPLY_PREFIX}#"
@@ -91,7 +91,7 @@ class StompManagement(ArtemisQuestions):
         Raises:
             LinkLost: the connection is gone.
         """
-        if self.missing is None:
+        if self.is_usable:
             self._connection.poll()
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
@@ -119,7 +119,7 @@ class StompManagement(ArtemisQuestions):
             if connection.errors:
                 # Why: the broker refuses what it does not allow by ending the connection.
                 words = error_text(connection.errors.popleft())
-                self.missing = f"the broker refused a question over STOMP: {words}"
+                self.why_unusable = f"the broker refused a question over STOMP: {words}"
                 connection.close()
                 return [ManagementAnswer(words, is_ok=False)] * len(questions)
             while connection.messages:
@@ -157,7 +157,7 @@ class StompManagement(ArtemisQuestions):
         connection = self._connection
         with suppress(LinkLost, BrokerRefused):
             connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION)])
-            if self.missing is None:
+            if self.is_usable:
                 gone = ManagementQuestion("broker", "deleteAddress", (self._reply_to.decode(),))
                 # Why no reply address: the broker would create it again for its answer.
                 headers = [one for one in self._headers(gone, 0) if one[0] != b"reply-to"]

@@ -21,12 +21,13 @@ nothing of it is left after a restart of the broker.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import uuid4
 
 from amqsidecar.brokers.artemis.token import Token, decode, encode
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.token_session import TokenQueueMaker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_artemis_message import Arrived, destination_headers, read_frame
@@ -60,22 +61,6 @@ class _Sent(NamedTuple):
     cycle: int
 
 
-class TokenAdministration(Protocol):
-    """What makes and counts the token queue."""
-
-    missing: str | None
-
-    def create_queue(
-        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
-    ) -> str | None:
-        """Make the queue unless it exists; return the broker's words why not."""
-        ...
-
-    def durable_count(self, queue: str) -> int | None:
-        """Return how many persistent messages it holds, handed out or not."""
-        ...
-
-
 class TokenKeeper:
     """The connection of the transactions, with the token that fences them.
 
@@ -88,7 +73,7 @@ class TokenKeeper:
     def __init__(
         self,
         connect: Callable[[], StompConnection],
-        administration: TokenAdministration,
+        administration: TokenQueueMaker,
         clock: Clock,
         queue_name: str,
         rules_digest: str = "",
@@ -107,8 +92,7 @@ class TokenKeeper:
         self._state: _Awaited | _Held | _Sent = _Awaited()
         self._guards: list[bytes] = []
         self.is_settled = False
-        if administration.missing is None:
-            administration.create_queue(queue_name, queue_name, is_anycast=True, is_exclusive=True)
+        administration.make_token_queue(queue_name)
         self.connection = self._subscribed()
 
     def _subscribed(self) -> StompConnection:
@@ -301,9 +285,7 @@ class TokenKeeper:
         self.connection.poll()
         if self.has_token:
             return True
-        if self._administration.missing is not None:
-            return None
-        return bool(self._administration.durable_count(self._queue))
+        return self._administration.has_token(self._queue)
 
     def create(self, cycle: int) -> None:
         """Put a first token into the queue; durable when this returns.

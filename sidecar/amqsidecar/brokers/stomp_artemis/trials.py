@@ -153,20 +153,20 @@ class StompArtemisTrials(ArtemisAnswers):
 
     def refusals(self) -> tuple[str, ...]:
         """Return the broker's reasons why requests fail; () = they succeed."""
-        missing = self._management.missing
-        if missing is None:
+        why = self._management.why_unusable
+        if not why:
             return ()
         asked = self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])
         words = [] if asked is None else [asked]
-        if _UNNAMED_CONSUME in missing:
+        if _UNNAMED_CONSUME in why:
             words.append(self._lacks("CREATE_NON_DURABLE_QUEUE", REPLY_PREFIX))
             words.append(self._lacks("CONSUME", REPLY_PREFIX))
-        elif _UNNAMED_SEND in missing and asked is None:
+        elif _UNNAMED_SEND in why and asked is None:
             # Why: the question went out, so SEND is missing on the reply address.
             words.append(self._lacks("SEND", REPLY_PREFIX))
-        elif f"address {REPLY_PREFIX}" in missing:
-            words.append(missing)
-        return tuple(words) or (missing,)
+        elif f"address {REPLY_PREFIX}" in why:
+            words.append(why)
+        return tuple(words) or (why,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return what the management reports of a queue's messages, without their bodies.
@@ -174,14 +174,10 @@ class StompArtemisTrials(ArtemisAnswers):
         Raises:
             BrokerRefused: it does not.
         """
+        self._management.demand("over STOMP only users with the manage permission can see that")
         listed = list_messages(self._management, intake, at_most, self._read_origin, ENCODING)
         if listed is None:
-            is_told = self._management.missing is None
-            raise BrokerRefused(
-                "it holds too many messages to be listed"
-                if is_told
-                else "over STOMP only users with the manage permission can see that"
-            )
+            raise BrokerRefused("it holds too many messages to be listed")
         return listed
 
     def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
@@ -191,11 +187,10 @@ class StompArtemisTrials(ArtemisAnswers):
             BrokerRefused: it does not.
         """
         management, name = self._management, intake.destination.name.rpartition("::")[2]
-        if management.missing is not None:
-            raise BrokerRefused(
-                "messages of other clients than STOMP are not taken, and only users with the "
-                "manage permission can count them"
-            )
+        management.demand(
+            "messages of other clients than STOMP are not taken, and only users with the "
+            "manage permission can count them"
+        )
         count = management.message_count(name) or 0
         answer = management.ask(
             ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,))
