@@ -1,6 +1,6 @@
 """The output of a job: its tables in one folder, and rows of them in its report."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -59,12 +59,14 @@ class Results:
 
     def write(self, name: str, table: pyarrow.Table) -> None:
         """Write a small table of this process, as `keep` does one of Spark, without a job."""
+        self.write_files(name, [parquet_file(table)])
+
+    def write_files(self, name: str, files: Iterable[bytes]) -> None:
+        """Write the Parquet files of a table, as `keep` does a table of Spark."""
         self._clear()
-        sink = pyarrow.BufferOutputStream()
-        parquet.write_table(table, sink)
-        files = {"part-00000.parquet": sink.getvalue().to_pybytes(), "_SUCCESS": b""}
-        for file, content in files.items():
-            write_by_hadoop(self._spark, f"{self._folder}/{name}/{file}", content)
+        for number, content in enumerate(files):
+            write_by_hadoop(self._spark, f"{self._folder}/{name}/part-{number:05}.parquet", content)
+        write_by_hadoop(self._spark, f"{self._folder}/{name}/_SUCCESS", b"")
 
     def _clear(self) -> None:
         if self._is_clear:
@@ -74,6 +76,13 @@ class Results:
         marks = [f"{path}/_SUCCESS" for path in old]
         remove_by_hadoop(self._spark, [self.report_path, *marks, *old])
         self._is_clear = True
+
+
+def parquet_file(table: pyarrow.Table) -> bytes:
+    """Return a table as the content of a Parquet file."""
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def show_rows(

@@ -28,7 +28,7 @@ from amqsidecar.pipeline.recovery.lives import (
     survey,
 )
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import part_of
+from amqsidecar.pipeline.recovery.packed import collected
 from amqsidecar.pipeline.recovery.tables import estimates
 from amqsidecar.pipeline.results import epoch_ms
 from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
@@ -139,7 +139,7 @@ def lives() -> dict[str, list[AnyEvent]]:
 
 def outcomes(
     events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
-) -> DataFrame:
+) -> list[dict[str, Any]]:
     surveyed = survey(events, until_ms)
     counted = count_outcomes(
         events,
@@ -149,17 +149,14 @@ def outcomes(
         until_ms=until_ms,
     )
     named = estimates(counted, surveyed.texts, 0.95, Periods(1, 0))
-    return part_of(named, "recovery_counts", RECOVERY_COUNTS)
+    (counts,) = collected(named, {"recovery_counts": RECOVERY_COUNTS}).values()
+    rows: list[dict[str, Any]] = counts.to_pylist()
+    return rows
 
 
 @pytest.fixture(scope="module")
 def counted(spark: SparkSession) -> list[dict[str, Any]]:
-    events = history(spark, lives())
-    counts = outcomes(events, HORIZON_MS)
-    assert [(one.name, one.dataType) for one in counts.schema] == [
-        (one.name, one.dataType) for one in RECOVERY_COUNTS
-    ]
-    return [row.asDict() for row in counts.collect()]
+    return outcomes(history(spark, lives()), HORIZON_MS)
 
 
 def resends(counted: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
@@ -326,8 +323,9 @@ def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession
     events = history(spark, {"a": told})
     until_ms = START_MS + 30
     counts = outcomes(events, HORIZON_MS, since_ms=START_MS + 10, until_ms=until_ms)
-    rows = counts.where("kind = 'resend'").collect()
-    assert [(row.origin, row.outcome, row.after_ms) for row in rows] == [(it.origin, "open", 10)]
+    rows = [row for row in counts if row["kind"] == "resend"]
+    columns = ("origin", "outcome", "after_ms")
+    assert [tuple(row[name] for name in columns) for row in rows] == [(it.origin, "open", 10)]
 
 
 def test_times_have_three_digits() -> None:

@@ -9,18 +9,20 @@ from typing import Final
 
 import numpy as np
 import pyarrow
+from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.recovery.judge import COUNTS
+from amqsidecar.pipeline.results import parquet_file
 
 GROUP: Final = ("origin", "cause_group")
 PACKED: Final = "origin bigint, cause_group bigint, counts binary"
 """Counts of one group: all columns of `COUNTS` but these two, row by row."""
 NAMED: Final = "table string, content binary"
-"""Rows of a table, as an Arrow stream."""
+"""Rows of a table, as a Parquet file."""
 
 _REST: Final = tuple(name for name in COUNTS.names if name not in GROUP)
 _ROW_BYTES: Final = 8 * len(_REST)
@@ -67,13 +69,15 @@ def _offsets(values: pyarrow.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]
     return np.frombuffer(buffer, np.int32, len(values) + 1, values.offset * 4)
 
 
-def name_table(name: str, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
+def name_table(
+    name: str, table: pyarrow.Table, schema: StructType
+) -> Iterator[pyarrow.RecordBatch]:
     """Yield a table as `NAMED`; nothing, if it is empty."""
+    fields = to_arrow_schema(schema, timezone="UTC")
     for start in range(0, len(table), _MOST_ROWS):
-        sink = pyarrow.BufferOutputStream()
-        with pyarrow.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table.slice(start, _MOST_ROWS))
-        content = pyarrow.array([sink.getvalue().to_pybytes()], pyarrow.binary())
+        # Why cast: texts are numbers into a dictionary so far.
+        part = table.slice(start, _MOST_ROWS).cast(fields)
+        content = pyarrow.array([parquet_file(part)], pyarrow.binary())
         yield pyarrow.RecordBatch.from_arrays(
             [pyarrow.array([name]), content], ["table", "content"]
         )
@@ -82,26 +86,24 @@ def name_table(name: str, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]
 def collected(named: DataFrame, schemas: Mapping[str, StructType]) -> dict[str, pyarrow.Table]:
     """Return these tables of `NAMED`, in this process."""
     rows = named.where(f.col("table").isin(*schemas)).toArrow()
-    names = np.array(rows.column("table").to_pylist())
-    contents = rows.column("content")
+    parts: dict[str, list[pyarrow.Table]] = {name: [] for name in schemas}
+    for name, content in zip(*(rows.column(one) for one in ("table", "content")), strict=True):
+        parts[name.as_py()].append(parquet.read_table(pyarrow.BufferReader(content.as_buffer())))
     return {
-        name: _table([contents[int(at)] for at in np.flatnonzero(names == name)], schema)
+        name: pyarrow.concat_tables([_empty(schema), *parts[name]])
         for name, schema in schemas.items()
     }
 
 
-def part_of(named: DataFrame, name: str, schema: StructType) -> DataFrame:
-    """Return one table of `NAMED`, however large."""
+def files_of(named: DataFrame, name: str, schema: StructType) -> Iterator[bytes]:
+    """Yield the files of one table of `NAMED`, at least one; one partition is here at a time."""
+    is_empty = True
+    for row in named.where(f.col("table") == name).select("content").toLocalIterator():
+        is_empty = False
+        yield bytes(row["content"])
+    if is_empty:
+        yield parquet_file(_empty(schema))
 
-    def expand(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            yield from _table(batch.column("content"), schema).to_batches()
 
-    return named.where(f.col("table") == name).select("content").mapInArrow(expand, schema)
-
-
-def _table(contents: Iterable[pyarrow.BinaryScalar], schema: StructType) -> pyarrow.Table:
-    fields = to_arrow_schema(schema, timezone="UTC")
-    parts = [pyarrow.ipc.open_stream(one.as_buffer()).read_all() for one in contents]
-    # Why cast: texts are numbers into a dictionary where they are bytes.
-    return pyarrow.concat_tables([fields.empty_table(), *(one.cast(fields) for one in parts)])
+def _empty(schema: StructType) -> pyarrow.Table:
+    return to_arrow_schema(schema, timezone="UTC").empty_table()

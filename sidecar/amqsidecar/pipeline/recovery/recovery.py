@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.recovery.lives import count_outcomes, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import collected, part_of
-from amqsidecar.pipeline.recovery.report import write_report
+from amqsidecar.pipeline.recovery.packed import collected, files_of
+from amqsidecar.pipeline.recovery.report import PlottedCurves, write_report
 from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
@@ -82,18 +82,18 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     tables = collected(estimated, SMALL)
     for name, table in tables.items():
         results.write(name, table)
-    kept = {
-        name: results.keep(name, part_of(estimated, name, schema)) for name, schema in LARGE.items()
-    }
+    curves = PlottedCurves(tables["recovery_summary"], options.min_messages)
+    for name, schema in LARGE.items():
+        files = files_of(estimated, name, schema)
+        results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
     estimated.unpersist()
     write_report(
         results.report_path,
         _facts(options),
-        options.min_messages,
         options.markers,
         streams=surveyed.streams,
         tables=tables,
-        curve=kept["recovery_curve"],
+        curves=curves,
     )
 
 

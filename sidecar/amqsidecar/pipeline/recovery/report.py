@@ -1,13 +1,14 @@
 """The report of the job `recovery`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import altair
+import numpy as np
 import pandas
 import pyarrow
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import pyarrow.compute
+from pyarrow import parquet
 
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import ENDS
@@ -38,31 +39,66 @@ else proves a success. Re-sends younger than the horizon are open, not recovered
 Bounds hold for each number by itself. Few messages have wide bounds."""
 
 
+class PlottedCurves:
+    """The curves of the groups that lose most, collected while the table is written.
+
+    Attributes:
+        groups: their rows of `RECOVERY_SUMMARY`.
+    """
+
+    def __init__(self, summary: pyarrow.Table, min_messages: int) -> None:
+        """Choose groups; those with fewer messages have no plots."""
+        self.groups = _worst(summary.to_pandas(integer_object_nulls=True), min_messages)
+        self._parts: list[pandas.DataFrame] = []
+
+    def seen(self, files: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the files of `RECOVERY_CURVE` again."""
+        for file in files:
+            self._parts.append(self._thinned(parquet.read_table(pyarrow.BufferReader(file))))
+            yield file
+
+    def rows(self) -> list[_Row]:
+        """Return points of the first re-sends of each group."""
+        return _rows(pandas.concat(self._parts, ignore_index=True))
+
+    def _thinned(self, curve: pyarrow.Table) -> pandas.DataFrame:
+        """Return the last point of each step of time; steps grow with time."""
+        is_chosen = pyarrow.compute.less_equal(curve["attempt"], MOST_ATTEMPTS)
+        for key in GROUP:
+            names = pyarrow.array([row[key] for row in self.groups], pyarrow.string())
+            is_chosen = pyarrow.compute.and_(
+                is_chosen, pyarrow.compute.is_in(curve[key], value_set=names)
+            )
+        chosen = pandas.DataFrame(self.groups, columns=GROUP)
+        points = curve.filter(is_chosen).to_pandas().merge(chosen, on=list(GROUP))
+        step = np.floor(np.log10(points["after_ms"] + 1.0) * _POINTS_PER_DECADE)
+        ordered = points.assign(step=step).sort_values("after_ms")
+        return ordered.drop_duplicates([*RESENDS, "step"], keep="last")
+
+
 def write_report(
     path: str,
     facts: Mapping[str, str],
-    min_messages: int,
     markers: Sequence[Marker],
     *,
     streams: pyarrow.Table,
     tables: Mapping[str, pyarrow.Table],
-    curve: DataFrame,
+    curves: "PlottedCurves",
 ) -> None:
     """Write the report of the job.
 
     Args:
         path: see `Report.write`.
         facts: what was read, and the options.
-        min_messages: groups with fewer messages have no plots.
         markers: rollouts and incidents.
         streams: `RECOVERY_STREAMS`.
         tables: those of `SMALL`.
-        curve: `RECOVERY_CURVE`.
+        curves: those of the groups with plots.
     """
     report = Report("Recovery", {})
     frames = {name: one.to_pandas(integer_object_nulls=True) for name, one in tables.items()}
     summary, changes = frames["recovery_summary"], frames["recovery_changes"]
-    groups = _worst(summary, min_messages)
+    groups = curves.groups
     ranked = [(row["origin"], row["cause_group"]) for row in groups]
     shares = _of(frames["recovery_by_message"], groups, (*GROUP, "attempts"))
     tries = _of(frames["recovery_by_attempt"], groups, RESENDS)
@@ -90,7 +126,7 @@ def write_report(
             shares=(*_BOUNDS, "share_ended"),
         )
     with report.folded("When messages return after a re-send"):
-        _plot_curves(report, _thinned(curve, groups), ranked)
+        _plot_curves(report, curves.rows(), ranked)
     with report.folded("Time to recovery"):
         by_lost = _by_lost(frames["time_to_recovery"], summary, (*GROUP, "quantile"))
         show_frame(report, by_lost, "From first death, over all messages", shares=("quantile",))
@@ -213,26 +249,6 @@ def _of(table: pandas.DataFrame, groups: Sequence[_Row], order: Sequence[str]) -
     """Return the rows of these groups."""
     chosen = pandas.DataFrame([{key: row[key] for key in GROUP} for row in groups], columns=GROUP)
     return _rows(_sorted(table.merge(chosen, on=list(GROUP)), (), order))
-
-
-def _thinned(curve: DataFrame, groups: Sequence[_Row]) -> list[_Row]:
-    """Return the last point of each step of time of the first re-sends of these groups.
-
-    Steps grow with time.
-    """
-    chosen = f.lit(False)
-    for row in groups:
-        is_one = [f.col(key).eqNullSafe(f.lit(row[key])) for key in GROUP]
-        chosen |= is_one[0] & is_one[1]
-    step = f.floor(f.log10(f.col("after_ms").cast("double") + 1) * _POINTS_PER_DECADE)
-    last = f.max_by(f.struct("after_ms", "share_away", "low", "high"), "after_ms")
-    found = (
-        curve.where(chosen & (f.col("attempt") <= MOST_ATTEMPTS))
-        .groupBy(*RESENDS, step.alias("step"))
-        .agg(last.alias("last"))
-        .select(*RESENDS, "last.*")
-    )
-    return [row.asDict() for row in found.collect()]
 
 
 def _plot_over_time(

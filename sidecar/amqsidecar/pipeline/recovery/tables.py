@@ -58,6 +58,7 @@ LARGE: Final[Mapping[str, StructType]] = {
     "recovery_curve": RECOVERY_CURVE,
 }
 """Tables with a row per distinct time."""
+TABLES: Final = {**LARGE, **SMALL}
 _TIME_BITS: Final = 42
 """Of a time in milliseconds: 139 years."""
 _MARKS: Final = ("negative_times", "implied_returns", "repeated_resends")
@@ -86,7 +87,7 @@ def estimates(
         counts = unpack(batches)
         if len(counts):
             for name, table in estimate_all(counts, texts, confidence, periods).items():
-                yield from name_table(name, table)
+                yield from name_table(name, table, TABLES[name])
 
     return counted.repartition(*GROUP).mapInArrow(estimate, NAMED)
 
@@ -121,8 +122,7 @@ def estimate_all(
         "recovery_over_time": over_time(by_hour, periods.days, confidence),
         "recovery_changes": changes(by_hour, periods.end_hour),
     }
-    schemas = {**LARGE, **SMALL}
-    tables = {name: _table(schemas[name], frame, names) for name, frame in made.items()}
+    tables = {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
     return {"recovery_counts": _counts(rows[~is_hourly], names), **tables}
 
 
