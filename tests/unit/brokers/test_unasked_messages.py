@@ -105,7 +105,7 @@ def test_over_stomp_on_classic_where_the_intake_keeps_them(body: bytes) -> None:
         intake.read_from([DEAD_LETTERS], PREFETCH)
         with pytest.raises(LinkLost, match=WORDS):
             go_on(connection, consumers.route)
-        kept = [one.payload for one in readers[0]._current.unproven]
+        kept = [one.payload for one in readers[0]._current[0].unproven]
         assert kept
         assert_bounded([*kept, *in_stomp(connection)], body)
 

@@ -76,7 +76,7 @@ class StompConnection:
             that ended early, so that its rest was taken for frames; one whose content-length
             is not that of its body, valid after `close`; or one that is too large. None = there
             was none.
-        latest: the frame that came last; without its body.
+        latest: the frame that came last, without its body; an empty one before the first.
         was_ended: the broker, or a device between, has ended the connection.
         is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
@@ -95,7 +95,7 @@ class StompConnection:
         self.waiting = WaitingMessages()
         self.errors: deque[Frame] = deque(maxlen=_ERRORS_MAX)
         self.suspect: Frame | None = None
-        self.latest: Frame | None = None
+        self.latest = Frame("", b"", b"")
         self.was_ended = False
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
@@ -393,9 +393,8 @@ class StompConnection:
             for frame in arrived:
                 self._sort_in(frame)
                 self.latest = frame
-            if self.latest is not None:
-                # Why without its body: that of a large message would stay in memory.
-                self.latest = Frame(self.latest.command, self.latest.head, b"")
+            # Why without its body: that of a large message would stay in memory.
+            self.latest = Frame(self.latest.command, self.latest.head, b"")
 
     def _sort_in(self, frame: Frame) -> None:
         receipt = frame.text(b"receipt-id")
@@ -423,7 +422,7 @@ class StompConnection:
         return frame
 
     def _suspect_previous(self) -> None:
-        if self.latest is not None and self.latest.command == "MESSAGE":
+        if self.latest.command == "MESSAGE":
             self.suspect = self.latest
 
     def _suspect_swallower(self) -> None:

@@ -18,7 +18,11 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     readable,
     without,
 )
-from amqsidecar.brokers.stomp_artemis.subscriptions import ArtemisSubscription, ArtemisSubscriptions
+from amqsidecar.brokers.stomp_artemis.subscriptions import (
+    ArtemisSubscription,
+    ArtemisSubscriptions,
+    Stays,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.model.left_behind import LeftBehind, Loss
 
@@ -101,7 +105,7 @@ class StompCoreFetcher:
         for subscription in self._subscriptions.attached:
             subscription.looks += 1
             is_waited_for = bool(subscription.wanted) and subscription.looks <= _FETCH_LOOKS_MAX
-            if subscription.following is not None or is_waited_for:
+            if not isinstance(subscription.fate, Stays) or is_waited_for:
                 continue
             if subscription.has_strays:
                 self._subscriptions.exchange(subscription, {})

@@ -10,6 +10,7 @@ arrived without counting a failed delivery, at its old place.
 from collections import deque
 from collections.abc import Iterable
 from itertools import count
+from typing import NamedTuple
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
@@ -43,6 +44,20 @@ class StompDelivery:
         return self.arrived.footprint
 
 
+class Stays(NamedTuple):
+    """A subscription goes on."""
+
+
+class Replaced(NamedTuple):
+    """The next one reads these, by number, of what STOMP did not make."""
+
+    wanted: dict[int, ListedMessage]
+
+
+class Ends(NamedTuple):
+    """There is no next one."""
+
+
 class ArtemisSubscription:
     """What is read of one queue.
 
@@ -55,8 +70,7 @@ class ArtemisSubscription:
         looks: how many looks ago something that is wanted came.
         has_strays: whether it was handed what must not be returned, and the next one leaves out.
         kept: how many it was handed that must not be returned, and that no next one can leave out.
-        following: what is wanted of the next subscription; None = this one stays.
-        is_attached: whether there is to be a next one.
+        fate: what becomes of it once none of its messages is in hand.
     """
 
     def __init__(self, queue: IntakeQueue) -> None:
@@ -68,8 +82,7 @@ class ArtemisSubscription:
         self.looks = 0
         self.has_strays = False
         self.kept = 0
-        self.following: dict[int, ListedMessage] | None = None
-        self.is_attached = True
+        self.fate: Stays | Replaced | Ends = Stays()
 
     @property
     def name(self) -> str:
@@ -104,12 +117,13 @@ class ArtemisSubscriptions:
     def find(self, name: str) -> ArtemisSubscription | None:
         """Return a subscription by its id; None = its messages are with the broker."""
         subscription = self._by_id.get(name)
-        return None if subscription is None or subscription.following is not None else subscription
+        is_read = subscription is not None and isinstance(subscription.fate, Stays)
+        return subscription if is_read else None
 
     @property
     def attached(self) -> list[ArtemisSubscription]:
         """Those that go on."""
-        return [one for one in self._subscriptions.values() if one.is_attached]
+        return [one for one in self._subscriptions.values() if not isinstance(one.fate, Ends)]
 
     def held(self, subscription: ArtemisSubscription) -> list[StompDelivery]:
         """Return all that is here of a queue, returned or not."""
@@ -119,15 +133,15 @@ class ArtemisSubscriptions:
         """Read a queue from now on."""
         subscription = self._subscriptions.get(queue)
         if subscription is not None:
-            subscription.is_attached = True
+            if isinstance(subscription.fate, Ends):
+                subscription.fate = Replaced({})
             return
         subscription = self._subscriptions[queue] = ArtemisSubscription(queue)
         self._subscribe(subscription)
 
     def detach(self, subscription: ArtemisSubscription) -> None:
         """End a subscription once none of its messages is in hand."""
-        subscription.is_attached = False
-        self.exchange(subscription, {})
+        self._begin_to_end(subscription, Ends())
 
     def exchange(self, subscription: ArtemisSubscription, wanted: dict[int, ListedMessage]) -> None:
         """Replace a subscription once none of its messages is in hand.
@@ -136,7 +150,10 @@ class ArtemisSubscriptions:
             subscription: of the queue.
             wanted: what the next one reads of what STOMP did not make.
         """
-        subscription.following = wanted
+        self._begin_to_end(subscription, Replaced(wanted))
+
+    def _begin_to_end(self, subscription: ArtemisSubscription, fate: Replaced | Ends) -> None:
+        subscription.fate = fate
         self._drop(one for one in self.buffer if one.subscription is subscription)
         self._advance(subscription)
 
@@ -168,13 +185,14 @@ class ArtemisSubscriptions:
             self._advance(one.subscription)
 
     def _advance(self, subscription: ArtemisSubscription) -> None:
-        if subscription.following is None or subscription.in_hand:
+        fate = subscription.fate
+        if isinstance(fate, Stays) or subscription.in_hand:
             return
         self._unsubscribe(subscription)
-        if not subscription.is_attached:
+        if isinstance(fate, Ends):
             del self._subscriptions[subscription.queue]
             return
-        subscription.wanted, subscription.following = subscription.following, None
+        subscription.wanted, subscription.fate = fate.wanted, Stays()
         subscription.looks, subscription.has_strays, subscription.kept = 0, False, 0
         self._subscribe(subscription)
 

@@ -139,7 +139,7 @@ class _Search:
             if not connection.was_ended or connection.errors:
                 raise
             latest = connection.latest
-            if latest is not None and latest.command == "MESSAGE":
+            if latest.command == "MESSAGE":
                 self._neighbour = shown(latest).message_id.decode(errors="replace")
             return True
         except FrameRefused as cause:

@@ -15,6 +15,7 @@ of some is known; then the subscription is made anew as soon as nothing of it is
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -84,10 +85,12 @@ class IntakeLimits(msgspec.Struct, frozen=True):
 
 
 class Subscription:
-    """One subscription to a dead-letter queue.
+    """An open subscription to a dead-letter queue.
 
     Attributes:
-        name: its id; None = it is not made.
+        name: its id.
+        prefetch: messages that the broker hands over ahead of their acks.
+        is_ended: the broker has everything back.
         spare: the part of the prefetch that is meant for messages that are held.
         in_hand: deliveries that were returned and not accepted.
         held: reasons why messages in hand can't be taken, by message id.
@@ -95,14 +98,17 @@ class Subscription:
         proven: what can be returned, with where it died, or why that is unknown.
     """
 
-    def __init__(self) -> None:
-        self.name: bytes | None = None
-        self.prefetch = 0
-        self.spare = 0
+    def __init__(
+        self, prefetch: int, spare: int, subscribe: Callable[["Subscription"], bytes]
+    ) -> None:
+        self.prefetch = prefetch
+        self.spare = spare
+        self.is_ended = False
         self.in_hand = 0
         self.held: dict[bytes, str] = {}
         self.unproven: deque[Shown] = deque()
         self.proven: deque[tuple[Shown, Destination | str]] = deque()
+        self.name = subscribe(self)
 
     def forget(self, waiting: WaitingMessages) -> None:
         """Note that the broker has everything back."""
@@ -110,7 +116,7 @@ class Subscription:
             waiting.take(message.footprint)
         for message_id in self.held:
             waiting.take(_footprint_of_id(message_id))
-        self.name = None
+        self.is_ended = True
         self.held.clear()
         self.unproven.clear()
         self.proven.clear()
@@ -124,7 +130,6 @@ class AckHandle(msgspec.Struct, frozen=True, gc=False):
     """The fields of an ACK."""
 
     subscription: Subscription
-    name: bytes
     ack: bytes
 
 
@@ -148,27 +153,28 @@ class QueueReader:
         self._prefetch = 1
         self._queue_count = 1
         self._share = 0
-        self._current = Subscription()
+        # At most one, which is read; what is in hand of the others is acknowledged over them.
+        self._current: list[Subscription] = []
         self._retired: list[Subscription] = []
 
     @property
     def in_hand(self) -> int:
         """Deliveries that were returned and not accepted."""
-        return sum(one.in_hand for one in (self._current, *self._retired))
+        return sum(one.in_hand for one in (*self._current, *self._retired))
 
     @property
     def has_arrived(self) -> bool:
         """Whether `receive` has something to return."""
-        return not self.is_leaving and bool(self._current.proven or self._current.unproven)
+        return not self.is_leaving and any(one.proven or one.unproven for one in self._current)
 
     def held(self) -> Counter[str]:
         """Return how many messages are held in hand, by reason."""
-        return Counter(self._current.held.values())
+        return Counter(reason for one in self._current for reason in one.held.values())
 
     @property
     def is_full(self) -> bool:
         """Whether as many messages are held as the broker hands over."""
-        return len(self._current.held) >= self._current.prefetch > 0
+        return any(len(one.held) >= one.prefetch for one in self._current)
 
     def read(self, prefetch: int, queue_count: int) -> None:
         """Read with this queue's share of the prefetch over all queues, less for large messages.
@@ -182,10 +188,9 @@ class QueueReader:
         is_more = prefetch // queue_count > self._prefetch // self._queue_count
         self._prefetch, self._queue_count = prefetch, queue_count
         self._adapt()
-        if is_more and self._current.in_hand and not self._is_right(self._current):
-            # Why beside it: what is in hand of it is acknowledged over it.
-            self._retired.append(self._current)
-            self._current = Subscription()
+        if is_more and any(one.in_hand and not self._is_right(one) for one in self._current):
+            self._retired += self._current
+            self._current = []
         self.mend()
 
     def mend(self) -> None:
@@ -194,32 +199,26 @@ class QueueReader:
         Raises:
             FrameRefused: the broker does not allow it.
         """
-        for one in tuple(self._retired):
-            self._end(one)
-            if one.name is None:
-                self._retired.remove(one)
-        current = self._current
-        if current.in_hand:
+        self._retired = [one for one in self._retired if not self._end(one)]
+        if any(one.in_hand for one in self._current):
             return
         self._adapt()
         if self.is_leaving:
-            self._end(current)
-        elif not self._is_right(current):
-            held = min(len(current.held), HELD_MAX)
-            self._end(current)
-            self._begin(current, held)
+            self._current = [one for one in self._current if not self._end(one)]
+        elif not any(map(self._is_right, self._current)):
+            held = min(sum(self.held().values()), HELD_MAX)
+            self._current = [one for one in self._current if not self._end(one)]
+            self._current.append(self._begin(held))
 
     def drop(self) -> None:
         """End all subscriptions, whatever is in hand."""
-        for one in (self._current, *self._retired):
-            if one.name is not None:
-                with suppress(FrameRefused):
-                    self._consumers.remove(one.name)
-                one.forget(self._consumers.waiting)
+        for one in (*self._current, *self._retired):
+            with suppress(FrameRefused):
+                self._consumers.remove(one.name)
+            one.forget(self._consumers.waiting)
+        self._current, self._retired = [], []
 
     def _is_right(self, one: Subscription) -> bool:
-        if one.name is None:
-            return False
         is_roomy = one.prefetch - len(one.held) >= self._share / 2 or one.spare >= HELD_MAX
         return is_roomy and one.prefetch - one.spare == self._share
 
@@ -231,19 +230,20 @@ class QueueReader:
         if not share <= self._share <= min(2 * share, most):
             self._share = share
 
-    def _end(self, one: Subscription) -> None:
-        if one.name is not None and not one.in_hand:
+    def _end(self, one: Subscription) -> bool:
+        """End a subscription unless some of its messages are in hand; return whether it ended."""
+        if not one.in_hand:
             self._consumers.remove(one.name)
             one.forget(self._consumers.waiting)
+        return one.is_ended
 
-    def _begin(self, one: Subscription, held: int) -> None:
-        one.spare = held
-        one.prefetch = self._share + held
-        one.name = self._consumers.add(
-            self.destination,
-            one.prefetch,
-            lambda frame: self._take(one, frame),
-            selector=self._selector,
+    def _begin(self, held: int) -> Subscription:
+        return Subscription(
+            self._share + held,
+            held,
+            lambda one: self._consumers.add(
+                self.destination, one.prefetch, partial(self._take, one), selector=self._selector
+            ),
         )
 
     def _take(self, one: Subscription, frame: Frame) -> None:
@@ -265,21 +265,19 @@ class QueueReader:
             FrameRefused: no permission to browse.
         """
         deliveries: list[Delivery] = []
-        if self.is_leaving:
-            return deliveries
-        one = self._current
-        while len(one.proven) < limit and one.unproven:
-            self._prove(one)
-        now_ms = self._clock.now_ms()
-        left_bytes = bytes_max
-        while one.proven and len(deliveries) < limit and left_bytes > 0 and one.name is not None:
-            message, origin = one.proven.popleft()
-            self._consumers.waiting.take(message.footprint)
-            one.in_hand += 1
-            told = provenance(message, self.destination, origin, now_ms)
-            handle = AckHandle(one, one.name, message.ack)
-            left_bytes -= len(message.payload)
-            deliveries.append(Delivery(handle, self.destination, message.kept, told, ENCODING))
+        for one in () if self.is_leaving else self._current:
+            while len(one.proven) < limit and one.unproven:
+                self._prove(one)
+            now_ms = self._clock.now_ms()
+            left_bytes = bytes_max
+            while one.proven and len(deliveries) < limit and left_bytes > 0:
+                message, origin = one.proven.popleft()
+                self._consumers.waiting.take(message.footprint)
+                one.in_hand += 1
+                told = provenance(message, self.destination, origin, now_ms)
+                handle = AckHandle(one, message.ack)
+                left_bytes -= len(message.payload)
+                deliveries.append(Delivery(handle, self.destination, message.kept, told, ENCODING))
         return deliveries
 
     def _prove(self, one: Subscription) -> None:
@@ -318,7 +316,7 @@ def in_hand(deliveries: Sequence[Delivery]) -> list[AckHandle]:
     handles = []
     for delivery in deliveries:
         handle = delivery.handle
-        if not isinstance(handle, AckHandle) or handle.subscription.name != handle.name:
+        if not isinstance(handle, AckHandle) or handle.subscription.is_ended:
             raise CommitRefused("a delivery is not in hand any more: it was given back")
         handles.append(handle)
     return handles
