@@ -1,6 +1,7 @@
 """The plugin `deadletter`: ActiveMQ Classic's dead-letter strategies, innermost in every chain."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from amqsidecar.plugin import (
     ConfigError,
@@ -31,64 +32,45 @@ def _read_strategy(reader: OptionReader) -> DeadLetterStrategy:
     if kind not in _STRATEGIES:
         reader.fail("kind", f"expected one of {', '.join(_STRATEGIES)}, found {kind!r}")
     default = _STRATEGIES.get(kind, SharedDeadLetterStrategy)()
-    process_expired = reader.boolean("process_expired", default=default.process_expired)
-    process_non_persistent = reader.boolean(
-        "process_non_persistent", default=default.process_non_persistent
+    strategy = replace(
+        default,
+        process_expired=reader.boolean("process_expired", default=default.process_expired),
+        process_non_persistent=reader.boolean(
+            "process_non_persistent", default=default.process_non_persistent
+        ),
+        enable_audit=reader.boolean("enable_audit", default=default.enable_audit),
+        expiration_ms=reader.integer("expiration_ms", default.expiration_ms),
+        max_producers_to_audit=reader.integer(
+            "max_producers_to_audit", default.max_producers_to_audit, most=INT_MAX
+        ),
+        max_audit_depth=reader.integer("max_audit_depth", default.max_audit_depth, most=INT_MAX),
+        source=reader.source,
     )
-    enable_audit = reader.boolean("enable_audit", default=default.enable_audit)
-    expiration_ms = reader.integer("expiration_ms", default.expiration_ms)
-    max_producers_to_audit = reader.integer(
-        "max_producers_to_audit", default.max_producers_to_audit, most=INT_MAX
-    )
-    max_audit_depth = reader.integer("max_audit_depth", default.max_audit_depth, most=INT_MAX)
-    strategy: DeadLetterStrategy
-    match default:
+    match strategy:
         case SharedDeadLetterStrategy():
-            strategy = SharedDeadLetterStrategy(
+            strategy = replace(
+                strategy,
                 dead_letter_queue=reader.destination(
-                    "dead_letter_queue", default.dead_letter_queue
+                    "dead_letter_queue", strategy.dead_letter_queue
                 ),
-                process_expired=process_expired,
-                process_non_persistent=process_non_persistent,
-                enable_audit=enable_audit,
-                expiration_ms=expiration_ms,
-                max_producers_to_audit=max_producers_to_audit,
-                max_audit_depth=max_audit_depth,
-                source=reader.source,
             )
         case IndividualDeadLetterStrategy():
-            strategy = IndividualDeadLetterStrategy(
-                queue_prefix=reader.text("queue_prefix", default.queue_prefix),
-                queue_suffix=reader.text("queue_suffix", default.queue_suffix),
-                topic_prefix=reader.text("topic_prefix", default.topic_prefix),
-                topic_suffix=reader.text("topic_suffix", default.topic_suffix),
+            strategy = replace(
+                strategy,
+                queue_prefix=reader.text("queue_prefix", strategy.queue_prefix),
+                queue_suffix=reader.text("queue_suffix", strategy.queue_suffix),
+                topic_prefix=reader.text("topic_prefix", strategy.topic_prefix),
+                topic_suffix=reader.text("topic_suffix", strategy.topic_suffix),
                 use_queue_for_queue_messages=reader.boolean(
-                    "use_queue_for_queue_messages", default=default.use_queue_for_queue_messages
+                    "use_queue_for_queue_messages", default=strategy.use_queue_for_queue_messages
                 ),
                 use_queue_for_topic_messages=reader.boolean(
-                    "use_queue_for_topic_messages", default=default.use_queue_for_topic_messages
+                    "use_queue_for_topic_messages", default=strategy.use_queue_for_topic_messages
                 ),
                 destination_per_durable_subscriber=reader.boolean(
                     "destination_per_durable_subscriber",
-                    default=default.destination_per_durable_subscriber,
+                    default=strategy.destination_per_durable_subscriber,
                 ),
-                process_expired=process_expired,
-                process_non_persistent=process_non_persistent,
-                enable_audit=enable_audit,
-                expiration_ms=expiration_ms,
-                max_producers_to_audit=max_producers_to_audit,
-                max_audit_depth=max_audit_depth,
-                source=reader.source,
-            )
-        case DiscardingDeadLetterStrategy():
-            strategy = DiscardingDeadLetterStrategy(
-                process_expired=process_expired,
-                process_non_persistent=process_non_persistent,
-                enable_audit=enable_audit,
-                expiration_ms=expiration_ms,
-                max_producers_to_audit=max_producers_to_audit,
-                max_audit_depth=max_audit_depth,
-                source=reader.source,
             )
     reader.finish()
     return strategy

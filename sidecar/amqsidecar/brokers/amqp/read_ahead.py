@@ -1,5 +1,6 @@
 """Prefetch over AMQP, and the receivers that are closing."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from amqsidecar.broker import Delivery
@@ -43,21 +44,6 @@ class ReadAhead:
     def hand_over(self, in_hand: AmqpDelivery) -> None:
         """Note that the engine has a delivery now."""
         self._held_bytes += in_hand.size_bytes
-
-    @staticmethod
-    def in_hand(deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
-        """Return the handles of deliveries.
-
-        Raises:
-            LinkLost: the broker has taken one back, because its queue or link is gone.
-        """
-        held: list[AmqpDelivery] = []
-        for delivery in deliveries:
-            in_hand = delivery.handle
-            if not isinstance(in_hand, AmqpDelivery) or not in_hand.is_valid:
-                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
-            held.append(in_hand)
-        return held
 
     def settle(self, held: Sequence[AmqpDelivery]) -> None:
         """Finish what a committed transaction has accepted."""
@@ -128,3 +114,33 @@ class ReadAhead:
     def is_closed(self) -> bool:
         """Whether both sides have closed all links."""
         return all(receiver.is_closed for receiver in self._closing)
+
+
+class AheadIntake(ABC):
+    """The part of an intake that its prefetch answers."""
+
+    def __init__(self) -> None:
+        self._ahead = ReadAhead()
+
+    @abstractmethod
+    def top_up(self) -> None:
+        """Grant the broker as many messages as prefetch and held bytes allow."""
+
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
+        """Return the handles of deliveries.
+
+        Raises:
+            LinkLost: the broker has taken one back, because its queue or link is gone.
+        """
+        held: list[AmqpDelivery] = []
+        for delivery in deliveries:
+            in_hand = delivery.handle
+            if not isinstance(in_hand, AmqpDelivery) or not in_hand.is_valid:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            held.append(in_hand)
+        return held
+
+    def settle(self, held: list[AmqpDelivery]) -> None:
+        """Settle the messages of a committed transaction, and ask for more."""
+        self._ahead.settle(held)
+        self.top_up()

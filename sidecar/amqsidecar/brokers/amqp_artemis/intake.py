@@ -7,8 +7,8 @@ from itertools import count
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
-from amqsidecar.brokers.amqp.read_ahead import ReadAhead
+from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.amqp.read_ahead import AheadIntake
 from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION
 from amqsidecar.brokers.amqp_artemis.core_messages import (
     CUT,
@@ -34,7 +34,7 @@ _REST = 4
 _LATE_S = 2.0
 
 
-class AmqpIntake:
+class AmqpIntake(AheadIntake):
     """The receivers of a link, one per dead-letter queue."""
 
     def __init__(
@@ -55,7 +55,7 @@ class AmqpIntake:
         self._leaving: dict[Receiver, Destination] = {}
         self._listed: dict[IntakeQueue, Listed] = {}
         self._look_at_s = self._rest_until_s = self._list_s = 0.0
-        self._ahead = ReadAhead()
+        super().__init__()
         self._numbers = count(1)
         self._turn = 0
         self._cut: Counter[Receiver] = Counter()
@@ -93,7 +93,7 @@ class AmqpIntake:
 
     def leave(self, deliveries: Sequence[Delivery]) -> None:
         """Release deliveries; they go back when their receiver is closed."""
-        self._ahead.leave(self._ahead.in_hand(deliveries))
+        self._ahead.leave(self.in_hand(deliveries))
 
     @property
     def has_lost_queues(self) -> bool:
@@ -220,19 +220,6 @@ class AmqpIntake:
         if len(deliveries) < limit or now_s >= self._look_at_s + _LATE_S:
             self.look()
         return deliveries
-
-    def in_hand(self, deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
-        """Return the handles of deliveries.
-
-        Raises:
-            LinkLost: the broker has taken one back, because its queue or link is gone.
-        """
-        return self._ahead.in_hand(deliveries)
-
-    def settle(self, held: list[AmqpDelivery]) -> None:
-        """Settle the messages of a committed transaction, and ask for more."""
-        self._ahead.settle(held)
-        self.top_up()
 
     def top_up(self) -> None:
         """Grant as much credit as prefetch, window and held bytes allow."""

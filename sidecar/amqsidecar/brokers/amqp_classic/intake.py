@@ -5,13 +5,13 @@ again at once. It stays in hand, unsettled, and goes back when the link is close
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
 
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
-from amqsidecar.brokers.amqp.read_ahead import ReadAhead
+from amqsidecar.brokers.amqp.read_ahead import AheadIntake
 from amqsidecar.clock import Clock
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import (
@@ -67,7 +67,7 @@ class _Subscription:
         self.reasons: Counter[str] = Counter()
 
 
-class ClassicIntake:
+class ClassicIntake(AheadIntake):
     """The receivers of a link, one per dead-letter queue."""
 
     def __init__(
@@ -87,7 +87,7 @@ class ClassicIntake:
         self._is_native_wire = is_native_wire
         self._may_damage = Loss.BODY_TYPE in allowed_losses
         self._subscriptions: dict[Destination, _Subscription] = {}
-        self._ahead = ReadAhead()
+        super().__init__()
         self._numbers = count(1)
         self._turn = 0
         self._nudge_at_s = 0.0
@@ -196,19 +196,6 @@ class ClassicIntake:
             # Quirk (Classic): it hands on the body of any message that has the property
             # JMS_AMQP_NATIVE, and nothing else of it; the whole message can't be had.
             return NOT_CONVERTIBLE
-
-    def in_hand(self, deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
-        """Return the handles of deliveries.
-
-        Raises:
-            LinkLost: the broker has taken one back, because its queue or link is gone.
-        """
-        return self._ahead.in_hand(deliveries)
-
-    def settle(self, held: list[AmqpDelivery]) -> None:
-        """Settle the messages of a committed transaction, and ask for more."""
-        self._ahead.settle(held)
-        self.top_up()
 
     def top_up(self) -> None:
         """Grant the broker as many messages as prefetch and held bytes allow."""

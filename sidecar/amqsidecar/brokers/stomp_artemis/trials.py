@@ -100,10 +100,19 @@ class StompArtemisTrials(ArtemisAnswers):
     def _try(
         self, destination: Destination, frames: Iterable[tuple[str, Iterable[Header]]]
     ) -> str | None:
-        connection = self._connect()
-        try:
+        def call_all(connection: StompConnection) -> None:
             for command, headers in frames:
                 call(connection, command, headers)
+
+        return self._refusal(destination, call_all)
+
+    def _refusal(
+        self, destination: Destination, ask: Callable[[StompConnection], None]
+    ) -> str | None:
+        """Ask over a connection of its own; return the broker's reason why not."""
+        connection = self._connect()
+        try:
+            ask(connection)
             connection.disconnect(2.0)
         except FrameRefused as refused:
             return self._named(error_text(refused.frame), destination)
@@ -135,21 +144,17 @@ class StompArtemisTrials(ArtemisAnswers):
         """Remove or empty a queue of ours; return why it may stay."""
         if self.can_remove:
             return self.destroyed(destination)
-        connection = self._connect()
-        try:
-            headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
+        headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
+
+        def take_all(connection: StompConnection) -> None:
             call(connection, "SUBSCRIBE", [*headers, (b"ack", b"auto")])
             taken = -1
             while len(connection.messages) > taken:
                 taken = len(connection.messages)
                 connection.wait(_EMPTIED_AFTER_S)
             call(connection, "UNSUBSCRIBE", [(b"id", b"trial")])
-            connection.disconnect(2.0)
-        except FrameRefused as refused:
-            return self._named(error_text(refused.frame), destination)
-        finally:
-            connection.close()
-        return EMPTIED
+
+        return self._refusal(destination, take_all) or EMPTIED
 
     def refusals(self) -> tuple[str, ...]:
         """Return the broker's reasons why requests fail; () = they succeed."""

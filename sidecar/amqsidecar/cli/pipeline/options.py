@@ -61,6 +61,16 @@ Until = Annotated[
         show_default=False,
     ),
 ]
+Horizon = Annotated[
+    str,
+    typer.Option(
+        "--horizon",
+        metavar="TIME",
+        help="A message that has not returned for this time after a re-send is recovered, "
+        "such as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die "
+        "again.",
+    ),
+]
 Markers = Annotated[
     str | None,
     typer.Option(

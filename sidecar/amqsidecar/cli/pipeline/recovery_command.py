@@ -8,6 +8,7 @@ import typer
 from amqsidecar.cli.options import duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
+    Horizon,
     Markers,
     Master,
     OutputFolder,
@@ -33,15 +34,7 @@ def recovery(
     output_folder: OutputFolder,
     since: Since = None,
     until: Until = None,
-    horizon: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="A message that has not returned for this time after a re-send is recovered, "
-            "such as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die "
-            "again.",
-        ),
-    ] = "1h",
+    horizon: Horizon = "1h",
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.9999, help="Confidence of the bounds, two-sided.")
     ] = 0.95,

@@ -7,6 +7,7 @@ import typer
 from amqsidecar.cli.options import duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
+    Horizon,
     Master,
     OutputFolder,
     Since,
@@ -33,15 +34,7 @@ def whatif(
     policy: PolicyFiles,
     since: Since = None,
     until: Until = None,
-    horizon: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="A message that has not returned for this time after a re-send is recovered, "
-            "such as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die "
-            "again.",
-        ),
-    ] = "1h",
+    horizon: Horizon = "1h",
     bucket: Annotated[
         str,
         typer.Option(metavar="TIME", help=("Length of the periods by which re-sends are counted.")),
