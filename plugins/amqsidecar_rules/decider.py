@@ -13,11 +13,13 @@ from amqsidecar.plugin import (
     Discard,
     Exhaust,
     JavaRegexTimeout,
+    MessageEdit,
     Park,
     Redeliver,
     Redirect,
     cause_classes,
     cause_group,
+    describe_edit,
     describe_rule,
 )
 from amqsidecar_rules.options import Redelivery, Redirection, RuleAction, RuleTable, TableRule
@@ -36,7 +38,9 @@ class _CompiledRule:
         self._map = DestinationMap([(rule.destinations, True)]) if rule.destinations else None
         outcome = rule.outcome
         self._delays = DelayTable(outcome.policy) if isinstance(outcome, Redelivery) else None
-        self.text = describe_rule(f"{rule.title} {_action_of(rule)}", rule.source)
+        edit = describe_edit(rule.edit)
+        action = f"{_action_of(rule)} {edit}" if edit else _action_of(rule)
+        self.text = describe_rule(f"{rule.title} {action}", rule.source)
         self._fixed: dict[RuleAction, Decision | None] = {
             RuleAction.EXHAUST: Exhaust(self.text),
             RuleAction.PARK: Park(self.text),
@@ -57,7 +61,8 @@ class _CompiledRule:
             case Redelivery() as redelivery:
                 return self._redeliver(redelivery, dead_letter, chance)
             case Redirection(to, delay_ms):
-                return Redirect(to, delay_ms, dead_letter.redelivery_count + 1, self.text)
+                count = dead_letter.redelivery_count + 1
+                return Redirect(to, delay_ms, count, self.text, self.rule.edit)
             case action:
                 return self._fixed[action]
 
@@ -71,7 +76,7 @@ class _CompiledRule:
         delay_ms, within_ms = self._delays.delay_ms(count, chance), redelivery.within_ms
         if within_ms is not None and dead_letter.facts.age_ms + max(0, delay_ms) > within_ms:
             return self._exhaust(f"within_ms={within_ms}")
-        return Redeliver(delay_ms, count + 1, self.text)
+        return Redeliver(delay_ms, count + 1, self.text, self.rule.edit)
 
     def _exhaust(self, limit: str) -> Exhaust:
         return Exhaust(describe_rule(f"{self.rule.title} {limit}", self.rule.source))
@@ -116,7 +121,9 @@ class RulesDecider:
     def __init__(self, table: RuleTable) -> None:
         rules = [_CompiledRule(rule) for rule in table.rules]
         self.asks = frozenset({"age", *(name for rule in table.rules for name in _asked_by(rule))})
-        self._has_continue = any(rule.outcome is RuleAction.CONTINUE for rule in table.rules)
+        continuing = [rule for rule in table.rules if rule.outcome is RuleAction.CONTINUE]
+        self._has_continue = bool(continuing)
+        self._edits_and_continues = any(rule.edit is not None for rule in continuing)
         self._at = lru_cache(_DESTINATIONS_MAX)(
             lambda destination: tuple(rule for rule in rules if rule.covers(destination))
         )
@@ -133,10 +140,19 @@ class RulesDecider:
 
     def passing_rule(self, dead_letter: DeadLetter) -> str | None:
         """Return the rule that let the broker's rules decide; None = no rule matches."""
+        passing = self._passing(dead_letter)
+        return None if passing is None else passing.text
+
+    def passing_edit(self, dead_letter: DeadLetter) -> MessageEdit | None:
+        """Return the edit of that rule; None = it has none."""
+        passing = self._passing(dead_letter) if self._edits_and_continues else None
+        return None if passing is None else passing.rule.edit
+
+    def _passing(self, dead_letter: DeadLetter) -> _CompiledRule | None:
         if not self._has_continue:
             return None
-        found = (rule for rule in self._at(dead_letter.destination) if rule.matches(dead_letter))
-        return next((rule.text for rule in found), None)
+        rules = self._at(dead_letter.destination)
+        return next((rule for rule in rules if rule.matches(dead_letter)), None)
 
 
 def _asked_by(rule: TableRule) -> Iterator[str]:

@@ -10,11 +10,14 @@ from amqsidecar.plugin import (
     Destination,
     JavaRegex,
     JavaRegexError,
+    MessageEdit,
     OptionReader,
     Problem,
+    PropertyEdit,
     RedeliveryPolicy,
     RuleSource,
     compile_java_regex,
+    lock_of,
     parse_destination,
     read_redelivery_policy,
 )
@@ -25,6 +28,10 @@ REGEX_TIMEOUT_MS: Final = 50
 RULES_MAX: Final = 1_000
 """Rules of one table."""
 
+EDITED_MAX: Final = 20
+"""Properties that one rule removes or sets."""
+
+_NAME_MAX: Final = 100
 _COUNT_MAX, _MS_MAX = 2**31 - 1, 2**53
 _PATTERNS = ("queue", "topic", "temp_queue", "temp_topic")
 
@@ -99,6 +106,7 @@ class TableRule:
         least_age_ms, most_age_ms: since the first death.
         expired: whether it must have died of its time to live; it must not unless this is true.
         outcome: what to do.
+        edit: of what is re-sent; None = it stays as it is.
     """
 
     title: str
@@ -114,6 +122,7 @@ class TableRule:
     most_age_ms: int = _MS_MAX
     expired: bool = False
     outcome: RuleAction | Redelivery | Redirection
+    edit: MessageEdit | None = None
     source: RuleSource
 
 
@@ -162,6 +171,7 @@ def _plain(value: object) -> object:
 
 def _read_rule(row: OptionReader, number: int) -> TableRule:
     name = row.text("name", "")
+    outcome = _outcome(row)
     rule = TableRule(
         title=f'rule "{name}"' if name else f"rule {number}",
         destinations=_destinations(row),
@@ -175,11 +185,38 @@ def _read_rule(row: OptionReader, number: int) -> TableRule:
         least_age_ms=row.integer("least_age_ms", 0, least=0, most=_MS_MAX),
         most_age_ms=row.integer("most_age_ms", _MS_MAX, least=0, most=_MS_MAX),
         expired=row.boolean("expired", default=False),
-        outcome=_outcome(row),
+        outcome=outcome,
+        edit=_edit(row, outcome),
         source=row.source,
     )
     row.finish()
     return rule
+
+
+def _edit(row: OptionReader, outcome: RuleAction | Redelivery | Redirection) -> MessageEdit | None:
+    removed, values = row.texts("remove_properties"), row.written("set_properties") or {}
+    if not isinstance(values, Mapping) or not all(isinstance(one, str) for one in values.values()):
+        row.fail("set_properties", f"expected names with texts in quotes, found {values!r}")
+        return None
+    if not removed and not values:
+        return None
+    names = [*removed, *map(str, values)]
+    if isinstance(outcome, RuleAction) and outcome is not RuleAction.CONTINUE:
+        row.fail("remove_properties, set_properties", f"{outcome} re-sends nothing")
+    if len(names) > EDITED_MAX:
+        row.fail("remove_properties, set_properties", f"expected at most {EDITED_MAX} names")
+    for name in names:
+        if not name or len(name) > _NAME_MAX or names.count(name) > 1:
+            what = f"expected each name once, of 1 to {_NAME_MAX} characters, found {name[:40]!r}"
+            row.fail("remove_properties, set_properties", what)
+        elif (why := lock_of(name)) is not None:
+            row.fail("remove_properties, set_properties", f"{name} can't be changed: {why}")
+    return MessageEdit(
+        set_properties=tuple(
+            PropertyEdit(name=str(name), value=str(text)) for name, text in values.items()
+        ),
+        remove_properties=removed,
+    )
 
 
 def _destinations(row: OptionReader) -> tuple[Destination, ...]:

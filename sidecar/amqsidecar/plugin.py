@@ -24,6 +24,8 @@ from amqsidecar.model.decision import (
 )
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
 from amqsidecar.model.gate import DueMessage, Wait
+from amqsidecar.model.message import MessageEdit, PropertyEdit, describe_edit
+from amqsidecar.model.property_locks import lock_of
 from amqsidecar.model.schedule import GroupPlace, RowState
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
@@ -189,11 +191,13 @@ __all__ = [
     "JavaRegex",
     "JavaRegexError",
     "JavaRegexTimeout",
+    "MessageEdit",
     "OptionReader",
     "Park",
     "Plugin",
     "PolicyEntry",
     "Problem",
+    "PropertyEdit",
     "Redeliver",
     "RedeliveryDecider",
     "RedeliveryEntry",
@@ -207,7 +211,9 @@ __all__ = [
     "cause_classes",
     "cause_group",
     "compile_java_regex",
+    "describe_edit",
     "describe_rule",
+    "lock_of",
     "parse_destination",
     "read_entries",
     "read_redelivery_policy",

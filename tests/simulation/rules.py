@@ -39,11 +39,15 @@ class TableRules(CountingRules):
             "redelivery_delay_ms": delay_ms,
             "within_ms": 10**12,
         }
-        table = [{"queue": "discard.>", "action": "discard"}, {"redeliver": curve}]
+        table = [
+            {"queue": "discard.>", "action": "discard"},
+            {"redeliver": curve, "remove_properties": ["x"]},
+        ]
         self._table = plugin.compile(plugin.parse_options({"rules": table}, RuleSource("sim", 1)))
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
         decision = self._table.decide(dead_letter, chance)
         assert decision is not None
         assert "(sim:1)" in decision.rule
+        assert isinstance(decision, Discard) or "removes x" in decision.rule or "=" in decision.rule
         return decision

@@ -152,6 +152,8 @@ class Sidecar:
                 lambda: 0.5,
                 group_of=around.group_of,
                 facts_of=delivery_facts if getattr(around.rules, "asks", ()) else None,
+                # Why as it was: messages are known by their bytes here.
+                edit_properties=lambda _encoding, message, _edit: message,
             ),
             backlog=self._backlog,
             clock=self.clock,

@@ -242,7 +242,7 @@ class MoveEngine:
         self, item: _Item, row: TakenRow, destination: Destination, deliver_at_ms: int
     ) -> Resend:
         return self._resend(
-            row,
+            msgspec.structs.replace(row, message=item.delivery.message),
             destination,
             is_final=True,
             redelivery_count=item.delivery.provenance.redelivery_count,

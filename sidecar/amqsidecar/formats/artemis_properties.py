@@ -8,9 +8,6 @@ from amqsidecar.model.destination import Destination
 PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
 """Property with the cause that an OpenWire client gives when it gives a message up."""
 
-PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
-"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
-
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 INTERCEPTION_ID_PREFIX: Final = "amqsidecar-nack:"
 """Begins the `_AMQ_DUPL_ID` of what the listener has intercepted; it is no producer's."""

@@ -23,7 +23,6 @@ from amqsidecar.formats.artemis_properties import (
     MULTICAST,
     ORIGIN_PREFIXES,
     PROPERTY_CLIENT_CAUSE,
-    PROPERTY_ORIGINAL_DUPLICATE_ID,
     STOMP_LEFTOVERS,
     Origin,
     OriginReader,
@@ -53,6 +52,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,

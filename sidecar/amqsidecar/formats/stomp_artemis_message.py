@@ -26,7 +26,6 @@ from amqsidecar.formats.artemis_properties import (
     INTERCEPTION_ID_PREFIX,
     MULTICAST,
     ORIGIN_PREFIXES,
-    PROPERTY_ORIGINAL_DUPLICATE_ID,
     Origin,
     OriginReader,
     make_origin,
@@ -46,6 +45,7 @@ from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
     INTERCEPTED,
     PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,

@@ -39,6 +39,7 @@ from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_DESTINATION,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
@@ -51,9 +52,6 @@ CYCLE = b"amqsidecarCycle"
 RULES_DIGEST = PROPERTY_RULES_DIGEST.encode()
 NOT_ACKNOWLEDGEABLE = "not_acknowledgeable"
 NOT_CARRIED = "not_carried"
-
-PROPERTY_ORIGINAL_DESTINATION = "amqsidecarOriginalDestination"
-"""Where a final dead letter died; over STOMP nobody but the broker can say it in its own field."""
 
 _CAUSE = b"dlqDeliveryFailureCause"
 _ORIGINAL_EXPIRATION = b"originalExpiration"

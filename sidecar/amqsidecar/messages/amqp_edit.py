@@ -8,9 +8,9 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.openwire_properties import decode_text
 from amqsidecar.messages import amqp_values as values
 from amqsidecar.messages.body_text import JAVA_LOCK, is_java
-from amqsidecar.messages.locks import lock_of
 from amqsidecar.messages.slots import Lock, check_text, edit_slots
 from amqsidecar.model.message import EDITABLE_TYPES, MessageEdit, PropertyEdit, ValueType
+from amqsidecar.model.property_locks import lock_of
 
 _SHORT_BYTES_MAX: Final = 255
 

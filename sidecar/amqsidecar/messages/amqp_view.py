@@ -7,7 +7,6 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.messages import amqp_values as values
 from amqsidecar.messages.body_text import beginning, bytes_body, text_body
-from amqsidecar.messages.locks import HEADER, lock_of
 from amqsidecar.messages.readable import UNREADABLE_BODY, attempt, undecodable
 from amqsidecar.messages.slots import Slot, shown
 from amqsidecar.model.message import (
@@ -18,6 +17,7 @@ from amqsidecar.model.message import (
     MessageView,
     ValueType,
 )
+from amqsidecar.model.property_locks import HEADER, lock_of
 
 WIRE: Final = "AMQP 1.0"
 _HEADERS = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")

@@ -10,9 +10,9 @@ from amqsidecar.formats.core_artemis_message import keep_again, take_apart
 from amqsidecar.messages import core_values as values
 from amqsidecar.messages.body_text import JAVA_LOCK, is_java
 from amqsidecar.messages.core_view import COMPRESSED_LOCK, is_compressed, text_of_body
-from amqsidecar.messages.locks import lock_of
 from amqsidecar.messages.slots import Lock, check_text, edit_slots
 from amqsidecar.model.message import EDITABLE_TYPES, MessageEdit, PropertyEdit
+from amqsidecar.model.property_locks import lock_of
 
 
 def edit(message: bytes, change: MessageEdit) -> bytes:

@@ -9,10 +9,10 @@ from amqsidecar.formats.openwire_dead_letter import take_apart
 from amqsidecar.formats.openwire_properties import decode_text, encode_text
 from amqsidecar.messages import openwire_values as values
 from amqsidecar.messages.body_text import JAVA_LOCK, is_java
-from amqsidecar.messages.locks import lock_of
 from amqsidecar.messages.openwire_view import content_of, unpacked
 from amqsidecar.messages.slots import Lock, Plain, check_classic, check_text, edit_slots
 from amqsidecar.model.message import EDITABLE_TYPES, MessageEdit, PropertyEdit, ValueType
+from amqsidecar.model.property_locks import lock_of
 
 _INT: Final = Struct(">i")
 

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.messages.body_text import bytes_body
-from amqsidecar.messages.locks import HEADER, lock_of
 from amqsidecar.messages.slots import Slot, clip, shown
 from amqsidecar.model.message import (
     EDITABLE_TYPES,
@@ -18,6 +17,7 @@ from amqsidecar.model.message import (
     TypedValue,
     ValueType,
 )
+from amqsidecar.model.property_locks import HEADER, lock_of
 
 STREAM_LOCK: Final = "the values of a StreamMessage can't be changed"
 UNREADABLE_BODY: Final = BodyView(kind=BodyKind.EMPTY, locked="it can't be read")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from amqsidecar.errors import EditRefused
-from amqsidecar.messages.locks import UNREADABLE
 from amqsidecar.model.message import (
     FIELDS_MAX,
     VALUE_CHARACTERS_MAX,
@@ -17,6 +16,7 @@ from amqsidecar.model.message import (
     TypedValue,
     ValueType,
 )
+from amqsidecar.model.property_locks import UNREADABLE
 
 Plain = bool | int | float | str
 Lock = Callable[[str], str | None]

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.stomp_frame import read_head
 from amqsidecar.messages.body_text import beginning, bytes_body, text_body
-from amqsidecar.messages.locks import HEADER, lock_of
 from amqsidecar.messages.readable import undecodable
 from amqsidecar.messages.slots import Slot, shown
 from amqsidecar.model.message import FIELDS_MAX, BodyKind, BodyView, MessageView, ValueType
+from amqsidecar.model.property_locks import HEADER, lock_of
 
 WIRE: Final = "STOMP 1.2"
 LENGTH: Final = "content-length"

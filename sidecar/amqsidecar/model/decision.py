@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.message import MessageEdit
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +14,14 @@ class Redeliver:
         delay_ms: how long to wait first. As the broker computes it: may be 0 or negative (at once).
         redelivery_count: the count that the re-sent message carries, 1-based (1 = first re-send).
         rule: the rule that decided, with file and line.
+        edit: of properties alone; names to remove need not be there. `{redelivery_id}` and
+            `{redelivery_count}` in a value stand for those of the re-send. None = no edit.
     """
 
     delay_ms: int
     redelivery_count: int
     rule: str
+    edit: MessageEdit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Redirect:
     Attributes:
         destination: where to; its consumers get it as a redelivery.
         delay_ms: how long to wait first.
-        redelivery_count: as in `Redeliver`.
+        redelivery_count, edit: as in `Redeliver`.
         rule: the rule that decided, with file and line.
     """
 
@@ -63,6 +67,7 @@ class Redirect:
     delay_ms: int
     redelivery_count: int
     rule: str
+    edit: MessageEdit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,3 +194,15 @@ class MessageEdit(msgspec.Struct, frozen=True, kw_only=True):
     remove_properties: tuple[str, ...] = ()
     set_entries: tuple[PropertyEdit, ...] = ()
     remove_entries: tuple[str, ...] = ()
+
+
+def describe_edit(edit: MessageEdit | None) -> str:
+    """Return the names that an edit of properties removes and sets; "" = none."""
+    if edit is None:
+        return ""
+    removed, sets = (
+        ", ".join(edit.remove_properties),
+        ", ".join(one.name for one in edit.set_properties),
+    )
+    parts = (removed and f"removes {removed}", sets and f"sets {sets}")
+    return ", ".join(part for part in parts if part)

@@ -16,6 +16,12 @@ PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
 """Fits only the message that the sidecar sent, not a copy; see `formats/redelivery_mark.py`."""
 
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
+PROPERTY_ORIGINAL_DESTINATION = "amqsidecarOriginalDestination"
+"""Where a final dead letter died; over STOMP nobody but the broker can say it in its own field."""
+
+PROPERTY_ORIGINAL_DUPLICATE_ID = "amqsidecarOriginalDuplicateId"
+"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
+
 PROPERTY_CAUSE = "amqsidecarCause"
 """In which a consumer may say why it gave a message up; a redelivery is without it."""
 

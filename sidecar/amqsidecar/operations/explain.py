@@ -25,6 +25,7 @@ from amqsidecar.model.decision import (
 )
 from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
 from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.model.message import describe_edit
 from amqsidecar.model.schedule import RowView, age_ms
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.policy.artemis_decider import ArtemisDecider
@@ -58,6 +59,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         differs: deliberate differences of the sidecar from the rules.
         max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
         gates: redeliver: what it passes when it is due, where there is anything.
+        edit: redeliver, redirect: the properties that the rule removes and sets.
     """
 
     action: str
@@ -71,6 +73,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dead_letter_address: str | UnsetType | None = UNSET
     redelivery_delay_ms: int | UnsetType = UNSET
     gates: tuple[str, ...] | UnsetType = UNSET
+    edit: str | UnsetType = UNSET
 
     @property
     def is_parked(self) -> bool:
@@ -193,13 +196,14 @@ class Explainer:
 
     def _answer(self, origin: Destination, decision: Decision | None) -> Explanation:
         match decision:
-            case Redeliver(delay_ms, redelivery_count, rule):
+            case Redeliver(delay_ms, redelivery_count, rule, edit):
                 answer = Explanation(
                     action="redeliver",
                     delay_ms=delay_ms,
                     redelivery_count=redelivery_count,
                     rule=rule,
                     differs=self._differs_memo(origin, None, delay_ms < 0),
+                    edit=describe_edit(edit) or UNSET,
                 )
                 gates = () if answer.is_parked else self._gates_memo(origin)
                 return msgspec.structs.replace(answer, gates=gates) if gates else answer
@@ -227,7 +231,7 @@ class Explainer:
     ) -> Explanation:
         """Answer what no rule of a broker says."""
         match decision:
-            case Redirect(destination, delay_ms, redelivery_count, rule):
+            case Redirect(destination, delay_ms, redelivery_count, rule, edit):
                 return Explanation(
                     action="redirect",
                     destination=str(destination),
@@ -235,6 +239,7 @@ class Explainer:
                     redelivery_count=redelivery_count,
                     rule=rule,
                     differs=self._redirect_differs(origin, destination),
+                    edit=describe_edit(edit) or UNSET,
                 )
             case Exhaust(rule):
                 return Explanation(action="exhaust", rule=rule, differs=self._park_reason(origin))

@@ -386,6 +386,6 @@ def _differ(before: Forecast | None, after: Forecast) -> bool:
     return _course(before) != _course(after)
 
 
-def _course(forecast: Forecast) -> tuple[list[int], Explanation | None]:
-    end = forecast.end
-    return [one.delay_ms for one in forecast.sends], None if end is None else _result(end)
+def _course(forecast: Forecast) -> tuple[list[int], object, Explanation | None]:
+    end = None if forecast.end is None else _result(forecast.end)
+    return [one.delay_ms for one in forecast.sends], forecast.now.edit, end

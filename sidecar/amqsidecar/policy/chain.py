@@ -10,7 +10,8 @@ from typing import Protocol
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, Redirect
+from amqsidecar.model.message import MessageEdit
 from amqsidecar.policy.classic_rules import ClassicRules, DeadLetterRules, PluginRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.redelivery_policy import Chance
@@ -23,7 +24,8 @@ class ChainDecider(Protocol):
     """A decider of the chain; see `amqsidecar.plugin.Decider`.
 
     A decider may also have a method `passing_rule(dead_letter) -> str | None`: the rule by which it
-    passed a dead letter on. The chain writes it before the rule that decided in the end.
+    passed a dead letter on. The chain writes it before the rule that decided in the end. And a
+    method `passing_edit(dead_letter) -> MessageEdit | None`: its edit of what is then re-sent.
     """
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
@@ -53,19 +55,21 @@ class Chain:
         Args:
             deciders: innermost first, so the dead-letter decider stands before all others.
         """
-        self._asked: list[
-            tuple[
-                Callable[[DeadLetter, Chance | None], Decision | None],
-                Callable[[DeadLetter], str | None] | None,
-            ]
-        ] = [(it.decide, getattr(it, "passing_rule", None)) for it in reversed(deciders)]
+        asked = list(reversed(deciders))
+        self._asked = [it.decide for it in asked]
+        self._passing: list[Callable[[DeadLetter], str | None] | None] = [
+            getattr(it, "passing_rule", None) for it in asked
+        ]
+        self._editing: list[Callable[[DeadLetter], MessageEdit | None] | None] = [
+            getattr(it, "passing_edit", None) for it in asked
+        ]
         self.innermost = deciders[0] if deciders else None
         self.asks = frozenset(name for it in deciders for name in getattr(it, "asks", ()))
         self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         """Return the first answer; None = there was none."""
-        for position, (decide, _) in enumerate(self._asked):
+        for position, decide in enumerate(self._asked):
             decision = decide(dead_letter, chance)
             if decision is not None:
                 return decision if not position else self._explain(dead_letter, decision, position)
@@ -73,7 +77,7 @@ class Chain:
 
     def _explain(self, dead_letter: DeadLetter, decision: Decision, position: int) -> Decision:
         passed = []
-        for _, passing_rule in self._asked[:position]:
+        for passing_rule in self._passing[:position]:
             rule = None if passing_rule is None else passing_rule(dead_letter)
             if rule is not None:
                 passed.append(rule)
@@ -81,6 +85,10 @@ class Chain:
             return decision
         if isinstance(decision, DeadLetterTo | Discard):
             return self._prefixed(decision, " -> ".join(passed))
+        if isinstance(decision, Redeliver | Redirect):
+            edits = (edit(dead_letter) for edit in self._editing[:position] if edit is not None)
+            edit = next((one for one in edits if one is not None), decision.edit)
+            decision = replace(decision, edit=edit)
         return _prefix_rule(decision, " -> ".join(passed))
 
 

@@ -28,6 +28,7 @@ from amqsidecar.engine.judging.resend_copies import (
     resend_warnings,
 )
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.dead_letter import DeadLetter
@@ -196,6 +197,7 @@ class RunningRules:
                 death_group_of,
                 delivery_facts if getattr(decider, "asks", ()) else None,
                 advise,
+                edit_properties,
             )
 
         return make

@@ -17,9 +17,10 @@ from amqsidecar.formats.amqp_artemis_message import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept
-from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.edit import edit_message, edit_properties
 from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import (
+    FIELDS_MAX,
     MessageEdit,
     MessageView,
     PropertyEdit,
@@ -193,6 +194,29 @@ def test_after_an_edit_of_properties_the_view_shows_it_and_all_else_as_before(
     assert without_sizes(after) == replace(
         without_sizes(before), properties=tuple(expected(before.properties, sets, removed))
     )
+
+
+@fuzz
+@given(kept_messages, st.data())
+def test_a_rule_edits_as_a_person_but_for_names_that_are_not_there(
+    made: tuple[str, bytes], data: st.DataObject
+) -> None:
+    encoding, message = made
+    before = view_message(encoding, message, 0)
+    sets, removed = data.draw(edits(before.properties, before.property_types))
+    asked = MessageEdit(set_properties=sets, remove_properties=("not.there", *removed))
+    if before.problems:
+        with pytest.raises(EditRefused):
+            edit_properties(encoding, message, asked)
+        return
+    edit = MessageEdit(set_properties=sets, remove_properties=removed)
+    assert edit_properties(encoding, message, asked) == edit_message(encoding, message, edit)
+
+
+def test_of_more_properties_than_are_listed_none_is_edited() -> None:
+    message = kept([(b"p%d" % number, b"") for number in range(FIELDS_MAX + 1)], b"")
+    with pytest.raises(EditRefused, match="more than 500 properties"):
+        edit_properties(STOMP, message, MessageEdit(remove_properties=("p500",)))
 
 
 @fuzz

@@ -13,12 +13,21 @@ from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
+from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
-from amqsidecar.model.decision import Decision, Discard, Exhaust, Park, Redeliver, Redirect
+from amqsidecar.model.decision import (
+    DeadLetterTo,
+    Decision,
+    Discard,
+    Exhaust,
+    Park,
+    Redeliver,
+    Redirect,
+)
 from amqsidecar.model.destination import Destination, queue, topic
-from amqsidecar.model.event import Received
+from amqsidecar.model.event import Received, Scheduled
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, age_ms, dated_redelivery_id
 from amqsidecar.operations.explain import Explainer, Explanation
@@ -26,6 +35,7 @@ from amqsidecar.pipeline.whatif.policy import DelayPlan, dead_letter_of, load_ca
 from amqsidecar.plugin import Decider, RuleSource
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_decider import ArtemisDecider
+from amqsidecar.policy.chain import Chain
 from amqsidecar.policy_source.digest import rules_digest
 from amqsidecar.policy_source.load import compile_policy, load_policy, parse_policy
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
@@ -331,6 +341,7 @@ def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
         properties_of=JOURNALED,
         cause_of=lambda _encoding, _message: None,
         facts_of=delivery_facts if asks_facts else None,
+        edit_properties=edit_properties,
     )
 
 
@@ -442,6 +453,96 @@ def test_where_no_rules_ask_nothing_is_dated_and_nothing_is_read() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
+EDIT = {
+    "remove_properties": ["traceparent", "missing"],
+    "set_properties": {"site": "b-{redelivery_count}", "copy": "{redelivery_id}"},
+}
+EDITED = "removes traceparent, missing, sets site, copy"
+TRACED = kept([(b"traceparent", b"00-1"), (b"site", b"a"), (b"k", b"v")], b"body")
+RENEWED = kept([(b"site", b"b-3"), (b"k", b"v"), (b"copy", b"i1-000000000007.3e8")], b"body")
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ({"redeliver": {"maximum_redeliveries": 9}}, "rule 1 redeliver"),
+        ({"redirect": {"to": "queue://repair"}}, "rule 1 redirect to queue://repair"),
+    ],
+    ids=str,
+)
+def test_a_rule_removes_and_sets_properties_of_what_it_re_sends(
+    rule: Mapping[str, object], text: str
+) -> None:
+    judgement = judged(decider({**rule, **EDIT}), TRACED, redelivery_count=2)
+    assert judgement.row is not None
+    assert judgement.row.message == RENEWED
+    [*_, scheduled] = judgement.events
+    assert isinstance(scheduled, Scheduled)
+    assert scheduled.rule == judgement.row.rule == f"{text} {EDITED} (rules.yaml:7)"
+
+
+def test_a_rule_that_continues_edits_what_the_broker_re_sends() -> None:
+    def chain(action: str) -> Chain:
+        inner = FixedRules(DeadLetterTo(queue("DLQ"), 0, "x"))
+        outer = FixedRules(Redeliver(0, 1, "broker") if action == "redeliver" else None)
+        return Chain([inner, outer, decider({"queue": "orders.>", "action": "continue", **EDIT})])
+
+    row = judged(chain("redeliver"), TRACED).row
+    assert row is not None
+    assert row.message == kept([(b"site", b"b-1"), *RENEWED_HEADS], b"body")
+    assert row.rule == f"rule 1 continue {EDITED} (rules.yaml:7) -> broker"
+    for rules, origin in ((chain("dead_letter"), "orders.eu"), (chain("redeliver"), "bills")):
+        row = judged(rules, TRACED, origin=queue(origin)).row
+        assert row is not None
+        assert row.message == TRACED
+
+
+RENEWED_HEADS = [(b"k", b"v"), (b"copy", b"i1-000000000007.3e8")]
+
+
+class FixedRules:
+    def __init__(self, decision: Decision | None) -> None:
+        self._decision = decision
+
+    def decide(self, _dead_letter: DeadLetter, _chance: object) -> Decision | None:
+        return self._decision
+
+
+def test_a_message_that_cannot_be_edited_is_parked_as_it_is() -> None:
+    rules = decider({"redeliver": {"maximum_redeliveries": 9}, "remove_properties": ["a"]})
+    row = judged(rules, b"no end of headers").row
+    assert row is not None
+    assert (row.state, row.message) == (RowState.PARKED, b"no end of headers")
+    assert row.rule.startswith("rule 1 redeliver removes a (rules.yaml:7): ")
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ({"remove_properties": ["JMSXGroupID"]}, "JMSXGroupID can't be changed: names that begin"),
+        ({"set_properties": {"amqsidecarRedeliveryId": "x"}}, "can't be changed: the sidecar"),
+        ({"set_properties": {"a": 5}}, "expected names with texts in quotes"),
+        ({"remove_properties": ["a"], "set_properties": {"a": "b"}}, "expected each name once"),
+        ({"remove_properties": [f"n{one}" for one in range(21)]}, "at most 20 names"),
+    ],
+    ids=str,
+)
+def test_an_edit_that_cannot_be_is_refused(edit: Mapping[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        decider({"redeliver": {"maximum_redeliveries": 9}, **edit})
+
+
+def test_an_edit_of_what_is_not_re_sent_is_refused() -> None:
+    with pytest.raises(ConfigError, match="park re-sends nothing"):
+        decider({"action": "park", "remove_properties": ["a"]})
+
+
+def test_explain_shows_the_edit() -> None:
+    rules = decider({"redeliver": {"maximum_redeliveries": 9}, **EDIT})
+    explainer = Explainer(rules, lambda _: False, final_suffix=".x", parks_topics=True)
+    assert explainer.explain(DEAD).edit == EDITED
+
+
 CASES = at_length(1_000_000, otherwise=4_000)
 RULES_ASKING_HISTORY = 3 / 4
 """Share of tables that ask only what history has, which what-if plays; it refuses the others."""
@@ -510,6 +611,8 @@ def decided_alike(
     dead = DeadLetter(origin, count, expired=expired, facts=facts)
     answer = explainer.explain(dead)
     assert told_by(row_and_events, now_ms) == told_of(answer, origin), answer
+    row = row_and_events.row
+    assert row is None or (row.message != message) == (answer.edit is not msgspec.UNSET), answer
     if is_played:
         plan = played(rules, row_and_events, now_ms - died_at_ms)
         forecast = explainer.forecast(dead, SENDS_MAX)
@@ -577,4 +680,7 @@ def random_rule(dice: random.Random, *, asks_all: bool) -> dict[str, object]:
     rule: dict[str, object] = {}
     for condition in dice.sample(conditions, dice.randint(0, 3)):
         rule |= condition
-    return rule | dice.choice(actions)
+    action = dice.choice(actions)
+    if action.get("action") in (None, "continue") and dice.random() < 1 / 4:
+        action = {**action, "set_properties": {"site": "b"}}
+    return rule | action

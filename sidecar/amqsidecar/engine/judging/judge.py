@@ -15,7 +15,7 @@ from amqsidecar.engine.judging.final_destination import final_destination
 from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
 from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.errors import SidecarError
+from amqsidecar.errors import EditRefused, SidecarError
 from amqsidecar.model.dead_letter import DeadLetter, Facts
 from amqsidecar.model.decision import (
     DeadLetterTo,
@@ -43,6 +43,7 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.failure import death_group
+from amqsidecar.model.message import MessageEdit
 from amqsidecar.model.provenance import Provenance, kept_message_id
 from amqsidecar.model.schedule import (
     RowState,
@@ -122,6 +123,15 @@ Advise = Callable[[Delivery, Redeliver], Decision]
 """Maps a delivery and its redelivery to the consumer's advice; unchanged without one."""
 
 
+EditProperties = Callable[[str, bytes, MessageEdit], bytes]
+"""Encoding, message and edit to the message after it; raises EditRefused."""
+
+
+def no_edits(_encoding: str, _message: bytes, _edit: MessageEdit) -> bytes:
+    """Refuse any edit."""
+    raise EditRefused("properties can't be edited here")
+
+
 class Judgement(msgspec.Struct, frozen=True, gc=False):
     """The judgement on a dead letter.
 
@@ -180,6 +190,7 @@ class Judge:
         death_group_of: DeathGroupOf | None = None,
         facts_of: FactsOf | None = None,
         advise: Advise | None = None,
+        edit_properties: EditProperties = no_edits,
     ) -> None:
         """Ask rules.
 
@@ -197,6 +208,7 @@ class Judge:
             facts_of: makes the facts of a dead letter; None = the rules ask for no facts and no
                 age.
             advise: asks the consumer about a redelivery; None = the rules alone decide.
+            edit_properties: edits a message that rules re-send.
         """
         self._decider = decider
         self.is_intake = is_intake
@@ -210,6 +222,7 @@ class Judge:
         self._death_group_of = death_group_of
         self._facts_of = facts_of
         self._advise = advise
+        self._edit_properties = edit_properties
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -304,7 +317,7 @@ class Judge:
             case Redeliver():
                 if (reason := self._no_resend_reason(origin)) is not None:
                     return draft.park(origin, reason)
-                return draft.redeliver(origin, decision, is_backlog=is_backlog)
+                return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
             case DeadLetterTo():
                 final = final_destination(
                     decision, source, self.is_intake, self._settings.final_suffix
@@ -318,6 +331,23 @@ class Judge:
                 return draft.park(origin, "no plugin of the chain decided on it")
             case _:
                 assert_never(decision)
+
+    def _redeliver(
+        self,
+        origin: Destination,
+        to: Destination,
+        decision: Redeliver,
+        draft: "_Draft",
+        *,
+        is_backlog: bool,
+    ) -> Judgement:
+        if decision.edit is not None:
+            try:
+                draft.edit(self._edit_properties, decision.edit, decision.redelivery_count)
+            except EditRefused as refused:
+                # Why not re-sent as it is: whoever removes a property has a reason for it.
+                return draft.park(origin, f"{decision.rule}: {refused}")
+        return draft.redeliver(to, decision, is_backlog=is_backlog)
 
     def _discard(
         self, decision: Discard, origin: Destination, draft: "_Draft", *, is_backlog: bool
@@ -337,11 +367,11 @@ class Judge:
     ) -> Judgement:
         """Carry out an action beyond the broker's rules."""
         match decision:
-            case Redirect(destination, delay_ms, count, rule):
+            case Redirect(destination, delay_ms, count, rule, edit):
                 if (reason := self.redirect_problem(destination)) is not None:
                     return draft.park(origin, f"{rule}: {reason}")
-                sent = Redeliver(delay_ms, count, rule)
-                return draft.redeliver(destination, sent, is_backlog=is_backlog)
+                sent = Redeliver(delay_ms, count, rule, edit)
+                return self._redeliver(origin, destination, sent, draft, is_backlog=is_backlog)
             case Exhaust(rule):
                 source = draft.delivery.source
                 final = final_queue(source, self._settings.final_suffix)
@@ -403,6 +433,9 @@ def _fault_of(decision: object) -> str | None:
     """
     match decision:
         case Redeliver() | Redirect():
+            edit: object = decision.edit
+            if not isinstance(edit, MessageEdit | None):
+                return f"their edit is {edit!r}"
             is_whole = type(decision.delay_ms) is type(decision.redelivery_count) is int
         case DeadLetterTo():
             is_whole = type(decision.expiration_ms) is int
@@ -427,7 +460,16 @@ def _dead_letter(
 class _Draft:
     """The parts of a judgement that don't depend on the decision."""
 
-    __slots__ = ("delivery", "group", "now_ms", "received", "redelivery_id", "row_id", "settings")
+    __slots__ = (
+        "delivery",
+        "group",
+        "message",
+        "now_ms",
+        "received",
+        "redelivery_id",
+        "row_id",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -442,6 +484,7 @@ class _Draft:
         self.group = group
         self.settings = settings
         self.delivery = delivery
+        self.message = delivery.message
         self.row_id = row_id
         self.redelivery_id = redelivery_id
         self.now_ms = now_ms
@@ -477,11 +520,29 @@ class _Draft:
             message_id=self.received.message_id,
             received_at_ms=self.now_ms,
             encoding=self.delivery.encoding,
-            message=self.delivery.message,
+            message=self.message,
             cause_group=death_group(self.received),
             message_group=None if final is not None else self.group,
             final_queue=None if final is None else str(final),
         )
+
+    def edit(self, edit_properties: EditProperties, edit: MessageEdit, count: int) -> None:
+        """Edit the message that is kept.
+
+        Raises:
+            EditRefused: it stays as it was.
+        """
+        filled = [
+            msgspec.structs.replace(
+                one,
+                value=one.value.replace("{redelivery_id}", self.redelivery_id).replace(
+                    "{redelivery_count}", str(count)
+                ),
+            )
+            for one in edit.set_properties
+        ]
+        edit = msgspec.structs.replace(edit, set_properties=tuple(filled))
+        self.message = edit_properties(self.delivery.encoding, self.message, edit)
 
     def park(self, destination: Destination, reason: str) -> Judgement:
         count = self.delivery.provenance.redelivery_count

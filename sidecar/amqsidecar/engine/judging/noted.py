@@ -1,6 +1,7 @@
 """Judges dead letters with the notes of their consumers, and takes the notes out of the intake."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -72,8 +73,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         note = self.find(delivery)
         if note is None:
             # Why: "retry after" is never early, also where the note comes a little later.
-            delay_ms = max(decision.delay_ms, VERDICT_WAIT_MS)
-            return Redeliver(delay_ms, decision.redelivery_count, decision.rule)
+            return replace(decision, delay_ms=max(decision.delay_ms, VERDICT_WAIT_MS))
         return advised(decision, note)
 
 
@@ -82,11 +82,12 @@ def advised(decision: Redeliver, note: CauseNote) -> Decision:
     count, rule = decision.redelivery_count, verdict_rule(note, decision.rule)
     match note.verdict:
         case RetryAfter(delay_ms):
-            return Redeliver(delay_ms, count, rule)
+            return replace(decision, delay_ms=delay_ms, rule=rule)
         case Never():
             return Exhaust(rule)
         case RedirectTo(destination):
-            return Redirect(parse_destination(destination), decision.delay_ms, count, rule)
+            to = parse_destination(destination)
+            return Redirect(to, decision.delay_ms, count, rule, decision.edit)
         case None:
             return decision
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from amqsidecar.formats.artemis_properties import PROPERTY_ORIGINAL_DUPLICATE_ID
-from amqsidecar.formats.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
 from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_DESTINATION,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
