@@ -205,6 +205,12 @@ class Broker(ABC):
         self.stop()
         return self.start()
 
+    def start_anew(self) -> Self:
+        """Start the broker without what it holds, on the same ports."""
+        self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)
+        return self.start()
+
     def keep_folder(self) -> None:
         """Leave the temporary folder behind, for a person to look at."""
         if self._remove_folder is not None:
