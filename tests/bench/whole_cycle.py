@@ -73,12 +73,12 @@ def _reject_and_take_back(peer: JmsPeer, count: int) -> WholeCycle:
     back = _TakeBack(peer, queue, count)
     began_s = time.monotonic()
     back.start()
-    share = count // REJECTING_CONSUMERS
+    share, rest = divmod(count, REJECTING_CONSUMERS)
+    shares = [share + rest] + [share] * (REJECTING_CONSUMERS - 1)
+    # What one consumer has fetched ahead comes free when it ends.
     with ThreadPoolExecutor(REJECTING_CONSUMERS) as pool:
-        rejected = sum(pool.map(lambda _: _reject(peer, queue, share), range(REJECTING_CONSUMERS)))
-    # Why: what one consumer had fetched ahead comes free when it ends.
-    while rejected < count:
-        rejected += _reject(peer, queue, count - rejected)
+        for rejecting in [pool.submit(_reject, peer, queue, one) for one in shares]:
+            rejecting.result()
     rejected_s = time.monotonic()
     back.join()
     delay_s = DELAY_MS / 1000
@@ -88,9 +88,8 @@ def _reject_and_take_back(peer: JmsPeer, count: int) -> WholeCycle:
     return WholeCycle(count / whole_s, (count - before) / max(back.ended_s - phase_s, 1e-3))
 
 
-def _reject(peer: JmsPeer, queue: str, count: int) -> int:
-    seen = peer.fail(queue, messages=count, selector=FIRST_DEATH, wait_ms=5_000)
-    return len(seen)
+def _reject(peer: JmsPeer, queue: str, count: int) -> None:
+    peer.fail(queue, messages=count, selector=FIRST_DEATH)
 
 
 class _TakeBack(threading.Thread):

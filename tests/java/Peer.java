@@ -778,14 +778,14 @@ public final class Peer {
     return testId != null ? testId : message.getJMSMessageID();
   }
 
-  /** Fails every delivery until all expected ones were seen, or nothing came for a while. */
+  /** Fails every delivery until all expected ones were seen; an error if one does not come. */
   static JsonNode fail(JsonNode c) throws Exception {
     ArrayNode seen = JSON.createArrayNode();
     Map<String, Integer> deliveries = new HashMap<>();
-    int messages = c.path("messages").asInt(Integer.MAX_VALUE);
-    int each = c.path("deliveries").asInt(Integer.MAX_VALUE);
+    int messages = c.get("messages").asInt();
+    int each = c.get("deliveries").asInt();
     long waitNs = TimeUnit.MILLISECONDS.toNanos(c.get("waitMs").asLong());
-    long quietNs = TimeUnit.MILLISECONDS.toNanos(c.path("quietMs").asLong(0));
+    long quietNs = TimeUnit.MILLISECONDS.toNanos(c.get("quietMs").asLong());
     long endNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(c.get("withinMs").asLong());
     long[] lastNs = {System.nanoTime()};
     Verdict verdict =
@@ -807,7 +807,12 @@ public final class Peer {
             boolean complete =
                 deliveries.size() >= messages
                     && deliveries.values().stream().allMatch(n -> n >= each);
-            return System.nanoTime() - lastNs[0] < (complete ? quietNs : waitNs);
+            boolean goesOn = System.nanoTime() - lastNs[0] < (complete ? quietNs : waitNs);
+            if (!goesOn && !complete) {
+              throw new IllegalStateException(
+                  messages + " messages, " + each + " times each, did not come: " + deliveries);
+            }
+            return goesOn;
           }
         };
     attempt(c, verdict, going);

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.broker
 POLICIES = Path(__file__).parents[1] / "policies"
 COUNT = 2
 """Messages in each queue."""
-WAIT_MS = 60_000
 KINDS = ("consumed", "came back", "unknown")
 OPTIONS = ["intake.backlog=process", "outcomes.window_s=10", "outcomes.interval_s=1"]
 
@@ -55,7 +54,7 @@ class Site:
         return JmsPeer.of(self.broker, self.provider)
 
     def fail(self, queue: str) -> None:
-        self.peer.fail(queue, self.how, messages=COUNT, deliveries=1, quiet_ms=0, wait_ms=WAIT_MS)
+        self.peer.fail(queue, self.how, messages=COUNT, deliveries=1, quiet_ms=0)
 
     def acknowledge(self, queue: str) -> None:
         """Consume all, by a consumer that is still there when the queue is looked at."""

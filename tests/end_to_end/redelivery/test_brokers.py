@@ -122,6 +122,14 @@ def test_poison_messages_reach_the_dead_letter_queue(
     assert peer.consume(unique, wait_ms=100) == []
 
 
+def test_messages_that_do_not_come_are_an_error(classic_6: ClassicBroker, unique: str) -> None:
+    """It says which came: a test that goes on with fewer would prove less than it says."""
+    peer = JmsPeer.of(classic_6, "openwire")
+    peer.produce(unique, "Text", test_id=unique)
+    with pytest.raises(PeerError, match=rf"2 messages, 1 times each.*{unique}-0=1"):
+        peer.fail(unique, messages=2, wait_ms=500)
+
+
 @pytest.mark.parametrize("limit", [0, 2])
 def test_the_clients_own_limit_is_kept(classic: ClassicBroker, unique: str, limit: int) -> None:
     """An OpenWire client gives a message up after its maximum of redeliveries, and says so."""

@@ -381,10 +381,10 @@ class JmsPeer:
         destination: str,
         how: str = "rollback",
         *,
-        messages: int | None = None,
-        deliveries: int | None = None,
+        messages: int,
+        deliveries: int = 1,
         max_redeliveries: int = 0,
-        wait_ms: int | None = None,
+        wait_ms: int = _PATIENCE_MS,
         quiet_ms: int | None = None,
         within_ms: int = 2 * _PATIENCE_MS,
         selector: str | None = None,
@@ -394,26 +394,25 @@ class JmsPeer:
         """Fail every delivery, and return each of them in order.
 
         Ends when `messages` different ones were seen `deliveries` times each and nothing came for
-        `quiet_ms`, or when nothing came for `wait_ms`.
+        `quiet_ms`.
 
         Args:
             how: `rollback`, `recover`, `listener` (it throws), `close` (the connection, before the
                 commit), or `reject` (qpid only: AMQP outcome rejected).
-            deliveries: None: not looked at, then it ends by `wait_ms` unless messages is given.
             max_redeliveries: the client's own limit (OpenWire, qpid), after which it tells the
                 broker to give the message up. Core has none: the broker's max-delivery-attempts.
-            wait_ms: None: long when messages is given, else 1 s.
             quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, but
                 for `reject`, and `close`), else 0.
             within_ms: an error when it has not ended by then.
+
+        Raises:
+            PeerError: nothing more came for `wait_ms`; it says what came, and how often.
         """
         if self.provider == "qpid" and how == "listener":
             raise ValueError(
                 "qpid-jms releases a message whose listener throws, so that no broker ever gives "
                 "it up: fail in another way, or start_flaky_consumer"
             )
-        if wait_ms is None:
-            wait_ms = 1000 if messages is None else _PATIENCE_MS
         if quiet_ms is None:
             gives_up_late = how == "close" or (self.provider == "qpid" and how != "reject")
             quiet_ms = 500 if gives_up_late else 0
@@ -422,7 +421,7 @@ class JmsPeer:
             destination=destination,
             how=how,
             messages=messages,
-            deliveries=1 if deliveries is None and messages is not None else deliveries,
+            deliveries=deliveries,
             waitMs=wait_ms,
             quietMs=quiet_ms,
             withinMs=within_ms,
