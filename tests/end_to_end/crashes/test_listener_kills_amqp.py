@@ -24,6 +24,7 @@ QUEUE, INTERCEPTED = "kills.amqp", "amqsidecar.intercepted"
 MESSAGES = at_length(100_000, otherwise=200)
 CONSUMERS = 4
 KILLS = at_length(60, otherwise=3)
+RECONNECTS_S = 0.2
 AT_ONCE = 10
 """Rejects that a consumer has on their way: some are open when somebody is killed."""
 
@@ -59,6 +60,8 @@ class Consumer(threading.Thread):
                     )
                 finally:
                     self._leave(connection)
+            # Why: a broker that starts needs the processors more.
+            self._over.wait(RECONNECTS_S)
 
     def _consume(self, connection: BlockingConnection, receiver: BlockingReceiver) -> None:
         while not self._over.is_set():
