@@ -13,7 +13,7 @@ from chaos.disk import SmallDisk
 from chaos.pairs import Pair
 from support.machine.proxy import Proxy
 from support.sidecar.policy import write_policy
-from support.sidecar.process import COMMAND, SidecarProcess
+from support.sidecar.process import SidecarProcess
 from support.stores.postgres_server import PostgresServer
 from support.waiting import eventually
 
@@ -99,7 +99,6 @@ class Stage:
             f"{pair.wire}://{broker.user}:{broker.password}@127.0.0.1:{self.proxy.port}",
             policy=policy,
             sets=(*OPTIONS, *pair.intake, *pair.options, *self.journal, *store),
-            program=COMMAND,
         )
 
     def stop_sidecars(self) -> None:
