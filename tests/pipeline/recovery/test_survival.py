@@ -1,11 +1,12 @@
 """Shares that are not observed to the end: by hand, and as the library lifelines has them."""
 
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import AalenJohansenFitter, KaplanMeierFitter
 
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 
@@ -56,12 +57,20 @@ def each_group(
         yield rows[rows.group == group], curve.loc[group]
 
 
-def test_it_is_one_minus_kaplan_meier_where_nothing_competes() -> None:
+@pytest.fixture
+def lifelines() -> Any:
+    """The library, which takes a second to import: each worker collects this file."""
+    return import_module("lifelines")
+
+
+def test_it_is_one_minus_kaplan_meier_where_nothing_competes(lifelines: Any) -> None:
     """Bounds as well, but where the library has none: no event so far, or all are gone."""
     rows = simulated(ties=True)
     compared = 0
     for those, ours in each_group(rows, curve_of(rows)):
-        fitted = KaplanMeierFitter(alpha=1 - CONFIDENCE).fit(those.time, those.outcome == 1)
+        fitted = lifelines.KaplanMeierFitter(alpha=1 - CONFIDENCE).fit(
+            those.time, those.outcome == 1
+        )
         theirs = fitted.survival_function_["KM_estimate"].loc[ours.index]
         np.testing.assert_allclose(1 - ours.share, theirs, rtol=0, atol=1e-9)
         np.testing.assert_array_equal(ours.at_risk, fitted.event_table.at_risk.loc[ours.index])
@@ -73,13 +82,13 @@ def test_it_is_one_minus_kaplan_meier_where_nothing_competes() -> None:
     assert compared > 300
 
 
-def test_it_is_aalen_johansen_where_something_competes() -> None:
+def test_it_is_aalen_johansen_where_something_competes(lifelines: Any) -> None:
     """The library's bounds are of log(-log(share)), so ours are made of its variance here."""
     rows = simulated(ties=False)
     z = 1.6448536269514722
     compared = 0
     for those, ours in each_group(rows, curve_of(rows)):
-        fitted = AalenJohansenFitter(alpha=1 - CONFIDENCE).fit(
+        fitted = lifelines.AalenJohansenFitter(alpha=1 - CONFIDENCE).fit(
             those.time, those.outcome, event_of_interest=1
         )
         theirs = fitted.cumulative_density_["CIF_1"].loc[ours.index]
@@ -91,14 +100,15 @@ def test_it_is_aalen_johansen_where_something_competes() -> None:
         np.testing.assert_allclose(ours.low[inside], 1 - missing ** np.exp(-width), atol=1e-9)
         np.testing.assert_allclose(ours.high[inside], 1 - missing ** np.exp(width), atol=1e-9)
         np.testing.assert_allclose(
-            ours.remaining, fitted_survival(those).loc[ours.index], rtol=0, atol=1e-9
+            ours.remaining, fitted_survival(lifelines, those).loc[ours.index], rtol=0, atol=1e-9
         )
         compared += int(inside.sum())
     assert compared > 500
 
 
-def fitted_survival(rows: pd.DataFrame) -> pd.Series:
-    return KaplanMeierFitter().fit(rows.time, rows.outcome > 0).survival_function_["KM_estimate"]
+def fitted_survival(lifelines: Any, rows: pd.DataFrame) -> pd.Series:
+    fitted = lifelines.KaplanMeierFitter().fit(rows.time, rows.outcome > 0)
+    return fitted.survival_function_["KM_estimate"]
 
 
 def test_by_hand() -> None:
