@@ -1,5 +1,6 @@
 """The rules are what Prometheus takes, and each alert fires when it should and only then."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -19,7 +20,12 @@ CASES = ("alerts.yaml", "day.yaml", "week.yaml")
 def promtool(*arguments: str) -> str:
     """Return what it says; fail if it is not content."""
     done = subprocess.run(
-        [str(program("promtool")), *arguments], capture_output=True, text=True, check=False
+        [str(program("promtool")), *arguments],
+        # Why: it collects garbage for a fifth of its time, and ends soon.
+        env={**os.environ, "GOGC": "400"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

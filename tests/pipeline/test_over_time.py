@@ -33,7 +33,11 @@ MOST_SCREENS: Final = 3
 JOBS: Final = {
     "causes": (),
     "recovery": ("--horizon", "10m"),
-    "whatif": ("--horizon", "10m", "--no-search", "--policy", "quick={folder}/quick.yaml"),
+    # Why two days: its report has the same parts, and it decides about each message.
+    "whatif": (
+        *("--horizon", "10m", "--no-search", "--policy", "quick={folder}/quick.yaml"),
+        *("--since", "2026-01-13T00:00:00Z"),
+    ),
 }
 FIRST_SCREEN: Final = {"whatif": "What changes"}
 """The first heading, where it is not `What changed`."""

@@ -98,8 +98,8 @@ def test_each_event_is_in_the_table_once_after_any_kill(tmp_path: Path) -> None:
         with ingest(tmp_path, "--max-segments", "1") as process:
             eventually(
                 lambda place=place, process=process: place() or process.poll() is not None,  # type: ignore[misc]
-                within_s=180,
-                every_s=0.002,
+                within_s=280,
+                every_s=0.01,
                 what="the place",
             )
             kill(process)
