@@ -14,6 +14,9 @@ _PAUSE_MIN_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5
 _PAUSE_PER_LOOK: Final = 3
 """A condition that starts a command leaves the processor to what it waits for."""
+_PAUSE_PER_WAITED_S: Final = 0.05
+_PAUSE_OF_LONG_WAIT_S: Final = 0.25
+"""So does who has waited for long, but sees what lasts longer than this."""
 
 
 def eventually(
@@ -30,7 +33,8 @@ def eventually(
         every_s: the pause between two looks; None = a short one, longer after a slow look.
         last: describes the last value in the error.
     """
-    deadline = time.monotonic() + within_s
+    start = time.monotonic()
+    deadline = start + within_s
     while True:
         began = time.monotonic()
         value = condition()
@@ -39,5 +43,6 @@ def eventually(
         now = time.monotonic()
         if now >= deadline:
             raise TimeoutError(f"{what}: not within {within_s:g} s ({last(value)})")
-        short_s = min(max(_PAUSE_MIN_S, _PAUSE_PER_LOOK * (now - began)), _PAUSE_MAX_S)
+        patient_s = min(_PAUSE_PER_WAITED_S * (now - start), _PAUSE_OF_LONG_WAIT_S)
+        short_s = min(max(_PAUSE_MIN_S, _PAUSE_PER_LOOK * (now - began), patient_s), _PAUSE_MAX_S)
         time.sleep(short_s if every_s is None else every_s)

@@ -108,7 +108,7 @@ class Stage:
             ended = len({*self.consumer.succeeded()}) + sidecar.exhausted()
             return ended == self.sent and sidecar.unsent() == 0
 
-        eventually(have_all_ended, every_s=0.3, what="all have succeeded or exhausted")
+        eventually(have_all_ended, every_s=1, what="all have succeeded or exhausted")
         wait_written(sidecar)
 
     def rows(self) -> Rows:
