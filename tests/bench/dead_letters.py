@@ -15,7 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 BODY_BYTES = 1024
 BATCH = 200
@@ -77,7 +77,7 @@ class ClassicDeadLetters(DeadLetters):
             )
         ).take(f"token.clones-{self.origin}")
         self._link.create_token(1)
-        assert self._link.take_token(10) == 1
+        assert self._link.take_token(PATIENCE_S) == 1
         self._cycle = 1
         self._model = self._take_model()
         return self

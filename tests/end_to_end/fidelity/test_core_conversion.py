@@ -22,7 +22,7 @@ from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import PairOfCoreHarness
 from support.links.core_artemis import CoreArtemisHarness
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -97,7 +97,7 @@ def harness(broker: ArtemisBroker, unique: str) -> Iterator[AmqpArtemisHarness]:
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
     made = harness.make_link("e2e").take(f"{harness.prefix}.token")
     made.create_token(0)
-    assert made.take_token(10) == 0
+    assert made.take_token(PATIENCE_S) == 0
     yield made
     made.close()
 
@@ -162,7 +162,7 @@ def test_over_core_all_of_it_comes_back_as_it_was(
     assert harness.kill(name) == len(messages)
     with closing(harness), closing(harness.make_link("e2e").take(f"{unique}.token")) as link:
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([IntakeQueue(queue("DLQ"))], 100)
         found: list[Delivery] = []
 
@@ -213,7 +213,7 @@ def test_what_the_broker_would_copy_is_never_tried(unique: str) -> None:
             made = harness.make_link("e2e").take(token_queue)
             if not made.token_exists():
                 made.create_token(0)
-            assert made.take_token(10) == 0
+            assert made.take_token(PATIENCE_S) == 0
             return made
 
         with closing(open_link()) as link:

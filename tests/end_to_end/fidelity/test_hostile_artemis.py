@@ -29,7 +29,7 @@ def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
     made = harness.make_link("hostile").take(f"{harness.prefix}.token")
     made.create_token(0)
-    assert made.take_token(10) == 0
+    assert made.take_token(PATIENCE_S) == 0
     made.attach([harness.intake()], 10)
     yield made
     made.close()

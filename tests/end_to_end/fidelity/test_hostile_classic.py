@@ -9,7 +9,7 @@ from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.errors import LinkLost
 from support.brokers.real import Broker
 from support.links.openwire import OpenWireHarness
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.wires import openwire as wire
 from support.wires.openwire import WireMessage
 
@@ -39,7 +39,7 @@ def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWir
     """Else one token after the other would be left behind, and the queue be no fence any more."""
     link = opened(harness)
     link.create_token(4)
-    assert link.take_token(10) == 4
+    assert link.take_token(PATIENCE_S) == 4
     harness.send([token(harness, 2)])
 
     def is_refused() -> bool:
@@ -55,9 +55,9 @@ def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWir
         link.commit_cycle([], [], 5)
     link.close()
     heir = opened(harness)
-    assert heir.take_token(10) == 4
+    assert heir.take_token(PATIENCE_S) == 4
     heir.commit_cycle([], [], 5)
-    assert heir.take_token(10) == 5
+    assert heir.take_token(PATIENCE_S) == 5
     heir.close()
     assert harness.depth(f"amqsidecar.token.{harness.prefix}") == 1
 
@@ -71,7 +71,7 @@ def test_a_dead_letter_that_was_sent_to_a_wildcard_has_no_origin(harness: OpenWi
     harness.put_dead_letters(f"{harness.prefix}.fan.>", 1)
     link = opened(harness)
     link.create_token(0)
-    link.take_token(10)
+    link.take_token(PATIENCE_S)
     link.attach([harness.intake()], 10)
 
     def received() -> list[Delivery]:

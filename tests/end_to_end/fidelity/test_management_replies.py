@@ -24,7 +24,7 @@ from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness, text_message
 from support.links.stomp_artemis import StompArtemisHarness
 from support.tier import at_length
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -152,7 +152,7 @@ def test_an_answer_in_a_dead_letter_queue_is_nobodys_message(
     link = harness.make_link("e2e").take(f"{unique}.token")
     try:
         link.create_token(0)
-        assert link.take_token(10) == 0
+        assert link.take_token(PATIENCE_S) == 0
         link.attach([harness.intake()], 10)
 
         def received() -> list[str | None]:

@@ -36,7 +36,7 @@ from support.sidecar.doctor import run_doctor
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -192,7 +192,7 @@ class Origins:
         try:
             if not made.token_exists():
                 made.create_token(0)
-            taken = made.take_token(10)
+            taken = made.take_token(PATIENCE_S)
             assert taken is not None
             self.cycle = taken
             yield made

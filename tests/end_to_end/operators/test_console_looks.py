@@ -184,7 +184,9 @@ def test_the_first_screen_is_three_screens_of_a_phone_at_most(
         assert height <= 3 * PHONE["height"]
 
 
-@pytest.mark.parametrize("width", [375, 768, 1280, 1920])
+@pytest.mark.parametrize(
+    "width", [375, *(pytest.param(one, marks=pytest.mark.proof) for one in (768, 1280)), 1920]
+)
 def test_the_charts_of_a_group_are_as_wide_as_the_page_and_whole(
     full: str, browser: Browser, width: int
 ) -> None:

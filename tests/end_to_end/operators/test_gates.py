@@ -25,7 +25,7 @@ from support.jms.peer import JmsPeer
 from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -223,7 +223,7 @@ def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: 
         harness.kill(name)
         link = stack.enter_context(closing(harness.make_link(unique).take(f"{unique}.token")))
         link.create_token(1)
-        assert link.take_token(10) == 1
+        assert link.take_token(PATIENCE_S) == 1
         link.attach([harness.intake()], 10)
         found: list[Delivery] = []
 

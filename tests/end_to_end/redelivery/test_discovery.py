@@ -30,7 +30,7 @@ from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -532,7 +532,7 @@ def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes
     harness.put_dead_letters(unique, 3)
     link = harness.make_link("hand").take(f"{unique}.token")
     link.create_token(0)
-    assert link.take_token(10) == 0
+    assert link.take_token(PATIENCE_S) == 0
     link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)
     in_hand = eventually(lambda: waited(link).receive(1))
     delete_queue(harness, dead)

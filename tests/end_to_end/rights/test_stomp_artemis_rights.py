@@ -17,6 +17,7 @@ from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
+from support.waiting import PATIENCE_S
 from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
@@ -108,7 +109,7 @@ def test_what_is_missing_is_reported(broker: ArtemisBroker, unique: str) -> None
         )
     ).take(f"amqsidecar.token.{unique}")
     link.create_token(0)
-    assert link.take_token(10) == 0
+    assert link.take_token(PATIENCE_S) == 0
     assert link.token_exists()
     with pytest.raises(DiscoveryRefused, match=r"manage and createAddress on activemq\.management"):
         link.discover()

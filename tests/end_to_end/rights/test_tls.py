@@ -22,7 +22,7 @@ from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -248,7 +248,7 @@ def test_classic_knows_us_by_the_certificate_alone(
     url = Way(request.getfixturevalue(broker), wire).url(MUTUAL, tls=True)
     with opened(url, *trust(pki, us)) as link:
         link.create_token(1)
-        assert link.take_token(10) == 1
+        assert link.take_token(PATIENCE_S) == 1
     unnamed = refusal(url, *trust(pki, pki.client("somebody")))
     assert ("whose certificates" if wire == "amqp" else "CN=somebody") in unnamed
 
