@@ -9,7 +9,7 @@ import pytest
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.postgres.database import QUERIES
 from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, filter_values
-from support.stores.postgres_schedule import EmptiedStore, empty
+from support.stores.postgres_schedule import EmptiedStore
 from support.stores.postgres_server import PostgresServer
 from support.virtual_clock import VirtualClock
 
@@ -172,14 +172,14 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.fixture(scope="module")
 def store(postgres: PostgresServer) -> Iterator[EmptiedStore]:
     """A store in which many wait and one cycle is unfinished."""
-    empty(postgres.url())
-    store = EmptiedStore(postgres.url(), clock=VirtualClock())
-    store.open()
-    store._database.run(FILL)
-    with store.transaction() as tx:
-        tx.record_cycle(1, [], tx.claim_due(10**12, 1_000), [])
-    yield store
-    store.close()
+    with postgres.database() as url:
+        store = EmptiedStore(url, clock=VirtualClock())
+        store.open()
+        store._database.run(FILL)
+        with store.transaction() as tx:
+            tx.record_cycle(1, [], tx.claim_due(10**12, 1_000), [])
+        yield store
+        store.close()
 
 
 @pytest.mark.parametrize(("name", "values", "index"), PLANS)
