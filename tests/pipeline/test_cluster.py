@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
-from support.histories.spark_cluster import FAST_START, FEW_ROWS, SparkCluster
+from support.histories.spark_cluster import FAST_START, SparkCluster
 from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
@@ -30,7 +30,6 @@ CONF = (
     "spark.driver.memory=512m",
     *(f"spark.{side}.extraJavaOptions={FAST_START}" for side in ("driver", "executor")),
     "spark.executor.memory=512m",
-    *at_length((), otherwise=FEW_ROWS),
     "spark.sql.shuffle.partitions=2",
     "spark.ui.enabled=false",
 )
