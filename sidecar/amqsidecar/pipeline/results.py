@@ -8,6 +8,8 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.report import Report
 from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop, write_by_hadoop
@@ -76,6 +78,12 @@ class Results:
         marks = [f"{path}/_SUCCESS" for path in old]
         remove_by_hadoop(self._spark, [self.report_path, *marks, *old])
         self._is_clear = True
+
+
+def arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """Return a schema as Arrow has it; Spark finds the comments of columns again in its files."""
+    whole = {"org.apache.spark.sql.parquet.row.metadata": schema.json()}
+    return to_arrow_schema(schema, timezone="UTC").with_metadata(whole)
 
 
 def parquet_file(table: pyarrow.Table) -> bytes:

@@ -116,8 +116,8 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_tables_are_as_described(ran: Ran) -> None:
     for name, schema in TABLES.items():
         found = ran.table(name).schema
-        assert [(one.name, one.dataType) for one in found] == [
-            (one.name, one.dataType) for one in schema
+        assert [(one.name, one.dataType, one.metadata) for one in found] == [
+            (one.name, one.dataType, one.metadata) for one in schema
         ], name
     assert "queue://g1" in (ran.output / "report.html").read_text()
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from amqsidecar.model.event import (
     AnyEvent,
@@ -36,6 +35,7 @@ from amqsidecar.pipeline.recovery.judge import (
     count_lives,
 )
 from amqsidecar.pipeline.recovery.packed import PACKED, pack
+from amqsidecar.pipeline.results import arrow_schema
 from amqsidecar.pipeline.tables import RECOVERY_STREAMS
 
 
@@ -110,7 +110,7 @@ def survey(events: DataFrame, until_ms: int | None) -> Survey:
     ends = streams["last_at"] if until_ms is None else until_ms * 1_000
     streams["observed_until"] = ends
     ends_ms = (streams["observed_until"] // 1_000).tolist()
-    schema = to_arrow_schema(RECOVERY_STREAMS, timezone="UTC")
+    schema = arrow_schema(RECOVERY_STREAMS)
     columns = [pyarrow.array(streams[one.name]).cast(one.type) for one in schema]
     return Survey(
         streams=pyarrow.table(columns, schema=schema),

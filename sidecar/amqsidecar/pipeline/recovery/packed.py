@@ -12,11 +12,10 @@ import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.recovery.judge import COUNTS
-from amqsidecar.pipeline.results import parquet_file
+from amqsidecar.pipeline.results import arrow_schema, parquet_file
 
 GROUP: Final = ("origin", "cause_group")
 PACKED: Final = "origin bigint, cause_group bigint, counts binary"
@@ -73,7 +72,7 @@ def name_table(
     name: str, table: pyarrow.Table, schema: StructType
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield a table as `NAMED`; nothing, if it is empty."""
-    fields = to_arrow_schema(schema, timezone="UTC")
+    fields = arrow_schema(schema)
     for start in range(0, len(table), _MOST_ROWS):
         # Why cast: texts are numbers into a dictionary so far.
         part = table.slice(start, _MOST_ROWS).cast(fields)
@@ -90,7 +89,7 @@ def collected(named: DataFrame, schemas: Mapping[str, StructType]) -> dict[str, 
     for name, content in zip(*(rows.column(one) for one in ("table", "content")), strict=True):
         parts[name.as_py()].append(parquet.read_table(pyarrow.BufferReader(content.as_buffer())))
     return {
-        name: pyarrow.concat_tables([_empty(schema), *parts[name]])
+        name: pyarrow.concat_tables([arrow_schema(schema).empty_table(), *parts[name]])
         for name, schema in schemas.items()
     }
 
@@ -102,8 +101,4 @@ def files_of(named: DataFrame, name: str, schema: StructType) -> Iterator[bytes]
         is_empty = False
         yield bytes(row["content"])
     if is_empty:
-        yield parquet_file(_empty(schema))
-
-
-def _empty(schema: StructType) -> pyarrow.Table:
-    return to_arrow_schema(schema, timezone="UTC").empty_table()
+        yield parquet_file(arrow_schema(schema).empty_table())
