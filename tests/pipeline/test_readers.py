@@ -45,7 +45,7 @@ def test_duckdb_counts_each_event_once() -> None:
 
 @pytest.mark.usefixtures("_journal")
 def test_pandas_counts_each_event_once() -> None:
-    code, _, _ = blocks("python")
+    code, *_ = blocks("python")
     names: dict[str, pandas.Series] = {}
     exec(code, names)
     assert names["by_hour"].to_dict() == {
@@ -114,7 +114,7 @@ def test_an_object_store_is_read_and_a_delta_table_written(
     store: dict[str, str], tmp_path: Path
 ) -> None:
     """DuckDB, pandas and `ingest` find the journal there; the copy has each event once."""
-    _, register, delta = blocks("python")
+    _, register, delta, _ = blocks("python")
     view = blocks("sql")[0].replace("'journal/", "'s3://bucket/journal/")
     program = PROGRAM.format(register=register, view=view, delta=delta)
     assert finish(store, "-c", program).split() == ["9", "3", "9"]
