@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-from support.compatibility_page import PAGE, Result, with_tables, write_record
+from support.compatibility_page import PAGE, Result, with_differences, write_record
 from support.versions import RELEASES, TESTED, Release, newest
 
 ROOT: Final = Path(__file__).parents[2]
@@ -212,7 +212,8 @@ def main(arguments: Sequence[str]) -> int:
         found = run(chosen, part)
         has_failed |= bool(found.failed)
         record = write_record(found)
-        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(with_differences(page, record), encoding="utf-8")
     return int(has_failed)
 
 

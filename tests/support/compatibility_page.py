@@ -1,5 +1,7 @@
 """The page of compatibility: what `make versions` recorded, and what differs between releases."""
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +12,7 @@ from support.versions import RELEASES
 
 PAGE: Final = Path(__file__).parents[2] / "deploy" / "evidence" / "compatibility.md"
 RECORD: Final = Path(__file__).with_name("compatibility.json")
+TABLE: Final = PAGE.parent / "records" / "compatibility.csv"
 
 
 @dataclass(frozen=True)
@@ -129,50 +132,28 @@ def write_record(new: Result) -> tuple[Result, ...]:
     record = sorted((*kept, new), key=lambda one: (order.index(one.release), one.part))
     text = json.dumps([asdict(one) for one in record], indent=1)
     RECORD.write_text(f"{text}\n", encoding="utf-8")
+    TABLE.write_text(results_csv(record), encoding="utf-8")
     return tuple(record)
 
 
-def with_tables(page: str, record: Sequence[Result]) -> str:
-    """Return the page with its generated tables made of this record."""
-    for name, made in (
-        ("results", results_table(record)),
-        ("differences", differences_table(record)),
-        ("skipped", skipped_list(record)),
-    ):
-        begin, end = f"<!-- {name}, by make versions -->\n", "<!-- end -->"
-        head, _, rest = page.partition(begin)
-        _, _, tail = rest.partition(end)
-        page = f"{head}{begin}\n{made}\n\n{end}{tail}"
-    return page
+def with_differences(page: str, record: Sequence[Result]) -> str:
+    """Return the page with its generated table made of this record."""
+    begin, end = "<!-- differences, by make versions -->\n", "<!-- end -->"
+    head, _, rest = page.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{differences_table(record)}\n\n{end}{tail}"
 
 
-def results_table(record: Sequence[Result]) -> str:
-    """Return a row for each part, a column for each release."""
-    releases = list(dict.fromkeys(one.release for one in record))
-    parts = sorted({one.part for one in record})
-    found = {(one.release, one.part): one for one in record}
-    lines = [f"| | {' | '.join(releases)} |", f"|---|{'---|' * len(releases)}"]
-    for part in parts:
-        cells = [_cell(found.get((release, part))) for release in releases]
-        lines.append(f"| {part} | {' | '.join(cells)} |")
-    commits = [
-        ", ".join(sorted({f"{one.commit} ({one.day})" for one in record if one.release == release}))
-        for release in releases
-    ]
-    lines.append(f"| *at* | {' | '.join(commits)} |")
-    return "\n".join(lines)
-
-
-def _cell(found: Result | None) -> str:
-    if found is None:
-        return "-"
-    counts = {
-        "passed": found.passed,
-        "skipped": sum(found.skipped.values()),
-        "**failed**": len(found.failed),
-    }
-    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"{text}: {', '.join(f'`{one}`' for one in found.failed)}" if found.failed else text
+def results_csv(record: Sequence[Result]) -> str:
+    """Return the raw table: a line for each part on a release."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("release", "tests", "passed", "failed", "skipped", "commit", "day"))
+    for one in record:
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in one.skipped.items())
+        failed = ", ".join(one.failed)
+        writer.writerow((one.release, one.part, one.passed, failed, reasons, one.commit, one.day))
+    return text.getvalue()
 
 
 def differences_table(record: Sequence[Result]) -> str:
@@ -189,15 +170,3 @@ def differences_table(record: Sequence[Result]) -> str:
         on = f", passed on {', '.join(passed)}" if passed else ""
         lines.append(f"| {one.releases} | {one.what} | {one.answer} | `{one.path}`{on} |")
     return "\n".join(lines)
-
-
-def skipped_list(record: Sequence[Result]) -> str:
-    """Return why tests were skipped on which release."""
-    reasons: dict[tuple[str, str], int] = {}
-    for one in record:
-        for reason, count in one.skipped.items():
-            key = (one.release, reason)
-            reasons[key] = reasons.get(key, 0) + count
-    return "\n".join(
-        f"- {release}, {count} tests: {reason}." for (release, reason), count in reasons.items()
-    )
