@@ -72,7 +72,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         destination: where to; its kind says the routing type on Artemis.
         message: the encoded dead letter as it was received.
         is_final: True = a final dead letter: provenance and cause stay on the message, and the
-            sidecar properties tell the last count. False = a redelivery: dead-letter
+            sidecar properties give the last count. False = a redelivery: dead-letter
             annotations are stripped, the time to live starts anew.
         redelivery_id: written as `amqsidecarRedeliveryId` (string).
         redelivery_count: written as `amqsidecarRedeliveryCount` (int) and as the delivery count
@@ -102,7 +102,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         destination: the queue; on Artemis `address::queue` where they differ. On Classic it may
             hold the broker's wildcards.
         expires: messages come here because their time to live ran out (Artemis expiry address).
-        origin: where all of its messages died; None = the messages tell it themselves. Needed
+        origin: where all of its messages died; None = each message shows its own. Needed
             where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
         selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
@@ -160,7 +160,7 @@ class TakesChosen(Protocol):
         ...
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Return whether a queue holds a message of these ids that nobody has in hand.
+        """Return whether a queue holds a message of these ids that no consumer has in hand.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.
@@ -184,7 +184,7 @@ class HeardDeaths(Protocol):
 class HearsDeaths(Protocol):
     """A link that can hear of each death as it happens, where the broker announces them.
 
-    Deaths while nobody listens are missed.
+    Deaths without a listener are missed.
     """
 
     def listen(self) -> HeardDeaths:
@@ -198,10 +198,10 @@ class HearsDeaths(Protocol):
 
 
 class ListsQueues(Protocol):
-    """A link to Classic that can tell which queues there are."""
+    """A link to Classic that can list the broker's queues."""
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues but the sidecar's own; `queues_changed` tells of more.
+        """Return the names of all queues but the sidecar's own; `queues_changed` reports new ones.
 
         Raises:
             DiscoveryRefused: the broker refuses to answer; the message names the fix.
@@ -240,7 +240,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         deaths: hears of each death.
         listing: lists the queues of Classic.
         settings: asks for the address settings of Artemis.
-        delayed: tells where the broker keeps what waits.
+        delayed: the broker's own places for waiting messages.
     """
 
     preferred_batch: int = 0
@@ -282,7 +282,7 @@ class LookSession(Protocol):
         ...
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has; empty where it can't tell.
+        """Return the dead-letter queues that the live broker has; empty if it can't list them.
 
         Raises:
             DiscoveryRefused: this user may not ask; the message names the permission.
@@ -297,8 +297,8 @@ class LookSession(Protocol):
         """Return what lies in a dead-letter queue, in order, without taking or changing it.
 
         Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
-        accepted: its handle is None, or what tells it from the others of its queue. A message is
-        b"" where the broker tells its past only. A queue that does not exist is empty, and is not
+        accepted: its handle is None, or identifies it within its queue. A message is
+        b"" where the broker shows only its past. A queue that does not exist is empty, and is not
         made. Large messages end the look before `at_most`, so that it takes bounded memory.
 
         Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
@@ -497,7 +497,7 @@ class TakeSession(IntakeSession, Protocol):
 class MoveSession(IntakeSession, KeepsDelayed, Protocol):
     """An open connection without a token: the broker keeps what waits.
 
-    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
+    Exactly once rests on the broker's transaction alone: a process that can accept it may move
     it, and a predecessor that is given up has nothing left to accept. So several sidecars may read
     the same queues.
     """

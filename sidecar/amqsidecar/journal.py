@@ -225,7 +225,7 @@ class Outbox(Protocol):
         ...
 
     def plan_segment(self, max_events: int) -> Segment | None:
-        """Return the first segment that is not written yet; plan one where there is none.
+        """Return the first segment that is not written yet; plan one if there is none.
 
         Durable before it returns. Events of unfinished cycles are left for a later segment. A
         segment is whole blocks of events, at least one, so that one may hold more than
@@ -257,7 +257,7 @@ class Outbox(Protocol):
         ...
 
     def written_segments(self) -> Sequence[Segment]:
-        """Return the written segments of which the store still has all events, as written."""
+        """Return the written segments whose events are all still in the store."""
         ...
 
     def outbox_lag(self) -> OutboxLag:

@@ -129,7 +129,7 @@ class Ledger(Protocol):
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
-        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        """Return matching rows; examines a bounded number of rows."""
         ...
 
     def tail(self) -> str:
@@ -154,7 +154,7 @@ class Ledger(Protocol):
         ...
 
     def add_operation(self, operation: Operation) -> Operation:
-        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        """Store an operation; return it with its number, and with the newest row as `until_id`."""
         ...
 
     def operations(self, limit: int, before: int | None = None) -> list[Operation]:
@@ -198,7 +198,7 @@ class Ledger(Protocol):
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """Put messages back that an operation discarded, as they were; durable with its progress.
+        """Put back discarded messages of an operation, unchanged; durable with its progress.
 
         What was taken out of its final queue to be discarded goes back there (`Recall.RETURN`).
 
@@ -212,7 +212,7 @@ class Ledger(Protocol):
         ...
 
     def count_discarded(self, number: int) -> int:
-        """Return how many messages `put_back` would find of an operation."""
+        """Return how many messages of an operation `put_back` would find."""
         ...
 
     def forget_discarded(self, before_ms: int, limit: int) -> int:
@@ -226,11 +226,11 @@ class Ledger(Protocol):
         ...
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        """Return how many members have which outcome; None = not sent yet."""
+        """Return the number of members by outcome; None = not sent yet."""
         ...
 
     def followed_until(self) -> str | None:
-        """Return the position up to which members were looked for; None = never."""
+        """Return the position up to which events were searched for members; None = never."""
         ...
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
@@ -254,7 +254,7 @@ class Ledger(Protocol):
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """Give a row other bytes, with an event; the old ones become an `Original`.
+        """Replace the bytes of a row, with an event; the old ones become an `Original`.
 
         Returns:
             False = the row is gone, in flight, or its message is not the expected one: nothing was
@@ -275,7 +275,7 @@ class Ledger(Protocol):
     # Notes.
 
     def add_note(self, note: GroupNote) -> None:
-        """Keep a note; of each group the latest `LATEST_KEPT`. Durable."""
+        """Store a note, durably; keeps the latest `LATEST_KEPT` of each group."""
         ...
 
     def notes(self, destination: str, cause_group: str) -> list[GroupNote]:

@@ -34,7 +34,7 @@ class ScheduleView(Rows, Protocol):
         ...
 
     def group_tallies(self) -> list[GroupTally]:
-        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        """Return the number of rows by destination, state and cause group; scans no rows."""
         ...
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:

@@ -72,7 +72,7 @@ class StoreTransaction(Protocol):
         ...
 
     def undo_cycle(self, cycle: int) -> None:
-        """The broker did not commit this cycle: as if it had never been begun."""
+        """The broker did not commit this cycle: restore the state before it."""
         ...
 
     def settle_in_doubt(self, cycle: int) -> None:
@@ -112,7 +112,7 @@ class StoreTransaction(Protocol):
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
     ) -> None:
-        """Give rows a later due time because a gate, or else their destination, makes them wait."""
+        """Give rows a later due time because a gate or their destination delays them."""
         ...
 
     def park(self, ids: Sequence[int], reason: str) -> None:
@@ -120,7 +120,7 @@ class StoreTransaction(Protocol):
         ...
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Treat rows as sent that the broker proved to have been sent before."""
+        """Treat rows as sent whose earlier send the broker has proved."""
         ...
 
     def record(self, events: Sequence[AnyEvent]) -> None:
@@ -140,19 +140,19 @@ class StoreTransaction(Protocol):
         ...
 
     def skip_ids(self) -> None:
-        """Go on with row numbers that no state of this store can have used."""
+        """Continue with row numbers that no earlier state of this store can have used."""
         ...
 
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog.
 
-        What unfinished cycles take counts as taken, and nobody else takes of a backlog until the
-        transaction ends.
+        What unfinished cycles take counts as taken, and no other instance takes of a backlog until
+        the transaction ends.
         """
         ...
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         ...
 
     def group_places(self, ids: Sequence[int]) -> Mapping[int, GroupPlace]:
@@ -250,7 +250,7 @@ class Store(Rows, Protocol):
         """Begin a transaction; durable when the block is left without an exception.
 
         If the process dies inside the block, nothing of it happened. If the end of the block raises
-        StoreUnavailable, all of it happened or nothing, and only `close` and `open` can tell.
+        StoreUnavailable, all of it happened or nothing; `close` and `open` find out which.
 
         Raises:
             StoreUnavailable: it can't be written (no space, locked for too long).
@@ -264,7 +264,7 @@ class Store(Rows, Protocol):
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
         """Return the rows of these messages that lie in their final queues, none in flight.
 
-        Inside a transaction nobody else changes them until it ends.
+        Inside a transaction no other connection changes them until it ends.
         """
         ...
 
@@ -277,7 +277,7 @@ class Store(Rows, Protocol):
         ...
 
     def count_recalled(self, recall: Recall) -> Mapping[str, int]:
-        """Return how many rows of this kind lie in each final queue."""
+        """Return the number of rows of this kind in each final queue."""
         ...
 
     def change(

@@ -12,7 +12,7 @@ from amqsidecar.model.resend_effect import SideEffect
 
 
 class TellsRoles(Protocol):
-    """Trials that know who may do what, and what a queue is (Artemis)."""
+    """Trials that know the roles of an address and the kind of a queue (Artemis)."""
 
     def is_purged(self, destination: Destination) -> bool:
         """Return whether the broker empties a queue when its last reader leaves; False = not known.
@@ -30,7 +30,7 @@ class TellsRoles(Protocol):
         ...
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
-        """Return who may do what on an address; () = it can't be asked."""
+        """Return the roles of an address with their rights; () = the broker can't be asked."""
         ...
 
 
@@ -58,7 +58,7 @@ class ListsMessages(Protocol):
         """Return messages as the broker describes them, without their bodies.
 
         Raises:
-            BrokerRefused: it does not tell.
+            BrokerRefused: it refuses the answer.
         """
         ...
 
@@ -112,7 +112,7 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """Optional parts of trials; None = not supported.
 
     Attributes:
-        roles: who may do what, and what a queue is.
+        roles: roles of an address, and the kind of a queue.
         effects: what else the broker does with redeliveries.
         messages: what the link can't browse.
         expiration: what the broker did to a token.

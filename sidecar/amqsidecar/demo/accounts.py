@@ -11,7 +11,7 @@ class ConsumerReport(Protocol):
 
     @property
     def outcome(self) -> str:
-        """`succeeding` or `failing` on receipt; `succeeded` or `failed` when the broker was told;
+        """`succeeding` or `failing` on receipt; `succeeded` or `failed` after its answer;
         `disconnected` when the connection was lost."""  # noqa: D205, D209 - one sentence
 
     @property

@@ -25,7 +25,7 @@ from amqsidecar.trials import ExaminedLink
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that runs already, and that nobody else uses.
+    """A broker that runs already, without other users.
 
     Attributes:
         url: where it listens for the sidecar's wire, with the user; without a password.
@@ -88,7 +88,7 @@ class Guest:
             applications: of the demo; their consumers are disconnected before anything is removed.
             existing: returns names of queues that the broker has.
             remove: removes queues; returns why some may stay, by name.
-            instance: of the demo's sidecar; nobody else's.
+            instance: of the demo's sidecar alone.
             queues: all that the demo uses, but for the token's.
         """
         self.leftovers: list[str] = []

@@ -34,7 +34,7 @@ class Sidecar:
 
         Args:
             folder: exists.
-            instance: its name at the broker, nobody else's.
+            instance: its name at the broker, unique there.
             broker: the options of `broker`.
             intake_queue: the dead-letter queue that it reads.
             policy: the rules.

@@ -208,7 +208,7 @@ class Stage:
                 consumer.stop()
 
     def leave_a_group(self, messages: int) -> None:
-        """Start the sidecar again, and let messages die that would wait for an hour.
+        """Start the sidecar again, and make messages die that then wait for an hour.
 
         Their consumer works by now: what a person retries is consumed.
         """

@@ -38,7 +38,7 @@ def wait_or_kill(process: "subprocess.Popen[bytes]", within_s: float) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Return different ports of 127.0.0.1 on which nobody listens now."""
+    """Return different free ports of 127.0.0.1."""
     return list(islice((port for port in _shuffled_ports() if _is_free(port)), number))
 
 

@@ -44,7 +44,7 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
             mend=address_setting(match, mend),
         )
     if not mends:
-        what = "no setting lets the token expire, drops it or deletes its queue"
+        what = "no setting expires or drops the token, or deletes its queue"
         yield Finding(check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what)
 
 

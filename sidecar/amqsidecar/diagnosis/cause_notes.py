@@ -46,8 +46,8 @@ def cause_note_findings(
         yield _finding(
             Severity.NOTE,
             str(queue),
-            f"notes that expire or fail go to {kept}, where only the sidecar tells notes from dead "
-            "letters",
+            f"notes that expire or fail go to {kept}, where only the sidecar can separate "
+            "them from dead letters",
             f'<address-setting match="{queue.name}"><dead-letter-address/><expiry-address/>'
             "</address-setting>",
         )
@@ -55,8 +55,8 @@ def cause_note_findings(
         yield _finding(
             Severity.WARNING,
             "redelivery.allowed_origins",
-            "is empty while verdicts are obeyed: whoever may write notes can have messages sent to "
-            "any destination that the sidecar may send to",
+            "is empty while verdicts are obeyed: anyone who may write notes can redirect messages "
+            "to any destination that the sidecar may send to",
             'redelivery: {allowed_origins: ["orders.>"]}',
         )
 

@@ -176,7 +176,7 @@ def _origin_finding(severity: Severity, subject: str, what: str, mend: str = "")
 
 
 def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
-    """Return whether the broker lets the token expire, which was sent to last for ever.
+    """Return whether the broker gives the token an expiry, although it was sent without one.
 
     Source: TimeStampingBrokerPlugin; it treats dead letters like the token.
     """

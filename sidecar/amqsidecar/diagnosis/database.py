@@ -94,7 +94,7 @@ def look_at_database(url: str, password: str | None, schema: str) -> DatabaseFac
 
 def _facts(connection: "psycopg.Connection[Any]", said: dict[str, Any]) -> DatabaseFacts:
     info = connection.info
-    # Why: a pooler tells a number of its own when the connection is made.
+    # Why: a pooler reports a number of its own when the connection is made.
     is_pooled = info.backend_pid != said.pop("pid")
     is_open = not (connection.pgconn.ssl_in_use or _is_near(info.host))
     return DatabaseFacts(**said, is_pooled=is_pooled, is_open=is_open)

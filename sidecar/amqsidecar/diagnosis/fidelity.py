@@ -21,7 +21,7 @@ NOT_SHOWN = "not shown"
 NEARLY_ALL = 0.75
 """From which share on a producer's messages count as refused as a whole, in a summary."""
 ADDED = "added properties"
-"""The subject that is about properties which nobody has sent."""
+"""The subject of properties that no producer has sent."""
 
 BROKERS: Mapping[str, tuple[BrokerKind, str]] = {
     "classic_5": (BrokerKind.CLASSIC, "Classic 5.18.3"),

@@ -22,7 +22,7 @@ from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.rules import Rules
 
-# What the layout tells of as well, with its line.
+# Findings that the layout reports as well, with its line.
 _TOLD_ELSEWHERE = ("processNonPersistent", ": expiration=", "is itself limited to")
 
 
@@ -159,7 +159,7 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
             mend=COUNTING_PLUGIN,
         )
     else:
-        what = "the broker counts acknowledgements: the sidecar can tell consumed messages"
+        what = "the broker counts acknowledgements: the sidecar can separate consumed messages"
         yield Finding(check=Check.OUTCOMES, severity=Severity.OK, subject=place, what=what)
 
 
@@ -253,7 +253,7 @@ def unknown_origin_findings(
 
     Args:
         intake: what is read over a wire that does not show origins.
-        names: what tells origins by name.
+        names: find an origin by the name of its queue.
         existing: names of the queues that there are; None = not known.
     """
     for item in intake:

@@ -165,7 +165,7 @@ def artemis_line(
 ) -> str:
     """Return a security setting that grants permissions.
 
-    Settings don't add up: the most specific match acts alone. Where it is known who may do what
+    Settings don't add up: the most specific match acts alone. Where the roles are known
     today, all of that is in the setting too, so that it can replace the one of the same match.
 
     Args:

@@ -23,9 +23,9 @@ class RightsTrial:
         attempts: all that was tried.
         found: what is not a question of rights.
         existing: names of the queues (Artemis: addresses) that are there; None = not known.
-        roles: Artemis: who may do what on an address of which something was refused.
+        roles: Artemis: roles and their rights on each address with a refusal.
         is_made_for_us: Artemis: whether a run has queues made through management, so that a user
-            who may not manage yet will not need the right to create them.
+            a user that gets the right to manage does not need the right to create them.
     """
 
     def __init__(self, final_suffix: str) -> None:
@@ -111,7 +111,7 @@ class RightsTrial:
         """
         trials = link.trials()
         before = len(self.attempts)
-        # Why not on Classic: a queue that is missing tells whether the user may create it.
+        # Why not on Classic: a missing queue shows whether the user may create it.
         is_artemis = link.description.kind is BrokerKind.ARTEMIS
         problem = link.prepare_final(token) if is_artemis and _is_asked(link, trials) else None
         if problem is not None:
@@ -134,7 +134,7 @@ class RightsTrial:
         self.note(WAITING_QUEUE, "taking messages that have waited", words, wanted="consume")
 
     def try_pattern(self, trials: Trials, pattern: Destination) -> None:
-        """Find out whether redeliveries get to queues that nobody can name now.
+        """Find out whether redeliveries reach queues whose names are not known yet.
 
         The queue that stands for them has a name of the doctor's own, and is removed at once.
         """
@@ -156,7 +156,7 @@ class RightsTrial:
             self._find(Check.ORIGINS, Severity.NOTE, stand_in, what)
 
     def note_roles(self, trials: Trials) -> None:
-        """Ask who may do what where something was refused."""
+        """Ask for the roles of each address with a refusal."""
         tells = trials.features.roles
         if tells is None:
             return

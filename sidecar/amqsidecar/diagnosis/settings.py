@@ -18,15 +18,15 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         scheme: of the broker's URL.
         place: host and port.
-        user: who logs in; "" = nobody.
+        user: of the log-in; "" = none.
         expected_kind: None = whichever it is.
         has_amqp: whether the library of AMQP is installed.
         intake_queues: named by the operator; () = discover.
         notes: how consumers' notes are read; () = none is.
         rules: given ones; None = none.
-        needs_names: whether the wire shows no origins, so that a queue's name has to tell them
+        needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
-        names: what tells them by name.
+        names: find an origin by the name of its queue.
         allowed_losses: what messages may lose by the operator's own word.
         allowed_effects: what may act on a redelivery once more by the operator's own word.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.

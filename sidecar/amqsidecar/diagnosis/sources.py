@@ -244,7 +244,7 @@ class Sources:
             return ()
         found: list[Destination] = []
         for pattern in named_origins(rules):
-            # Why not `>`: it names every queue, also those whose dead letters nobody reads.
+            # Why not `>`: it names every queue, also those that the sidecar does not read.
             if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
                 continue
             if existing is not None:

@@ -64,7 +64,7 @@ def dead_letter_queues_of(rules: ClassicRules) -> tuple[tuple[IntakeQueue, ...],
     """Return the queues that the dead-letter strategies of a Classic broker fill, and doubts.
 
     Individual strategies give a wildcard for their prefix. Where prefix or suffix can't be written
-    as a wildcard, see `name_patterns_of`; where neither can tell a dead-letter queue from any
+    as a wildcard, see `name_patterns_of`; where neither distinguishes a dead-letter queue from any
     other, it is named among the doubts, one sentence each.
     """
     found: dict[Destination, None] = {DEFAULT_DEAD_LETTER_QUEUE: None}

@@ -138,7 +138,7 @@ class Recovery:
         if token is None:
             self._link.create_token(cycle)
             if self._link.take_token(wait_s) != cycle:
-                # Why another number: whoever has the same name was slow to give its token back.
+                # Why another number: the other process was slow to give its token back.
                 return None
         if not state.token_created:
             with self._store.transaction() as tx:
@@ -159,7 +159,7 @@ class Recovery:
         if token is not None:
             return True, token
         if not state.token_created:
-            # Why: a second token would take the queue from whoever runs under the same name.
+            # Why: a second token would take the queue from another process of the same name.
             return not link.token_exists(), None
         # Why twice: a predecessor's commit in flight may be between its take and its send.
         if link.token_exists() is not False:

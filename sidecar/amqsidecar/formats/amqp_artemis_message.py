@@ -94,7 +94,7 @@ _remembered_pairs = lru_cache(maxsize=256)(_pairs)
 
 
 def is_cut(message: bytes) -> bool:
-    """Return whether the broker has cut the body when it converted it to AMQP; never raises.
+    """Return whether the broker's conversion to AMQP has cut the body; never raises.
 
     Quirk (Artemis 2.44): of a Core BytesMessage that its client has compressed, the AMQP view has
     the decompressed bytes, but only as many as the compressed ones are.
@@ -517,7 +517,7 @@ class RejectedMessage(NamedTuple):
 
 
 def encode_interception(given_up: RejectedMessage) -> bytes:
-    """Return what is sent to the intake queue before the body, which stays the same bytes.
+    """Return the sections of the copy for the intake queue up to its body, which stays unchanged.
 
     The copy is what `causes.md` asks of a consumer that gives a message up by itself. The time to
     live ends, as for every dead letter; a delivery time that has passed goes.

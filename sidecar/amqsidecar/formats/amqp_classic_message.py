@@ -4,7 +4,7 @@ Classic hands over two kinds of messages. **Mapped** ones it has as JMS messages
 or STOMP applications, or taken in by a connector with `transport.transformer=jms`. It encodes them
 anew, with the dead-letter queue in `to` and its own dead-letter properties among the application's.
 **Native** ones were taken in by a connector with another transformer: they come byte for byte as
-their producer has sent them, and nothing on them tells of their death.
+their producer has sent them, without a trace of their death.
 
 Source: ActiveMQ Classic, JMSMappingOutboundTransformer, AMQPNativeOutboundTransformer,
 JMSMappingInboundTransformer; `spec-classic.md` 8.
@@ -89,7 +89,7 @@ def _found(sections: dict[int, bytes]) -> DeadLetterParts:
 
 
 def mended(found: DeadLetterParts) -> DeadLetterParts | None:
-    """Return a mapped message with all its texts in UTF-8, the same one where they are.
+    """Return a mapped message with all its texts in UTF-8; the same bytes if they are already.
 
     None = one of them can't be corrected. See `amqp_classic_text`.
     """
@@ -117,7 +117,7 @@ def named_destination(found: DeadLetterParts) -> Destination | None:
 
 
 def damage(found: DeadLetterParts, source: Destination) -> str | None:
-    """Return the damage by a connector with `transformer=jms`; None = it stays whole.
+    """Return the damage that a connector with `transformer=jms` does; None = no damage.
 
     Quirk (Classic): a JMS message without a body has no body on the wire either, and comes back as
     a BytesMessage. AMQP applications' messages without a body were BytesMessages from the start;
@@ -154,13 +154,13 @@ def read_provenance(
     now_ms: int,
     is_native_made: bool,
 ) -> Provenance:
-    """Return the provenance of a dead letter, with what is known of its queue.
+    """Return the provenance of a dead letter, completed by facts about its queue.
 
     Args:
         found: the message.
         source: the queue that it was found in.
         origin: where all messages of its queue died; None = it is not known.
-        now_ms: the time, to tell what has expired where no cause does.
+        now_ms: the time, to recognize an expired message without a cause.
         is_native_made: the properties are the producer's alone.
     """
     properties = dict(zip(map(_name, found.pairs[::2]), found.pairs[1::2], strict=True))

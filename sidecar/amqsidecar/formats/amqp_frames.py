@@ -38,7 +38,7 @@ _make_head = struct.Struct(">IBBH").pack
 
 
 class FragmentKind(IntEnum):
-    """What a fragment is."""
+    """Kind of a fragment."""
 
     HEADER = 0
     WHOLE = 1
@@ -72,11 +72,11 @@ class FrameCutter:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether nothing of a frame has been given out whose end is missing."""
+        """Whether no frame has been returned in part."""
         return not self._left
 
     def feed(self, data: bytes) -> list[FrameFragment]:
-        """Return the pieces that these bytes make.
+        """Return the pieces that these bytes complete.
 
         Raises:
             RemoteProtocolError: they are no AMQP; nothing of them is lost, see `rest`.
@@ -131,13 +131,13 @@ class FrameCutter:
         raise RemoteProtocolError(what)
 
     def rest(self) -> bytes:
-        """Return what was held back, and forget it."""
+        """Return the bytes that were held back, once."""
         rest, self._kept = self._kept, b""
         return rest
 
 
 class Performative(NamedTuple):
-    """What a frame says.
+    """The performative of a frame.
 
     Attributes:
         code: of its descriptor; 0 = an empty frame, which keeps the connection alive.
@@ -166,12 +166,12 @@ class Performative(NamedTuple):
         return value if isinstance(value, str) else ""
 
     def flag(self, number: int) -> bool:
-        """Return the truth in a field."""
+        """Return the boolean in a field."""
         return amqp.scalar(self.field(number)) is True
 
 
 def read_performative(frame: bytes) -> Performative:
-    """Return what a frame says; of a long frame its first part is enough.
+    """Return the performative of a frame; the first part of a long frame is enough.
 
     Raises:
         UndecodableMessage: it is not well-formed.

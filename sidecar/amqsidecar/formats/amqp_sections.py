@@ -27,7 +27,7 @@ FOOTER = 0x78
 NULL = b"\x40"
 
 _MAPS = frozenset((0xC1, 0xD1))
-# By constructor: how long a value is with its constructor; or that a byte or a word tells it.
+# By constructor: the length of a value with it; or whether a byte or a word holds the length.
 _LENGTH_BYTE, _LENGTH_WORD, _DESCRIBED, _UNKNOWN = 0, -1, -2, -3
 _KINDS = {0x4: 1, 0x5: 2, 0x6: 3, 0x7: 5, 0x8: 9, 0x9: 17}
 _KINDS |= dict.fromkeys((0xA, 0xC, 0xE), _LENGTH_BYTE)

@@ -58,7 +58,7 @@ def make_origin(address: object, queue: object, routing_type: object) -> Origin 
     """Return the origin that these values of properties name; None = they name none."""
     if not isinstance(address, str) or not address:
         return None
-    # Why the text: over STOMP nobody can write a number.
+    # Why the text: STOMP has no numbers.
     routing_type = _ROUTING_TYPES.get(routing_type) if type(routing_type) is str else routing_type
     # Why the type: True and 1.0 equal a routing type, too.
     kind = routing_type if type(routing_type) is int else None

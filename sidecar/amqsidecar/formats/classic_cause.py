@@ -1,4 +1,4 @@
-"""What the words in which Classic says why a message died tell about it, on every wire.
+"""Reads Classic's cause texts: why a message died, on every wire.
 
 Source: ActiveMQ Classic, RegionBroker.sendToDeadLetterQueue (property `dlqDeliveryFailureCause`).
 """
@@ -14,7 +14,7 @@ _DIGITS_MAX = 20
 
 
 def tells_expiry(cause: str, sent_ms: int) -> bool:
-    """Return whether a cause says that this message expired, and not one that it was copied from.
+    """Return whether a cause says that this message expired, and not the original of a copy.
 
     A poison ack without a cause leaves the property as it was, so an application that forwards
     all properties of an expired message brings its cause along. What expires does so after it was
@@ -31,5 +31,5 @@ def tells_expiry(cause: str, sent_ms: int) -> bool:
 
 
 def tells_store_duplicate(cause: str) -> bool:
-    """Return whether a cause says that the broker's store had the id already."""
+    """Return whether a cause says that the broker's store already had the id."""
     return _STORE_DUPLICATE in cause or _CURSOR_DUPLICATE in cause

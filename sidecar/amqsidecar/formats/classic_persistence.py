@@ -1,6 +1,6 @@
 """Whether a dead letter of Classic was non-persistent, as a property on it says.
 
-The broker notes it in `originalDeliveryMode`, and whoever copies properties copies that, too.
+The broker notes it in `originalDeliveryMode`, and an application's copy has that, too.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,6 @@ in a dead-letter queue was one, whatever it says."""
 
 
 def always_keeps(destination: Destination) -> bool:
-    """Believe each message: right where the strategies are not known."""
+    """Return the message's own claim: used where the strategies are not known."""
     del destination
     return True

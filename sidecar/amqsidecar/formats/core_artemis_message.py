@@ -119,7 +119,7 @@ def keep_large(message: CoreMessage, body: bytes) -> bytes:
 
 
 def keep_again(kept: KeptCore) -> bytes:
-    """Return what `take_apart` has taken apart, or an edit of it."""
+    """Return the kept form of the parts, as `take_apart` made them or edited."""
     return keep_large(kept.message, kept.message.body) if kept.is_large else keep(kept.message)
 
 
@@ -194,7 +194,7 @@ class CoreProperties:
 
 
 def key_of(name: str) -> bytes:
-    """Return a name as properties have it."""
+    """Return a property's name in its encoding."""
     return name.encode("utf-16-le", "surrogatepass")
 
 

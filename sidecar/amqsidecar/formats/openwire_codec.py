@@ -173,7 +173,7 @@ def read_destination(field: bytes) -> Destination | None:
 
 
 def wire_format_info(*, inactivity_ms: int, frame_bytes_max: int) -> bytes:
-    """Return the frame that offers what we speak: no cache, loose, no stack traces."""
+    """Return the frame of our offer: no cache, loose encoding, no stack traces."""
     flags = {
         b"TightEncodingEnabled": False,
         b"CacheEnabled": False,

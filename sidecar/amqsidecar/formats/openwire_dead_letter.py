@@ -1,4 +1,4 @@
-"""Takes a marshalled OpenWire message apart by offsets and tells its past; the body is never read.
+"""Reads a marshalled OpenWire message's past by offsets, and never its body.
 
 Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.looseMarshal.
 """
@@ -376,7 +376,7 @@ def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | Non
     """Return the provenance of the dead message in an advisory, and the advisory's message id.
 
     Never raises. The message is as it was before it died: its destination is where it died, and
-    the broker's words for why are not on it. None = it tells of no message that can be read.
+    the broker's cause is not on it. None = it holds no readable message.
     """
     try:
         head, at = _take_head_apart(data)
@@ -399,7 +399,7 @@ def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | Non
 
 
 def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:
-    """Return the destination that an advisory tells of, and whether it was removed; None = none.
+    """Return the destination of an advisory, and whether it was removed; None = it names none.
 
     Source: ActiveMQ Classic, DestinationInfoMarshaller; the operation is 0 = added, 1 = removed.
     """

@@ -116,7 +116,7 @@ class EditedProperties:
     """A map without some of its entries, and what some of them said.
 
     Attributes:
-        found: those that are present among the wanted ones, as `read_properties` tells them.
+        found: those that are present among the wanted ones, as `read_properties` returns them.
     """
 
     __slots__ = ("_kept", "_pieces", "found")
@@ -174,7 +174,7 @@ class EditedProperties:
 
 
 def end_of_value(data: bytes, at: int, depth: int) -> int:
-    """Return where the value ends whose type byte is at `at`; the end may lie beyond the data.
+    """Return the end of the value whose type byte is at `at`; it may lie beyond the data.
 
     Raises:
         UndecodableMessage: it is of no known type, or nested too deep.

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Spooled(Protocol):
-    """Bytes that lie elsewhere; `bytes` reads them into memory each time."""
+    """Bytes outside of memory; each `bytes` reads them into memory."""
 
     def __len__(self) -> int:
         """Return their number."""
@@ -45,7 +45,7 @@ class PayloadWriter(Protocol):
         ...
 
     def getvalue(self) -> Payload:
-        """Return what was written."""
+        """Return all written bytes."""
         ...
 
 
@@ -62,14 +62,14 @@ def in_memory(_size_bytes: int) -> PayloadWriter:
 
 
 class Footprint(NamedTuple):
-    """What a message takes while it waits."""
+    """Space of a waiting message, in memory and outside of it."""
 
     memory_bytes: int
     spooled_bytes: int = 0
 
 
 def footprint(payload: Payload, others_bytes: int) -> Footprint:
-    """Return what a payload takes together with bytes that are in memory."""
+    """Return the footprint of a payload with further bytes in memory."""
     if isinstance(payload, bytes):
         return Footprint(len(payload) + others_bytes)
     return Footprint(others_bytes, len(payload))

@@ -31,7 +31,7 @@ _COUNT_DIGITS: Final = 10
 
 
 class Marks(NamedTuple):
-    """What a message says of its redeliveries, whoever wrote it.
+    """A message's own record of its redeliveries, possibly written by a stranger.
 
     Attributes:
         redelivery_id: None = it says nothing.
@@ -45,7 +45,7 @@ class Marks(NamedTuple):
 
 
 def marks_of(redelivery_id: object, redelivery_count: object, check: object) -> Marks:
-    """Return the marks of a message from its property values, which anybody may have written.
+    """Return the marks of a message from its property values, which strangers may have written.
 
     A value of another type counts as absent. A count may be text, as STOMP writes it.
     """
@@ -87,7 +87,7 @@ def check_of(
         redelivery_id: of the message.
         redelivery_count: that is written beside it.
         destination: where the message is sent to.
-        identity: what tells it from a copy on its wire; b"" = the wire has nothing of the kind.
+        identity: distinguishes it from a copy on its wire; b"" = the wire has no such field.
     """
     place = _place(redelivery_id, redelivery_count, destination)
     return f"{place:08x}{crc32(identity, place):08x}"

@@ -120,12 +120,12 @@ class Arrived(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Its body in memory, read each time where it lies elsewhere."""
+        """Its body; each call reads a body that is not in memory."""
         return bytes(self.payload)
 
     @property
     def footprint(self) -> Footprint:
-        """What it takes."""
+        """Its footprint."""
         return footprint_of(self.headers, self.payload)
 
     @property
@@ -183,7 +183,7 @@ def _own_headers(headers: Sequence[Header], ack: bytes, body_bytes: int) -> list
 
 
 def has_odd_names(headers: Sequence[Header]) -> bool:
-    """Return whether properties have names that a SEND can't give to a property."""
+    """Return whether a SEND can't write the names of some properties."""
     names = [name for name, _ in headers if name != _LENGTH]
     return any(name in _STANDARD and names.count(name) > 1 for name in names)
 

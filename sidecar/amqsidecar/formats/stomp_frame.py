@@ -63,12 +63,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def body(self) -> bytes:
-        """The body in memory, read each time where it lies elsewhere."""
+        """The body; each call reads a body that is not in memory."""
         return bytes(self.payload)
 
     @property
     def footprint(self) -> Footprint:
-        """What it takes once its headers are read."""
+        """Its footprint once its headers are read."""
         headers = self.head.count(b"\n") * _MEMORY_OF_HEADER
         return footprint(self.payload, len(self.head) + headers + _MEMORY_OF_FRAME)
 
@@ -77,7 +77,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         return read_head(self.head)
 
     def first(self, name: bytes) -> bytes | None:
-        """Return the value of a header that counts; None = there is none of that name."""
+        """Return the first value of a header, the one that counts; None = none."""
         return first(self.headers(), name)
 
     def text(self, name: bytes) -> str:
@@ -86,13 +86,13 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 def footprint_of(headers: Sequence[Header], payload: Payload) -> Footprint:
-    """Return what a message takes whose headers are read."""
+    """Return the footprint of a message whose headers are read."""
     texts = sum(len(name) + len(value) for name, value in headers)
     return footprint(payload, texts + len(headers) * _MEMORY_OF_HEADER + _MEMORY_OF_FRAME)
 
 
 def first(headers: Iterable[Header], name: bytes) -> bytes | None:
-    """Return the value that counts, the first one of this name; None = there is none."""
+    """Return the first value of a name, the one that counts; None = none."""
     for key, value in headers:
         if key == name:
             return value
@@ -100,7 +100,7 @@ def first(headers: Iterable[Header], name: bytes) -> bytes | None:
 
 
 def read_head(head: bytes) -> list[Header]:
-    """Return the headers of lines that each end with a line feed.
+    """Return the headers in lines that each end with a line feed.
 
     A line without a colon is a name with the value "". Only a line feed ends a line: Classic writes
     a carriage return of a value as it is.
@@ -134,7 +134,7 @@ def write_head(headers: Iterable[Header]) -> bytes:
 
 
 def encode(command: str, headers: Iterable[Header], body: bytes | memoryview = b"") -> bytes:
-    """Return a frame for the wire; a `content-length` is the caller's to give."""
+    """Return a frame for the wire; the caller adds `content-length`."""
     return b"".join((command.encode(), b"\n", write_head(headers), b"\n", body, b"\0"))
 
 
@@ -193,7 +193,7 @@ class FrameReader:
         problem: why nothing more can be read: bytes came that are no frame, or a frame that is
             too large.
         broken: the frame whose size, or number of headers, caused the problem; without its body.
-        is_let_in: the broker has let us in, so that a MESSAGE may have `MESSAGE_BYTES_MAX`;
+        is_let_in: the log-in has succeeded, so that a MESSAGE may have `MESSAGE_BYTES_MAX`;
             all else, and before that everything, has `OTHER_BYTES_MAX` at most.
     """
 

@@ -20,7 +20,7 @@ _BLANK: Final = re.compile(rb"[\r\n]+")
 
 
 class PieceKind(IntEnum):
-    """What a piece is."""
+    """Kind of a piece."""
 
     BLANK = 0
     WHOLE = 1
@@ -65,11 +65,11 @@ class StreamCutter:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether nothing of a frame has been given out whose end is missing."""
+        """Whether no frame has been returned in part."""
         return not self._in_body
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return the pieces that these bytes make.
+        """Return the pieces that these bytes complete.
 
         Raises:
             RemoteProtocolError: they are no STOMP; nothing of them is lost, see `rest`.
@@ -140,7 +140,7 @@ class StreamCutter:
         self._kept = data
 
     def rest(self) -> bytes:
-        """Return what was held back, once; for when the stream ends or isn't read any more."""
+        """Return the bytes that were held back, once: when the stream ends or is given up."""
         rest, self._kept = self._kept, b""
         return rest
 
@@ -159,7 +159,7 @@ def header_lines(head: bytes) -> bytes:
 
 
 def raw_header(head: bytes, name: bytes) -> bytes:
-    """Return the value of a header that counts, as it stands in a head; b"" = there is none.
+    """Return the first value of a header, still escaped; b"" = none.
 
     For values that are written again as they are.
     """
@@ -171,6 +171,6 @@ def raw_header(head: bytes, name: bytes) -> bytes:
 
 
 def header_value(head: bytes, name: bytes) -> bytes:
-    """Return the value of a header that counts; b"" = there is none."""
+    """Return the first value of a header; b"" = none."""
     raw = raw_header(head, name)
     return read_head(b"x:%b\n" % raw)[0][1] if b"\\" in raw else raw

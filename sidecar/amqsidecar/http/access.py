@@ -58,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpRefused(Exception):
-    """An answer other than the one that was asked for.
+    """A refused request.
 
     Attributes:
         status: of HTTP.

@@ -18,7 +18,7 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 
 class ProblemAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as RFC 9457 has it.
+    """An error in the form of RFC 9457.
 
     Attributes:
         status: of HTTP.
@@ -46,7 +46,7 @@ def show_refusal(request: Request, refused: HttpRefused) -> Response:
 
 
 def lead_on(url: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a page that goes on to one of our pages at once.
+    """Return a page that leads to one of our pages at once.
 
     Why not a redirect: a browser that came by a link of another site would follow it without the
     session, which it sends only from a page of the console (SameSite=Strict).
@@ -67,7 +67,7 @@ def login_url(request: Request) -> str:
 
 
 def own_path(text: str) -> str:
-    """Return a path of the console; a link to elsewhere becomes the first page.
+    """Return a path of the console; a link to another site becomes the first page.
 
     Example:
         >>> own_path("//evil.example/"), own_path("/groups?x=1")

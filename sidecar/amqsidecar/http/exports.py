@@ -73,7 +73,7 @@ class Exports:
         return Response(_encoded(text), headers=_headers(name))
 
     async def messages(self, selection: Selection, order: RowOrder) -> Response:
-        """Return messages that wait; a look at the selection was allowed before.
+        """Return waiting messages; the caller has checked the right to the selection.
 
         Raises:
             HttpRefused: too many lists are streamed already.

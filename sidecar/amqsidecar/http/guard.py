@@ -280,7 +280,7 @@ class _Answer:
         await self.send_small(message)
 
     async def send_small(self, message: Message) -> None:
-        """Send a part of an answer that takes no memory to speak of."""
+        """Send a part of an answer that takes little memory."""
         if message["type"] != "http.response.body":
             self._start = message
             return

@@ -86,7 +86,7 @@ class HttpServer:
         self._thread: Thread | None = None
 
     def start(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to serve; returns address and port, which matters for port 0.
+        """Begin to serve; returns address and port, the chosen one for port 0.
 
         Raises:
             ConfigError: the address can't be listened on.
@@ -140,7 +140,7 @@ class _Server(uvicorn.Server):
             self.is_up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut everything off first: a stream of events would never end by itself."""
+        """Close all connections first: a stream of events would never end by itself."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await super().shutdown(sockets)
@@ -188,7 +188,7 @@ class _BoundedProtocol(H11Protocol):
             self._stop_arriving()
         is_answered = self.cycle is None or self.cycle.response_complete
         if self.conn.their_state is h11.DONE and self.conn.trailing_data[0] and not is_answered:
-            # Why: who asks on without reading answers would keep us busy from a few places.
+            # Why: a client that asks without reading answers would occupy the server.
             self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
@@ -207,12 +207,12 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def idle_until_s(self) -> float | None:
-        """When it is cut if it asks and reads nothing, by the loop's clock; None = it is served."""
+        """When an idle connection is closed, by the loop's clock; None = it is being served."""
         timer = self._arriving or self._unread or self.timeout_keep_alive_task
         return None if timer is None else timer.when()
 
     def cut(self) -> None:
-        """Cut it at once."""
+        """Close it at once."""
         self.is_cut = True
         self._stop_arriving()
         self._stop_unread()

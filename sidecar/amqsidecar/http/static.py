@@ -42,7 +42,7 @@ class StaticFiles:
         }
 
     def url(self, name: str) -> str:
-        """Return where a file is; changes with its contents.
+        """Return the URL of a file; changes with its contents.
 
         Raises:
             KeyError: there is no such file.

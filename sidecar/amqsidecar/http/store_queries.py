@@ -52,11 +52,11 @@ StoreQuery = Callable[[Schedule, StoreState, int], AnswerT]
 
 
 class NoStore(SidecarError):
-    """There is no schedule to ask: the broker keeps it, or the sidecar only observes."""
+    """There is no schedule: the broker keeps it, or the sidecar only observes."""
 
 
 class StoreBusy(SidecarError):
-    """Too many questions wait already."""
+    """Too many queries wait already."""
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ def table_of(
     Args:
         segment: whose rows they are.
         blocks: its events.
-        sidecar: who writes them.
+        sidecar: name of their writer.
         cause_text: whether the broker's words are kept.
     """
     parts = [_columns(events, cause_text) for events in _portions(blocks)]

@@ -26,7 +26,7 @@ class Folder(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is, for people."""
+        """Its place, for people."""
         ...
 
     def top_names(self) -> list[str]:
@@ -72,7 +72,7 @@ def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Fo
         ConfigError: what journals need is not installed, or nothing that knows this kind of URL.
     """
     try:
-        import pyarrow  # noqa: F401, PLC0415 - an extra, which whoever opens a journal needs
+        import pyarrow  # noqa: F401, PLC0415 - an extra that each opener of a journal needs
     except ImportError as error:
         what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
         raise ConfigError([Problem("journal.path", what)]) from error
@@ -202,7 +202,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class ObjectFolder:
-    """A prefix of an object store, where a file is there when its one put is done."""
+    """A prefix of an object store, where a file exists once its single put is done."""
 
     def __init__(self, filesystem: Any, root: str, url: str) -> None:
         self._files = filesystem

@@ -83,7 +83,7 @@ def rows_of(parquet: Any, segment: int) -> Any:
 
 
 def newest_at_ms(parquet: Any) -> int:
-    """Return the time of the latest event, out of the statistics."""
+    """Return the time of the latest event, from the file's statistics."""
     index = SCHEMA.get_field_index("at")
     metadata = parquet.metadata
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))

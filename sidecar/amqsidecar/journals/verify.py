@@ -57,7 +57,7 @@ class JournalFacts(msgspec.Struct, kw_only=True):
 
 
 def verify_files(folder: Folder) -> JournalFacts:
-    """Read every file, and hold them against each other."""
+    """Read every file, and check them against each other."""
     facts = JournalFacts(streams=[], faults=[], remarks=[])
     for name in folder.top_names():
         if stream_of(name) is None:
@@ -70,7 +70,7 @@ def verify_files(folder: Folder) -> JournalFacts:
 
 
 def verify_against(folder: Folder, outbox: Outbox, keeps_all: bool) -> JournalFacts:
-    """Do the same, and compare with all that the store still has.
+    """Verify the files, and compare them with all events that the store still has.
 
     Args:
         folder: where the journal is.

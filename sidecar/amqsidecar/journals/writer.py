@@ -11,7 +11,7 @@ from amqsidecar.journals.parquet import newest_at_ms, opened, parquet_writer, pa
 from amqsidecar.model.event import AnyEvent
 
 _DIFFER_FREELY: Final = ("sidecar", "cause", "cause_group")
-"""Columns that depend on who writes, on `journal.cause_text`, and on the program's version."""
+"""Columns that depend on the writer, on `journal.cause_text`, and on the program's version."""
 
 
 class JournalWriter:

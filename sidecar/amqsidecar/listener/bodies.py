@@ -18,7 +18,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 class BodyBudget:
-    """How much memory and disk all bodies may take together.
+    """Limits of memory and disk for all bodies together.
 
     Attributes:
         memory_bytes, spooled_bytes: taken now.
@@ -37,7 +37,7 @@ class BodyBudget:
 
 
 class KeptBody:
-    """One body; whoever makes it discards it.
+    """One body; its maker discards it.
 
     Attributes:
         size: bytes of it so far.
@@ -119,7 +119,7 @@ class KeptBody:
             yield piece
 
     def discard(self) -> None:
-        """Give its room back; safe to call twice."""
+        """Release its space; safe to call twice."""
         self.is_kept = False
         self._budget.memory_bytes -= self._memory_bytes
         self._memory_bytes = 0

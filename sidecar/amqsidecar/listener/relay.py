@@ -41,14 +41,14 @@ ChooseSession = Callable[[bytes], ClientSession]
 
 
 class Listening(Protocol):
-    """Who runs the relays, and what it wants to know."""
+    """Receives the reports of relays."""
 
     def began(self, relay: "Relay") -> None:
         """Note a connection."""
         ...
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
-        """Count bytes, and how long they took."""
+        """Count bytes, and the seconds they took."""
         ...
 
     def settled(self, settled: Settled, login: str) -> None:
@@ -119,12 +119,12 @@ class _Side(asyncio.Protocol):
 
     @property
     def is_choked(self) -> bool:
-        """Whether it takes no more for now."""
+        """Whether it accepts no more bytes for now."""
         return self._is_choked or bool(self._waiting)
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was written has left."""
+        """Whether all written bytes have been sent."""
         return self._transport is None or not (
             self._waiting or self._transport.get_write_buffer_size()
         )
@@ -226,7 +226,7 @@ class Relay:
         """The protocol of the client's socket."""
         return self._client
 
-    # What the sides tell
+    # Reports of the two sides
 
     def made(self, transport: asyncio.BaseTransport, *, is_client: bool) -> None:
         """Note that a side is connected."""

@@ -43,7 +43,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
         on_failure: what happens to a NACK whose message can't be saved.
         prefixes: that the acceptor cuts off the names of destinations.
-        notes: None = nobody reads notes.
+        notes: None = the sidecar reads no notes.
         connections_max: at a time.
         connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
@@ -84,7 +84,7 @@ class ListenerCounts(Protocol):
         ...
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
-        """Count bytes, and how long they took."""
+        """Count bytes, and the seconds they took."""
         ...
 
     def settled(self, how: GiveUp, outcome: NackOutcome, messages: int) -> None:
@@ -92,7 +92,7 @@ class ListenerCounts(Protocol):
         ...
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
-        """Learn what to ask for what the messages in hand take."""
+        """Set the source of the number of bytes in hand."""
         ...
 
 
@@ -196,7 +196,7 @@ class Listener:
                 connected.close()
                 raise
 
-    # What the relays tell
+    # Reports of the relays
 
     def began(self, relay: Relay) -> None:
         """Note a connection whose client is there, TLS included."""
@@ -204,11 +204,11 @@ class Listener:
         self._counts.connections(len(self._relays))
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
-        """Count bytes, and how long they took."""
+        """Count bytes, and the seconds they took."""
         self._counts.relayed(from_client, from_broker, duration_s)
 
     def settled(self, settled: Settled, login: str) -> None:
-        """Count and log what became of messages that were given up."""
+        """Count and log the outcomes of messages that were given up."""
         self._counts.settled(settled.how, settled.outcome, settled.messages)
         if settled.outcome in (NackOutcome.PASSED, NackOutcome.REFUSED):
             log.warning(

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class OnFailure(StrEnum):
-    """What happens to a message that its consumer gives up and that can't be saved."""
+    """Treatment of a message that its consumer gives up and that can't be saved."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -22,7 +22,7 @@ class GiveUp(StrEnum):
 
 
 class NackOutcome(StrEnum):
-    """What became of a message that its consumer gave up."""
+    """Outcome of a message that its consumer gave up."""
 
     INTERCEPTED = "intercepted"
     NOTED = "noted"
@@ -70,7 +70,7 @@ class Settled(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The connection must end: what was not acknowledged is the broker's again."""
+    """The connection must end: unacknowledged messages return to the broker."""
 
     why: str
 
@@ -106,15 +106,15 @@ class ClientSession(Protocol):
         ...
 
     def client_ended(self) -> list[Effect]:
-        """Give out what was held back of the client; for when it sends no more."""
+        """Return the bytes held back of the client; for when it sends no more."""
         ...
 
     def broker_ended(self) -> list[Effect]:
-        """Give out what was held back of the broker; for when it sends no more."""
+        """Return the bytes held back of the broker; for when it sends no more."""
         ...
 
     def close(self) -> None:
-        """Give the room of all kept bodies back."""
+        """Release the space of all kept bodies."""
         ...
 
 
@@ -155,12 +155,12 @@ class CutSession(Generic[CutterT, PieceT]):
         return bool(self._waiting)
 
     def client_ended(self) -> list[Effect]:
-        """Give out what was held back of the client; for when it sends no more."""
+        """Return the bytes held back of the client; for when it sends no more."""
         rest = self._from_client.rest()
         return self._done([ToBroker(rest)] if rest else [])
 
     def broker_ended(self) -> list[Effect]:
-        """Give out what was held back of the broker; for when it sends no more."""
+        """Return the bytes held back of the broker; for when it sends no more."""
         rest = self._from_broker.rest()
         return self._done([ToClient(rest)] if rest else [])
 

@@ -96,7 +96,7 @@ def slots_of(pairs: Sequence[bytes]) -> list[Slot]:
 def entries_of(element: bytes) -> list[Slot]:
     """Return the values in a map or list, nested ones after the one that holds them.
 
-    At most one more than `FIELDS_MAX`, so that who looks knows that there are more.
+    At most one more than `FIELDS_MAX`, so that a caller sees that there are more.
 
     Raises:
         UndecodableMessage: it is not well-formed.

@@ -69,7 +69,7 @@ def slots_of(data: bytes | None) -> list[Slot]:
 def entries_of_map(data: bytes) -> list[Slot]:
     """Return the values of a marshalled map, nested ones after the one that holds them.
 
-    At most one more than `FIELDS_MAX`, so that who looks knows that there are more.
+    At most one more than `FIELDS_MAX`, so that a caller sees that there are more.
 
     Raises:
         UndecodableMessage: the map is not well formed.

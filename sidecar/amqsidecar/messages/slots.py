@@ -216,7 +216,7 @@ def _fits(type_: ValueType, value: float) -> bool:
 
 
 def number_text(value: float, type_: ValueType) -> str:
-    """Return a number as people write it; of a float as few digits as tell it apart."""
+    """Return a number as people write it; a float with the fewest digits that identify it."""
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -270,6 +270,6 @@ def _shorten(line: str) -> str:
 def group_number(destination: str, group: str) -> int:
     """Return a number of six digits at most for a group; the same in each store and for ever.
 
-    Two groups may have the same one, though hardly ever; who takes a number sees to that.
+    Two groups hardly ever have the same one; callers that take a number must check for that.
     """
     return crc32(f"{destination}\n{group}".encode("utf-8", "surrogatepass")) % 1_000_000

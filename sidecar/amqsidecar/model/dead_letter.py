@@ -17,7 +17,7 @@ class Facts(Protocol):
 
     @property
     def cause(self) -> str | None:
-        """Why it died, in the words that history has; None = nobody says."""
+        """Why it died, in the words of the history; None = no cause is known."""
         ...
 
     @property

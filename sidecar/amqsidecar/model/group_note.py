@@ -11,12 +11,12 @@ LATEST_KEPT: Final = 20
 class GroupNote(msgspec.Struct, frozen=True, kw_only=True):
     """A note on the failures of one cause at one destination; kept as long as the group.
 
-    The latest note of a group says who has it and how long it is snoozed.
+    The latest note of a group has its owner and the end of its snooze.
 
     Attributes:
-        author: who wrote it, as events name people.
+        author: its writer, as events name people.
         text: may be empty where it changes owner or snooze.
-        owner: the person who has the group from here on; "" = nobody.
+        owner: the person responsible from here on; "" = none.
         snoozed_until_ms: until then it is out of sight, unless one more dies of it; 0 = it isn't.
     """
 

@@ -1,6 +1,6 @@
 """A kept message as people look at it, and what they may change of it.
 
-Wires tell these values apart from bytes and make bytes of them again (`messages/view.py`,
+Wires decode these values from bytes and encode them again (`messages/view.py`,
 `messages/edit.py`). What a message holds comes from anyone: every text here is data, to be
 escaped wherever it is shown.
 """

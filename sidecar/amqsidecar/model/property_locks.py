@@ -1,4 +1,4 @@
-"""Properties of a kept message that nobody may change, and why."""
+"""Properties of a kept message that may not be changed, and why."""
 
 from typing import Final
 

@@ -66,7 +66,7 @@ def first_redelivery_id(uid: str, row_id: int) -> str:
 
 
 def dated_redelivery_id(redelivery_id: str, now_ms: int) -> str:
-    """Return a redelivery id that tells when its message died for the first time.
+    """Return a redelivery id that contains the time of its message's first death.
 
     Only rules that ask for an age need it; no store and no property of a message has to keep it.
     """
@@ -74,7 +74,7 @@ def dated_redelivery_id(redelivery_id: str, now_ms: int) -> str:
 
 
 def age_ms(redelivery_id: str, now_ms: int) -> int:
-    """Return the time since a message's first death by its id; 0 = the id doesn't tell.
+    """Return the milliseconds since a message's first death by its id; 0 = the id has no time.
 
     Anybody may write an id: the answer is 0 to `now_ms`, whatever it is.
     """

@@ -40,7 +40,7 @@ NOT_READ = f"{LIVE}; not yet read for this address: the sidecar reads them at it
 
 
 class ActiveRules:
-    """The rules that act at one moment, and where they come from."""
+    """The rules that act at one moment, and their source."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ActiveRules:
 
         Args:
             rules: that act; None = no broker said yet which.
-            explainer_of: compiles the first rules; the second tell which queues are read.
+            explainer_of: compiles the first rules; the second decide which queues are read.
             live_plugins: rules that act beside the broker's live settings.
         """
         self._explainer_of = explainer_of
@@ -69,7 +69,7 @@ class ActiveRules:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What a person should know of answers about destinations, a sentence each."""
+        """Warnings about answers for destinations, one sentence each."""
         return [ASKS_FACTS] if self._whole is not None and self._whole.asks_facts else []
 
     def explainer_at(self, destination: Destination) -> Explainer | None:
@@ -88,7 +88,7 @@ class ActiveRules:
         return None if explainer is None else explainer.forecast(dead_letter)
 
     def source_at(self, destination: Destination) -> str:
-        """Return where the rules at a destination come from, or why they are not known."""
+        """Return the source of the rules at a destination, or why they are not known."""
         if self._live is None:
             return self.source
         entry = self._live.get(destination.address)
@@ -100,7 +100,7 @@ class ActiveRules:
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of a sidecar, and how others are asked.
+    """The rules of a sidecar, and the means to ask other rules.
 
     Attributes:
         acting: returns what acts now; any thread may call it.

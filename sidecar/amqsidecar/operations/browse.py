@@ -41,7 +41,7 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How the schedule stands.
+    """State of the schedule.
 
     Attributes:
         instance: name of this sidecar's share; on a shared schedule of the oldest one.
@@ -93,7 +93,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """One message and all that happened to it.
+    """One message and its history.
 
     Attributes:
         redelivery_id: its id over all its deaths.
@@ -110,7 +110,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 def read_status(
     schedule: ScheduleView, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
 ) -> Status:
-    """Return how the schedule stands.
+    """Return the state of the schedule.
 
     Args:
         schedule: an open one.
@@ -263,7 +263,7 @@ def read_story(schedule: ScheduleView, reference: str, uid: str) -> Story | None
     """
     if is_row_number(reference):
         found = row_named(schedule, reference)
-        # Why: a message is named after its first row, so the number of a row that is gone tells.
+        # Why: a message is named after its first row, so the number of a removed row finds it.
         names = [found.redelivery_id] if found else _first_ids(schedule, uid, int(reference))
     else:
         names = [reference]

@@ -62,7 +62,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that people or processes did, to be shown in a timeline.
+    """An act of a person or a process, shown in a timeline.
 
     Attributes:
         what: a few words.
@@ -75,7 +75,7 @@ class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
-    """How many were re-sent so late.
+    """Number of re-sends within one range of lateness.
 
     Attributes:
         upper_s: upper bound of the seconds after they were due; None = later.
@@ -88,7 +88,7 @@ class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
 def recovery_by_attempt(
     schedule: Schedule, now_ms: int, *, span_ms: int = DAY_MS, destination: str | None = None
 ) -> list[AttemptRecovery]:
-    """Return for each attempt how many of the re-sent messages came back."""
+    """Return for each attempt how many re-sent messages returned."""
     resent, returned = Counter[int](), Counter[int]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
     for one in schedule.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
@@ -178,7 +178,7 @@ def schedule_ahead(
 
 
 def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
-    """Return the latest things that happened since a time, the oldest first.
+    """Return the latest acts since a time, the oldest first.
 
     These are operations, starts of services, and changes of their rules.
     """

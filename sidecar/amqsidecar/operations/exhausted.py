@@ -37,7 +37,7 @@ def read_unknown(schedule: ScheduleView, now_ms: int) -> list[UnknownTally]:
 def read_missing(
     schedule: ScheduleView, exhausted: Sequence[ExhaustedTally], now_ms: int
 ) -> list[MissingTally]:
-    """Return which final queues hold fewer messages than went there, by the last look at each.
+    """Return final queues that hold fewer messages than were sent there, by their last count.
 
     Messages of others in the same queue hide as many that are missing.
     """

@@ -309,7 +309,7 @@ class Explainer:
 
 
 def kept_message(schedule: ScheduleView, rows: Sequence[RowView]) -> OpenMessage | None:
-    """Return the kept message of a row, to be opened; None = it is not here, or very large."""
+    """Return the kept message of a row; None = it is not in the store, or very large."""
     for row in rows:
         message = schedule.message(row.id) if row.size_bytes <= OPENED_BYTES_MAX else None
         if message is not None:

@@ -48,7 +48,7 @@ MESSAGES_HEADERS: Final = (
 
 
 def messages_csv(rows: Iterable[RowView]) -> str:
-    """Return messages that wait as lines of CSV."""
+    """Return waiting messages as lines of CSV."""
     return csv_lines(
         (
             *(row.id, row.redelivery_id, row.state.value, row.destination, row.source),

@@ -48,7 +48,7 @@ EditMessage = Callable[[str, bytes, MessageEdit], bytes]
 
 
 class NothingToChange(ActionRefused):
-    """An edit after which a message would be as before."""
+    """An edit that changes nothing."""
 
 
 class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message and all that is known of it.
+    """One message with all known details.
 
     Attributes:
         redelivery_id: its id over all its deaths.
@@ -213,12 +213,12 @@ def edit_lock(row: RowView) -> str | None:
 
 
 def is_typable(text: str) -> bool:
-    """Return whether a form of a browser gives a text back as it was shown, line ends aside."""
+    """Return whether a browser's form returns a text unchanged, line ends aside."""
     return _MANGLED.search(text) is None
 
 
 def as_typed(typed: str, shown: str) -> str:
-    """Return the text that a person meant who was shown one in a form.
+    """Return the text of a form's field as the person meant it.
 
     Browsers send every line end of a form as CR LF; where none was shown, LF was meant.
     """
@@ -228,7 +228,7 @@ def as_typed(typed: str, shown: str) -> str:
 def try_edit(
     schedule: Schedule, row_id: int, change: MessageEdit, edit: EditMessage, view: ViewMessage
 ) -> MessageView:
-    """Return the message as an edit would make it; changes nothing.
+    """Return the edited message without storing it.
 
     Raises:
         ActionRefused: it can't be edited now.

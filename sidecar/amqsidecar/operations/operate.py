@@ -82,7 +82,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(wish: Wish) -> Wish:
-    """Return a wish with its filter narrowed to what the action can be about.
+    """Return a wish with its filter narrowed to the rows that the action can change.
 
     Raises:
         ActionRefused: the request is invalid; the message gives the reason.
@@ -184,7 +184,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
 
 
 def pause(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Pause a running operation; returns it as it is then.
+    """Pause a running operation; return its new state.
 
     Raises:
         ActionRefused: there is none of this number, or it isn't running.
@@ -193,7 +193,7 @@ def pause(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str 
 
 
 def resume(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Resume a paused or stopped operation with a new probe; returns it as it is then.
+    """Resume a paused or stopped operation with a new probe; return its new state.
 
     Raises:
         ActionRefused: there is none of this number, or it is over.
@@ -202,7 +202,7 @@ def resume(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str
 
 
 def cancel(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """End an operation: what it has changed stays changed, the other rows stay untouched.
+    """End an operation; finished changes stay, the other rows stay untouched.
 
     Raises:
         ActionRefused: there is none of this number, or it is done.
@@ -234,7 +234,7 @@ def undo(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str =
 
 
 def undoable(schedule: Schedule, operation: Operation) -> int:
-    """Return how many messages that an operation discarded, or is to discard, can be put back."""
+    """Return how many messages that an operation has discarded or will discard can be put back."""
     if operation.action is not Action.DISCARD:
         return 0
     return schedule.count_discarded(operation.id) + len(_not_discarded_yet(schedule, operation.id))
@@ -306,7 +306,7 @@ class _LostLease(Exception):
 def carry_out(
     schedule: Schedule, number: int, runner: str, means: Means, now_ms: Callable[[], int]
 ) -> Turn:
-    """Do at most one step of an operation, if this runner may.
+    """Do at most one step of an operation, if this runner gets its lease.
 
     Promise: if the process dies inside, the step is done with its progress, or not done; the next
     holder of the lease continues.
@@ -343,7 +343,7 @@ def carry_out(
 
 
 def leave(schedule: Schedule, number: int, runner: str) -> None:
-    """Give the lease of a runner up, so that another goes on at once."""
+    """Give up a runner's lease, so that another runner continues at once."""
     operation = schedule.operation(number)
     if operation is not None and operation.runner == runner:
         schedule.change_operation(number, lambda now: course.left(now, runner))

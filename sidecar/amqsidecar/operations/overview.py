@@ -256,7 +256,7 @@ def read_recoveries(
     limit: int = 10,
     destination: str | None = None,
 ) -> list[DestinationRecovery]:
-    """Return how destinations take re-sends, the surest failures first, at most `limit`.
+    """Return the recovery of destinations, the surest failures first, at most `limit`.
 
     Args:
         schedule: an open one.

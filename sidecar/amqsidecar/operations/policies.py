@@ -224,7 +224,7 @@ def effect_of(
         policies: of the sidecar.
         text: the other rules, a policy in YAML.
         now_ms: the time.
-        opens: whether whoever asks may see causes and content of all messages.
+        opens: whether the caller may see causes and content of all messages.
 
     Raises:
         ConfigError: the rules can't be used; with every problem found.
@@ -288,7 +288,7 @@ def effect_on(
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
         text: the other rules, a policy in YAML.
-        opens: whether whoever asks may see its cause and content; else the rules don't.
+        opens: whether the caller may see its cause and content; else the rules can't, either.
 
     Raises:
         ConfigError: the rules can't be used; with every problem found.

@@ -33,14 +33,14 @@ IN_FINAL_QUEUE: Final = "already in a final dead-letter queue"
 
 
 class SkippedRows(msgspec.Struct, frozen=True):
-    """Rows that are selected and would be left as they are, and why."""
+    """Selected rows that the action would skip, and why."""
 
     reason: str
     count: int
 
 
 class SendTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where messages would be sent, and how many of those that were looked at."""
+    """A destination of the examined messages, and their number."""
 
     destination: str
     count: int
@@ -94,7 +94,7 @@ def preview(
 ) -> Preview:
     """Return the preview of an action.
 
-    Where there are more than `ROWS_MAX` rows the tallies tell, if they know; else the newest rows
+    Above `ROWS_MAX` rows the tallies answer, where they can; else the newest rows
     are looked at, a bounded number.
 
     Args:
@@ -140,7 +140,7 @@ def preview(
 
 
 def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
-    """Return what to say where a count is far from the one that a person has seen; None = it isn't.
+    """Return a warning if a count is far from the one a person has seen; None = it is close.
 
     Args:
         count: how many would be changed now.
@@ -162,7 +162,7 @@ class _Look:
     def __init__(
         self, action: Action, schedule: Schedule, select: Select | None, suffix: str
     ) -> None:
-        # Why nobody: only whether a row would be changed, and where it would go, matters.
+        # Why no actor: only whether a row would be changed, and where it would go, matters.
         self._act = act_of(action, 0, "", suffix, "queue://x")
         self._has_target = action in (Action.RETRY, Action.CANCEL, Action.RELEASE)
         self._is_send = action in SENDS

@@ -63,7 +63,7 @@ UNSETTLED: Final = (OperationResult.UNFINISHED, OperationResult.NOT_SENT, Operat
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How one operation stands.
+    """Progress of one operation.
 
     Attributes:
         outcomes: None = it sends nothing.
@@ -109,7 +109,7 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_progress(schedule: Schedule, number: int, now_ms: int) -> Progress:
-    """Return how an operation stands.
+    """Return the progress of an operation.
 
     Raises:
         ActionRefused: there is none of this number.
@@ -139,7 +139,7 @@ def read_progress(schedule: Schedule, number: int, now_ms: int) -> Progress:
 
 
 def result_of(operation: Operation, outcomes: Outcomes) -> OperationResult | None:
-    """Return what is known of all messages of an operation that sends; None = it has none."""
+    """Return a summary of all messages that an operation sends; None = it sends none."""
     if is_open(operation):
         return OperationResult.UNFINISHED
     by_weight = (

@@ -16,7 +16,7 @@ MESSAGES_MAX: Final = 20
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that an id names besides the message that is shown.
+    """An object that an id names besides the shown message.
 
     Attributes:
         kind: `message`, `operation`, `group` or `store`.

@@ -30,7 +30,7 @@ PropertyReader = Callable[[Collection[str]], ReadMessageProperties]
 
 
 def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
-    """Return the filter of the rows that an action can be about: holding needs a waiting row."""
+    """Return the filter of the rows that an action can change: holding needs a waiting row."""
     needed = NEEDED_STATES.get(action)
     if needed is None or row_filter.state is not None:
         return row_filter
@@ -65,7 +65,7 @@ def selector(selection: Selection, properties_of: PropertyReader) -> Select | No
 
 
 def resolve(schedule: ScheduleView, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
-    """Return the row numbers that row numbers and redelivery ids name, and what names no row."""
+    """Return the row numbers of row numbers and redelivery ids, and the ids without a row."""
     ids: dict[int, None] = {}
     unknown = []
     for reference in references:

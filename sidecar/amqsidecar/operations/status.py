@@ -17,7 +17,7 @@ class LeftInQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the sidecar itself is.
+    """State of the sidecar itself.
 
     Attributes:
         is_well: nothing of this needs a person.

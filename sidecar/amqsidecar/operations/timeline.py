@@ -98,7 +98,7 @@ def _moment(event: events.AnyEvent, said: str, outcome: Outcome | None) -> Momen
 
 
 def tag_of(event: events.AnyEvent) -> str:
-    """Return the name of a kind of event, as the history has it."""
+    """Return the tag of a kind of event in the history."""
     return str(event.__struct_config__.tag)
 
 

@@ -86,7 +86,7 @@ def one_line(text: str | None, limit: int = 100) -> str:
 
 
 def exhausted_line(one: ExhaustedTally, now_ms: int) -> str:
-    """Return where exhausted messages are and since when, and that they wait for a person."""
+    """Return a line on exhausted messages: their queue, since when, and that a person must act."""
     queue = one_line(one.queue)
     place = f"in {queue}" if one.is_in_queue else f"kept here, not sent to {queue}"
     since = f"since {clock_time(one.since_ms)} ({span(max(0, now_ms - one.since_ms))} ago)"

@@ -45,7 +45,7 @@ class SeriesKind(Protocol):
     """What a series counts."""
 
     def log_likelihood(self, events: _Numbers, chances: _Numbers) -> _Numbers:
-        """Return how likely sums of events are at their own level, up to a constant."""
+        """Return the log-likelihood of sums of events at their own level, up to a constant."""
 
     def variance(self, events: float, chances: float) -> float:
         """Return the variance of a level, if events are independent; never 0."""

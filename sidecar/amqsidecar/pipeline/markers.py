@@ -18,7 +18,7 @@ _COLOUR: Final = "#d9651f"
 
 
 class Marker(NamedTuple):
-    """What happened at a time.
+    """An event that people noted, with its time.
 
     Attributes:
         at_ms: since the epoch.

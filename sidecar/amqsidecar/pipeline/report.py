@@ -97,7 +97,7 @@ class Report:
 
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
-        """Put what is added while the block runs behind a line that unfolds it."""
+        """Fold the content that the block adds behind a line."""
         self._parts.append(f"<details><summary>{_text(title)}</summary>")
         yield
         self._parts.append("</details>")
@@ -145,7 +145,7 @@ class Report:
         )
 
     def chart(self, chart: altair.TopLevelMixin, caption: str) -> None:
-        """Add a plot; its `description` is its text for people who can't see it."""
+        """Add a plot; its `description` is its text for screen readers."""
         self._charts += 1
         name = f"chart-{self._charts}"
         svg, description = draw(chart, name)

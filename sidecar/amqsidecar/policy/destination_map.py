@@ -121,7 +121,7 @@ def _overlap(left: _Part, right: _Part) -> _Part | None:
 def _borrowed_parts(parts: Sequence[_Part]) -> Iterator[_Part]:
     """Yield what a composite matches in addition to what each of its parts would match alone.
 
-    Quirk (Classic 5.x): the tree finds an entry by any part, and the filter may let it through by
+    Quirk (Classic 5.x): the tree finds an entry by any part, and the filter may accept it by
     another. So `A.>.>,>.X` matches `A`: the tree finds it by `>.X`, which it takes for `>`, and the
     filter of `A.>.>` matches.
     """

@@ -142,7 +142,7 @@ def read_yaml_text(text: str, *, keeps_lines: bool, values_max: int = VALUES_MAX
 
 
 def _check_size(value: object) -> None:
-    """Follow all aliases, as whoever prints the value will."""
+    """Follow all aliases, as a printer of the value will."""
     left = [value]
     for _ in range(VALUES_MAX):
         if not left:

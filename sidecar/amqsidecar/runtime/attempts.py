@@ -49,7 +49,7 @@ class Candidates(Protocol):
         ...
 
     def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next logs in anew."""
+        """Return whether a link that was up then should end, so that the next one logs in again."""
         ...
 
 
@@ -80,7 +80,7 @@ class Attempts:
         return self._candidates.current
 
     def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next logs in anew."""
+        """Return whether a link that was up then should end, so that the next one logs in again."""
         return self._candidates.login_outdated(since_s)
 
     def up(self) -> None:

@@ -65,7 +65,7 @@ class LateCauseNotes:
         Args:
             notes: hold the late ones.
             schedule: of the service.
-            engine: of the link; settles its last cycle, whose rows nobody may change before.
+            engine: of the link; settles its last cycle, whose rows may not change before.
             redirect_problem: see `Judge`.
             clock: of the schedule.
             exhausting: decides the place of exhausted messages.

@@ -64,7 +64,7 @@ class Brokers(Protocol):
         ...
 
     def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next logs in anew."""
+        """Return whether a link that was up then should end, so that the next one logs in again."""
         ...
 
 

@@ -8,7 +8,7 @@ from amqsidecar.model.schedule import RowView
 
 
 def latest_undoable(changes: Sequence[tuple[RowView, Change]]) -> list[tuple[RowView, Change]]:
-    """Return the last of the removed rows that an undoing may want, `UNDO_BYTES` at most."""
+    """Return the last removed rows that an undo may need, at most `UNDO_BYTES` of them."""
     kept, size_bytes = [], 0
     for view, made in reversed(changes):
         size_bytes += view.size_bytes + UNDO_ROW_BYTES

@@ -7,7 +7,7 @@ from amqsidecar.model.operation import Member, OutcomeKind
 
 
 def updated(member: Member, update: MemberUpdate) -> Member | None:
-    """Return an open member after an update; None = nothing new is known of it.
+    """Return an open member after an update; None = no change.
 
     A death proves a re-send, too: the event of the re-send may come later, or be forgotten.
     """

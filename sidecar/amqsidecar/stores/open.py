@@ -19,7 +19,7 @@ SCHEMA = "amqsidecar"
 
 
 class HasText(Protocol):
-    """A text that must not be seen."""
+    """A secret text, hidden from logs and errors."""
 
     def reveal(self) -> str:
         """Return it."""
@@ -46,12 +46,12 @@ class StoreSettings(Protocol):
 
     @property
     def reserve_mib(self) -> int:
-        """Space that dead letters are not taken into; 0 = none."""
+        """Space in MiB that dead letters may not use; 0 = none."""
         ...
 
     @property
     def lease_s(self) -> int:
-        """Time without a heartbeat after which an instance is free."""
+        """Seconds without a heartbeat after which an instance is free."""
         ...
 
     def password(self) -> HasText | None:
@@ -116,7 +116,7 @@ def open_file(
 
 
 def check_store(config: HasStoreOptions, clock: Clock) -> None:
-    """See that a store can be made of the options, without opening it.
+    """Check the options of the store without opening it.
 
     Raises:
         ConfigError: as `open_schedule`.
@@ -125,7 +125,7 @@ def check_store(config: HasStoreOptions, clock: Clock) -> None:
 
 
 def store_folder(config: HasStoreOptions) -> Path | None:
-    """Return the folder that the store's file lies in; None = the store is no file."""
+    """Return the folder of the store's file; None = the store is no file."""
     url = config.store.url
     return path_of_url(url).parent if url.startswith("sqlite:") else None
 

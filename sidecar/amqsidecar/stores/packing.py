@@ -32,7 +32,7 @@ _WORTH = 0.75
 
 
 class TallyDelta(NamedTuple):
-    """A difference of how many rows there are; texts and state as their numbers.
+    """A change of a count of rows; texts and state are numbers.
 
     Attributes:
         cause_group: what was packed before causes were grouped has none.
@@ -60,7 +60,7 @@ _decode_holds = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
 def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
-    """Return how the events are packed, and the packed events."""
+    """Return the name of the packing, and the packed events."""
     try:
         body = _encode_events(events)
     except UnicodeEncodeError:
@@ -101,7 +101,7 @@ def of_message(
 
 
 def pack_message(message: bytes) -> bytes:
-    """Return the message, or fewer bytes out of which `unpack_message` makes it again."""
+    """Return the message, or fewer bytes from which `unpack_message` restores it."""
     size = len(message)
     if size < _DEFLATE_MESSAGE_FROM_BYTES:
         return message
@@ -255,7 +255,7 @@ def _storable_parts(value: object) -> object:
 
 
 def pack_holds(holds: dict[str, int]) -> bytes:
-    """Return how many dead letters of each source were taken out of the backlog as bytes."""
+    """Return as bytes the dead letters taken out of the backlog, by source."""
     return _encode_numbers(holds)
 
 

@@ -62,7 +62,7 @@ class ListenerMetrics:
         self._unreached.inc()
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
-        """Count bytes, and how long they took."""
+        """Count bytes, and the seconds they took."""
         if from_client:
             self._from_client.inc(from_client)
         else:

@@ -135,7 +135,7 @@ class LinkMaker:
         return self._unreadable_told > told
 
     def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next logs in anew."""
+        """Return whether a link that was up then should end, so that the next one logs in again."""
         return any(tokens.outdated(since_s) for tokens in self._tokens)
 
     def make(self, instance: str) -> ExaminedLink:

@@ -39,7 +39,7 @@ def watching(
     return Watching(
         open_schedule=lambda: open_schedule(config, clock),
         brokers=links,
-        # Why another: whoever opens a link removes what a crashed one of its instance has left.
+        # Why another: opening a link removes the remains of a crashed one of its instance.
         instance=f"{instance}-watch",
         clock=clock,
         settings=WatchingSettings(window_ms=window_ms, interval_s=options.interval_s),

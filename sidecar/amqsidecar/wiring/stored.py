@@ -35,7 +35,7 @@ from amqsidecar.wiring.reported_health import reported_health
 
 def run_stored(config: Config, crash_point: CrashPoint) -> None:
     """Run until SIGTERM or SIGINT; raises as `run_service`."""
-    # Why two clocks: the broker's own time is the wall clock's, a delay is nobody's to change.
+    # Why two clocks: the broker's own time is the wall clock's; no step may change a delay.
     clock = SteadyClock()
     parts = ProcessParts(config, clock, SystemClock(), crash_point)
     gates = load_gates(config)

@@ -630,7 +630,7 @@ class AckLaterLink(MemoryLink):
         self._take_step(ACCEPTING)
         # Why the first one: others may have put tokens of their own behind it.
         if self.broker.tokens[0].cycle != self._expected:
-            raise LinkLost("something else came where the token was sent")
+            raise LinkLost("found another message, not the token")
         session.token = self.broker.tokens.pop(0)
         for delivery in accepts:
             self._take_step("acknowledging")

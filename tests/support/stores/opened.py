@@ -12,7 +12,7 @@ class OpenableStore(Store, Protocol):
     """A store as it is made: not open yet."""
 
     def open(self) -> StoreState:
-        """Open, create where missing, and say where things stand."""
+        """Open, create what is missing, and return the state."""
         ...
 
 

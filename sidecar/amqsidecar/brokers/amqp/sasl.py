@@ -68,7 +68,7 @@ def mechanisms_for(
     fitting = _fitting(has_user=has_user, has_token=has_token)
     if allowed:
         return tuple(one for one in fitting if one in allowed)
-    # Why: a broker may offer EXTERNAL to who has no certificate, and refuse it then.
+    # Why: a broker may offer EXTERNAL to a client without a certificate, and refuse it then.
     return tuple(one for one in fitting if one != "EXTERNAL" or has_certificate)
 
 

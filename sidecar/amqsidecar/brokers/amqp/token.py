@@ -247,7 +247,7 @@ class AmqpTokenQueue:
                 receiver.accept(in_hand)
                 receiver.flow(1)
         if number != expected:
-            raise LinkLost(f"token {number} came where {expected} was sent; another instance runs")
+            raise LinkLost(f"found token {number}, not {expected}: another one runs this instance")
         return in_hand
 
     def accept(self, transaction: Transaction) -> None:

@@ -31,7 +31,7 @@ LISTED_MAX: Final = 200
 Precedent: management-browse-page-size unless configured.
 """
 _TERMS_MAX: Final = 4
-# Bound: what did not come for so long was taken by others, unless the broker is that slow.
+# Bound: a message that has not come by then was taken by another consumer, or the broker is slow.
 _VAIN_S: Final = 1.0
 _VAIN_LISTS: Final = 10
 _HOLDING_S: Final = 30.0

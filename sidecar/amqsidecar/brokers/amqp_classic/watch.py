@@ -175,7 +175,7 @@ class ClassicWatch:
     ) -> bool:
         """Return whether a queue holds what it should: a producer may write anything into `to`.
 
-        To read a queue makes it, and whoever writes many names would have many made.
+        Reading a queue creates it, so a producer of many names could make it create many.
         """
         if len(told_of.vain) >= _VAIN_MAX:
             return False

@@ -13,7 +13,7 @@ MADE_BY_AMQP: Final = (
 )
 """Selector of AMQP clients' messages: of dead ones only those have annotations.
 
-A consumer may give a message up by a copy, which did not die. `_AMQ_AD` tells that one; why the
+A consumer may give a message up by a copy, which did not die. `_AMQ_AD` identifies it; why the
 number: an application may write `_AMQ_AD` on a Core message, and each of those that died has one.
 
 Why not `__AMQ_CID IS NULL`: the Core API without JMS, STOMP and MQTT don't set that property.

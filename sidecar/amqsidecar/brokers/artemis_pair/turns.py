@@ -7,7 +7,7 @@ closed, which ends what groups are bound to, and then this wire reads alone.
 
 Quirk (Artemis 2.44): a consumer is offered a message once. What was bound at that moment and is
 bound no more comes only to a new consumer. So where no group is bound, the idle wire attaches anew,
-which disturbs nobody.
+which disturbs no other consumer.
 """
 
 from collections.abc import Iterable

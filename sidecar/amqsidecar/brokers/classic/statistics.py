@@ -60,7 +60,7 @@ def about(destination: Destination) -> Destination:
 class StatisticsQuestions(ABC):
     """Questions and answers over one connection, with a temporary queue for the answers.
 
-    For the wires that hand what has arrived to whoever asked for it.
+    For wires that hand an arrived message to the part that asked for it.
     """
 
     def __init__(self, connection: Connection, routes: Routes, clock: Clock) -> None:

@@ -110,7 +110,7 @@ class BearerTokens:
         found = self._obtain()
         now_s = self._clock.monotonic_s()
         if found.text == self._token:
-            # Why: whoever writes the next one may be a moment later than we are.
+            # Why: the writer of the next one may be a moment late.
             self._due_s = max(self._due_s, now_s + _AGAIN_S)
             return
         self._token = found.text

@@ -75,7 +75,7 @@ class Spool:
 
 
 class _File:
-    """A file that is closed once nobody refers to it."""
+    """A file that closes with its last reference."""
 
     def __init__(self, descriptor: int, spool: Spool) -> None:
         self._descriptor = descriptor

@@ -145,7 +145,7 @@ class CoreConnection(ByteStream):
             if len(packets.encode(request)) < _LOGIN_BYTES_USUAL or self.is_open:
                 raise
             raise LinkLost(
-                f"{self.name} ended a long log-in: let its acceptor take one, by "
+                f"{self.name} ended a long log-in: raise its acceptor's limit, by "
                 "coreInitialMaxFrameSize=65536"
             ) from lost
         answer = self._creation_answers[-1]

@@ -263,7 +263,7 @@ class CoreTokenQueue:
                 self._strays.append(delivery)
             elif token.cycle != expected:
                 raise LinkLost(
-                    f"token {token.cycle} came where {expected} was sent; another instance runs"
+                    f"found token {token.cycle}, not {expected}: another one runs this instance"
                 )
             else:
                 return delivery

@@ -38,7 +38,7 @@ class OpenWireConnection(ByteStream):
 
     Attributes:
         dispatches: message dispatches not yet taken, in the order received.
-        waiting: bounds what came; who takes a dispatch notes when it waits no longer.
+        waiting: bounds the dispatches that wait; their taker notes each one that it takes.
         wire_format: what the broker offered.
         is_artemis: the broker has named itself so.
         connection: its id.

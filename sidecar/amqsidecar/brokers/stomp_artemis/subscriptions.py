@@ -40,7 +40,7 @@ class StompDelivery:
 
     @property
     def footprint(self) -> Footprint:
-        """What it takes."""
+        """Its footprint."""
         return self.arrived.footprint
 
 

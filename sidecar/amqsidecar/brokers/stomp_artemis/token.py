@@ -152,7 +152,7 @@ class TokenKeeper:
         self.connection = self._subscribed()
         found = self.take(_TIMEOUT_S)
         if found != cycle:
-            raise LinkLost(f"token {found} came where {cycle} was given back")
+            raise LinkLost(f"found token {found}, not {cycle}, which was given back")
 
     @property
     def token(self) -> Token:
@@ -269,7 +269,7 @@ class TokenKeeper:
                 )
                 token = decode(arrived.body)
                 if token is None or token.cycle != cycle:
-                    raise LinkLost(f"something else came where token {cycle} was sent")
+                    raise LinkLost(f"found another message, not token {cycle}")
                 self._state = _Held(arrived.ack, token)
                 return self._state
 

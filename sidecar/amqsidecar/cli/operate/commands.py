@@ -322,7 +322,7 @@ def _carry_out(
             turn = carry_out(store, operation.id, runner, means, now_ms)
             operation = turn.operation
             advance(operation.matched - before.matched)
-            # Why at most so long: a person, or another runner, may change it meanwhile.
+            # Why a limit: a person, or another runner, may change it meanwhile.
             until_ms = min(turn.next_at_ms or now_ms() + _LOOK_MS, now_ms() + _LOOK_MS)
             while operation.state is OperationState.RUNNING and not is_interrupted():
                 rest_s = (until_ms - now_ms()) / 1000

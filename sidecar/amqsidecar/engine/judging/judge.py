@@ -200,7 +200,7 @@ class Judge:
             settings: of judgements.
             chance: where collision avoidance draws from.
             true_origin: finds the origin where a message shows another.
-            properties_of: finds the properties that events tell.
+            properties_of: finds the properties that events record.
             cause_of: finds the cause that a consumer recorded.
             group_of: finds the message group.
             resend_problem: see the attribute.

@@ -39,7 +39,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         book: joins them with deaths.
         read: reads one.
         obeys: verdicts are obeyed.
-        clock: tells how old a note is.
+        clock: for the age of a note.
         report_unreadable: called with the reason why a note can't be read.
     """
 

@@ -169,7 +169,7 @@ class HeaderPlaces(NamedTuple):
 
 
 def header_places(data: bytes, at: int, end: int) -> HeaderPlaces:
-    """Return where the parts of the headers stand that begin and end at these offsets.
+    """Return the places of the parts of headers between two offsets.
 
     Raises:
         CoreProtocolError: they are cut off.
@@ -330,7 +330,7 @@ the value is its type.
 
 
 def split_properties(encoded: bytes) -> list[CoreEntry]:
-    """Return where each property stands, in order.
+    """Return the place of each property, in order.
 
     Raises:
         CoreProtocolError: they are cut off, of an unknown type, or followed by something.
@@ -368,7 +368,7 @@ def split_properties(encoded: bytes) -> list[CoreEntry]:
 
 
 def join_properties(entries: Sequence[bytes]) -> bytes:
-    """Return the properties that these encoded entries are."""
+    """Return encoded properties made of encoded entries."""
     return b"".join((properties_head(len(entries)), *entries))
 
 
@@ -408,7 +408,7 @@ def read_core_property(encoded: bytes, at: int, end: int) -> CoreProperty:
 
 
 def edit_properties(encoded: bytes, changes: Mapping[str, CoreProperty | None]) -> bytes:
-    """Return properties of which some are set (a property) or removed (None).
+    """Return properties with changes: a property sets, None removes.
 
     No name is there twice that is set, however often it was; all other entries keep their bytes
     and their order. A set property takes the place of the old one, or follows all others.
@@ -443,7 +443,7 @@ def _replaced(
 
 
 def core_entry(name: str, change: CoreProperty) -> bytes:
-    """Return a property as it stands among others; see `join_properties`."""
+    """Return an encoded property for `join_properties`."""
     return simple_string(name) + change.encoded()
 
 

@@ -135,17 +135,17 @@ def message_of_received(fields: bytes) -> bytes:
 
 
 def encode_unanswered(message: CoreMessage) -> bytes:
-    """Return what `encode` does of a `SendMessage` that asks for no answer, in half the time."""
+    """Encode a `SendMessage` that asks for no answer as `encode` does, in half the time."""
     return encode_message(message, _UNANSWERED)
 
 
 def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
-    """Return what `encode` does of a `SendMessage` that asks for an answer, in half the time."""
+    """Encode a `SendMessage` that asks for an answer as `encode` does, in half the time."""
     return encode_message(message, asked_tail(correlation_id))
 
 
 def asked_tail(correlation_id: int) -> bytes:
-    """Return what follows the message in a `SendMessage` that asks for an answer."""
+    """Return the fields after the message of a `SendMessage` that asks for an answer."""
     return _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER)
 
 

@@ -47,7 +47,7 @@ NULL_RESPONSE = 21
 
 @packet(10, "Ping")
 class Ping(NamedTuple):
-    """I am alive; the broker answers with the same packet.
+    """Sign of life; the broker answers with the same packet.
 
     Attributes:
         connection_ttl_ms: the broker drops a connection that is silent for longer; -1 = never.
@@ -125,7 +125,7 @@ class CreateSession(NamedTuple):
 
 @packet(31, "CreateSessionResponseMessage")
 class SessionCreated(NamedTuple):
-    """The session is there.
+    """The session is open.
 
     Attributes:
         server_version: the highest that the broker speaks.
@@ -139,7 +139,7 @@ class SessionCreated(NamedTuple):
 
 @packet(20, "ActiveMQExceptionMessage_V2")
 class CoreException(NamedTuple):
-    """The broker refused what was asked.
+    """The broker refused a request.
 
     Attributes:
         kind: a code of ActiveMQExceptionType.
@@ -219,7 +219,7 @@ class ConsumerCredits(NamedTuple):
 
 @packet(78, "SessionForceConsumerDelivery")
 class ForceDelivery(NamedTuple):
-    """Ask for a sign that the queue has nothing more for a consumer.
+    """Ask for an answer that follows the last message for a consumer.
 
     The sign is a message with the long property `_hornetq.forced.delivery.seq`.
     """

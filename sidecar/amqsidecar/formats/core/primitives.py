@@ -23,7 +23,7 @@ FieldValue = TypeVar("FieldValue")
 
 
 class CoreProtocolError(ValueError):
-    """Bytes are not what Core allows: cut off, forged, or of another protocol."""
+    """Bytes that Core does not allow: cut off, forged, or of another protocol."""
 
 
 class CoreReader:
@@ -208,7 +208,7 @@ class Connector(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """Host and port; None = it is not reached by them."""
+        """Host and port; None = another transport."""
         found = dict(self.parameters)
         host, port = found.get("host"), found.get("port")
         try:

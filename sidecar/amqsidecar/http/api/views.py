@@ -48,7 +48,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of messages that wait.
+    """A page of waiting messages.
 
     Attributes:
         rows: may be fewer than asked for, or none, although there are more: looking is bounded, and
@@ -230,7 +230,7 @@ def _get(
 
 
 def canonical(name: str) -> str:
-    """Return a destination as the store has it.
+    """Return a destination as the store writes it.
 
     Raises:
         HttpRefused: it is none.
@@ -255,5 +255,5 @@ def kept(store: Schedule, call: Call) -> tuple[RowView, bytes]:
 
 
 def unknown(call: Call) -> HttpRefused:
-    """Return the error for a message that is not there."""
+    """Return the error for a missing message."""
     return HttpRefused(404, f"{call.part('reference')} is not waiting, or is unknown")

@@ -55,7 +55,7 @@ class FailedLogins:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def wait_s(self, key: str) -> float:
-        """Return for how long the next attempt is refused; 0 = it may be made."""
+        """Return for how many seconds the next attempt is refused; 0 = it is allowed."""
         count, last_s = self._failures.get(key, (0, 0.0))
         is_name = key.startswith(NAME)
         free = _FREE_OF_NAME if is_name else _FREE

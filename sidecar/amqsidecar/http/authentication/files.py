@@ -147,12 +147,12 @@ def new_token() -> str:
 
 
 def token_digest(token: str) -> str:
-    """Return the digest of a token, as its file has it."""
+    """Return the digest of a token in the form of its file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def password_proof(password: str) -> str:
-    """Return the proof of a password, as its file has it."""
+    """Return the proof of a password in the form of its file."""
     salt = secrets.token_bytes(16)
     cost, block, parallel = _COST
     digest = _scrypt(password, salt, _COST)

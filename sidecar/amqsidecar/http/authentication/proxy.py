@@ -58,7 +58,7 @@ class RolesByGroup:
         self._viewers = frozenset(viewer_groups)
 
     def role(self, groups: Sequence[str]) -> Role | None:
-        """Return the highest role of some groups; None = they may not come in."""
+        """Return the highest role of some groups; None = no access."""
         having = {*groups, "*"}
         if having & self._operators:
             return Role.OPERATOR

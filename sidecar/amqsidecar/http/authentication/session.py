@@ -115,7 +115,7 @@ class Sessions:
         )
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return whose session it is, with the role that they have now."""
+        """Return the owner of the session, with their present role."""
         kept, age_s = self._kept(request) or (None, 0.0)
         if kept is None or (kept.way == "oidc" and age_s > self._oidc_limit_s(request)):
             return None
@@ -127,7 +127,7 @@ class Sessions:
         return Caller(name=kept.name, role=role, way=kept.way, session=kept.id)
 
     def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
-        """Return name and id of a session whose role is to be asked for anew; None = there is none.
+        """Return name and id of a session whose role must be requested again; None = none.
 
         Only the provider decides whether the session continues; the expired one proves nothing.
         """

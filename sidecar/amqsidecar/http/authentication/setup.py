@@ -45,7 +45,7 @@ class _TokenWay:
         self._proxies = proxies
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return whose token it is.
+        """Return the owner of the token.
 
         Raises:
             HttpRefused: the token is unknown.

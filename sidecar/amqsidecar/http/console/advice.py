@@ -67,7 +67,7 @@ def useless_actions(group: Group) -> list[Action]:
 
 
 def died(messages: int, deaths: int) -> str:
-    """Return how many messages died how often in the last hour.
+    """Return the number of messages of the last hour by their deaths.
 
     Example:
         >>> died(5000, 9730)

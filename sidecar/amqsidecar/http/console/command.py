@@ -20,7 +20,7 @@ def command_of(
     reason: str,
     now_ms: int,
 ) -> str | None:
-    """Return a command line, without where the configuration is; None = no command does it.
+    """Return a command line, without `--config`; None = no command does it.
 
     Args:
         action: what to do.

@@ -35,7 +35,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PageMissing(Exception):
-    """Nothing is at this address; the text names what is missing."""
+    """No page has this address; the text names the missing object."""
 
 
 class Console:
@@ -70,7 +70,7 @@ class Console:
         return Route(path, answered, methods=list(methods) or ["GET"])
 
     def query(self, request: Request) -> MessageQuery:
-        """Return which messages the address of a page asks for.
+        """Return the selection of messages in a page's address.
 
         Raises:
             QueryError: it is not understood.

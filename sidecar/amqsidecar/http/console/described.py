@@ -91,7 +91,7 @@ def _time(at_ms: int | None) -> str | None:
 
 
 def describe_pace(pace: OperationPace) -> str:
-    """Return how carefully an operation goes, as a sentence."""
+    """Return pace, probe and ramp of an operation, as a sentence."""
     said = []
     if pace.probe:
         said.append(f"{pace.probe:,} first, then a check whether they come back")

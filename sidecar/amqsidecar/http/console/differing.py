@@ -90,7 +90,7 @@ def _of_json(text: str) -> dict[str, str]:
 
 
 def is_of_brokers(name: str) -> bool:
-    """Return whether a name is one that brokers, sidecar or tracing write."""
+    """Return whether brokers, the sidecar or tracing write this name."""
     return name.startswith(_OF_BROKERS)
 
 

@@ -21,7 +21,7 @@ def plot_deaths(
     *,
     is_one_cause: bool = False,
 ) -> Plotted:
-    """Return deaths by time and cause; causes as they may be shown."""
+    """Return deaths by time and cause; causes are masked already."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(largest.name)}."
@@ -72,7 +72,7 @@ def plot_schedule(timeline: Timeline) -> Plotted:
 
 
 def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
-    """Return how many of each attempt came back."""
+    """Return the number of returns of each attempt."""
     said = [
         f"attempt {one.attempt}: {percent(one.came_back.part / one.came_back.whole)} came back"
         for one in attempts
@@ -93,7 +93,7 @@ def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
 
 
 def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
-    """Return how late re-sends were."""
+    """Return the lateness of re-sends."""
     total = sum(one.count for one in buckets)
     in_time = sum(one.count for one in buckets if one.upper_s is not None and one.upper_s <= 1)
     labels = [

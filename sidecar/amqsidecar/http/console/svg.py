@@ -25,7 +25,7 @@ _EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
 
 
 class PlottedMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, as a line across a plot.
+    """An event, as a line across a plot.
 
     Attributes:
         place: in steps from the begin of the axis.
@@ -76,12 +76,12 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to be seen."""
+        """Whether the plot has no data."""
         return not any(any(counts) for counts in self.counts)
 
 
 def stacked_bars(plotted: Plotted) -> Markup:
-    """Return bars, those of one place on top of each other."""
+    """Return stacked bars."""
     heights = [sum(column) for column in zip(*plotted.counts, strict=True)]
     root, top = _frame(plotted, max(heights, default=0))
     places = max(len(plotted.labels), 1)
@@ -184,7 +184,7 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
 
 
 def mark_labels(places_px: Sequence[float]) -> list[tuple[float, str]]:
-    """Return where the numbers of marks stand; marks that are too near each other share a label.
+    """Return the places of the numbers of marks; marks close to each other share a label.
 
     Example:
         >>> mark_labels([100, 300, 101, 310])

@@ -13,7 +13,7 @@ from amqsidecar.operations.words import due, many, size, span
 
 
 class Exact(str):
-    """A text for the value of a form's field, which has to come back as it is; escaped, too."""
+    """A text for the value of a form's field, which must return unchanged; escaped, too."""
 
     __slots__ = ()
 

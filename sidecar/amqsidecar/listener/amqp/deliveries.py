@@ -101,7 +101,7 @@ class ClientChannel:
             self.drop(self.take(gone))
 
     def begin(self, transfer: Performative) -> UnsettledMessage | None:
-        """Note a transfer; return the message that it is a part of; None = nobody settles it."""
+        """Note a transfer; return the message it is a part of; None = it needs no settlement."""
         handle = transfer.number(_HANDLE)
         message = self._arriving.get(handle)
         if message is None:

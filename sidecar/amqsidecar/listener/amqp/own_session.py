@@ -67,7 +67,7 @@ class OwnSession:
         self._next_id = self._frames_sent = 0
 
     def limit_frames(self, frame_bytes: int) -> None:
-        """Note how large frames the broker takes."""
+        """Note the broker's maximum frame size."""
         self._frame_bytes = max(frames.FRAME_BYTES_MIN, min(frame_bytes, _FRAME_BYTES))
 
     def begin(self, channel: int) -> None:
@@ -77,7 +77,7 @@ class OwnSession:
         self._send(frames.BEGIN, [amqp.NULL, amqp.unsigned(0), window, window])
 
     def attach(self, handle: int) -> bool:
-        """Return whether a link may be used by now; open it where it is not."""
+        """Return whether a link may be used now; open a missing one."""
         link = self._links.get(handle)
         if link is not None:
             return link.is_open

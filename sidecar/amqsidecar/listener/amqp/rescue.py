@@ -14,11 +14,11 @@ from amqsidecar.listener.amqp.own_session import COPIES, NOTES, Parcel
 from amqsidecar.listener.session import NackOutcome, Settled
 
 BEGINNING_BYTES_MAX: Final = 1 << 20
-"""What precedes a body may be so long; a message with more can't be saved."""
+"""Maximum bytes before a body; a message with more can't be saved."""
 
 
 class ClientIdentity(NamedTuple):
-    """Who rejects messages.
+    """The client that rejects messages.
 
     Attributes:
         login: user; "" = not known.
@@ -105,7 +105,7 @@ class Copy:
 
 
 class Rescue:
-    """One disposition, and what has to be sent before it is settled.
+    """One disposition, and the messages to send before it is settled.
 
     Attributes:
         raw: the client's frame.
@@ -140,9 +140,9 @@ class Rescue:
 
     @property
     def needs_notes(self) -> bool:
-        """Whether a note is among what has to be sent."""
+        """Whether the messages to send include a note."""
         return any(one.link == NOTES for one in self.parcels)
 
     def settled(self, outcome: NackOutcome, why: str = "") -> Settled:
-        """Return what became of its messages."""
+        """Return the outcome of its messages."""
         return Settled(self.answer.how, outcome, len(self.messages), why)

@@ -86,7 +86,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         self._budget = budget
         self._on_failure = on_failure
         self._prefixes = prefixes
-        # None = nobody reads them, or the broker refuses them to this client.
+        # None = notes are not read, or the broker refuses them to this client.
         self._notes = notes
         self._container = ""
         self._is_artemis = False
@@ -154,7 +154,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         return self._done()
 
     def close(self) -> None:
-        """Give the room of all kept bodies back."""
+        """Release the space of all kept bodies."""
         for channel in {*self._by_client.values(), *self._by_broker.values()}:
             channel.clear()
         for rescue in (*self._rescues, *self._current):

@@ -16,7 +16,7 @@ _OF_AN_ACK: Final = (b"id", b"message-id", b"subscription")
 
 
 class Nack(NamedTuple):
-    """Who gave messages up, and why.
+    """The consumer that gave messages up, and its reason.
 
     Attributes:
         user: login, else client id.
@@ -52,7 +52,7 @@ def reason_of(head: bytes) -> str:
 
 
 def ack_frame(head: bytes, receipt: bytes = b"") -> bytes:
-    """Return the ACK of what an ACK or a NACK names.
+    """Return the ACK of the messages that an ACK or a NACK names.
 
     Args:
         head: of that frame.

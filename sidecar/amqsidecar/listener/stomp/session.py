@@ -97,7 +97,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
 
         Args:
             budget: for the bodies that are kept.
-            key: unguessable and its own, so that names made of it are nobody else's.
+            key: unguessable and unique, so that names made of it are unique, too.
             on_failure: what happens to a NACK whose message can't be saved.
             prefixes: that the acceptor cuts off the names of destinations.
         """
@@ -165,7 +165,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return self._done()
 
     def close(self) -> None:
-        """Give the room of all kept bodies back."""
+        """Release the space of all kept bodies."""
         self._deliveries.clear()
         for rescue in self._rescues:
             self._deliveries.drop(rescue.messages)

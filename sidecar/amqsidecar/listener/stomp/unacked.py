@@ -64,7 +64,7 @@ class UnackedMessage:
 
 
 class Deliveries:
-    """What was delivered over one connection.
+    """Deliveries over one connection.
 
     Attributes:
         session: the broker's name of the connection.
@@ -91,13 +91,13 @@ class Deliveries:
             self._subscriptions[headers.get(b"id", b"")] = ClientSubscription(headers)
 
     def unsubscribe(self, name: bytes) -> None:
-        """Note an UNSUBSCRIBE: what was not acknowledged is the broker's again."""
+        """Note an UNSUBSCRIBE: unacknowledged messages return to the broker."""
         gone = self._subscriptions.pop(name, None)
         if gone is not None:
             self.drop(list(gone.messages.values()))
 
     def begin(self, head: bytes) -> UnackedMessage | None:
-        """Note a MESSAGE frame; None = nobody will acknowledge it."""
+        """Note a MESSAGE frame; None = it needs no acknowledgement."""
         if not self.is_destroying_nacks:
             return None
         subscription = self._subscriptions.get(header_value(head, b"subscription"))
@@ -113,7 +113,7 @@ class Deliveries:
         return message
 
     def covered(self, headers: dict[bytes, bytes]) -> list[UnackedMessage]:
-        """Return what an ACK or a NACK counts for, in the order received."""
+        """Return the messages that an ACK or a NACK covers, in the order received."""
         last = self._messages.get(headers.get(b"id") or headers.get(b"message-id", b""))
         if last is None:
             return []
@@ -127,7 +127,7 @@ class Deliveries:
         return covered
 
     def abort(self, transaction: bytes) -> None:
-        """Note that what was given up in a transaction was not given up."""
+        """Undo what was given up in a transaction."""
         for one in self._messages.values():
             if one.given_up_in == transaction:
                 one.given_up_in = b""
@@ -141,7 +141,7 @@ class Deliveries:
                 del one.subscription.messages[one.key]
 
     def drop(self, messages: list[UnackedMessage]) -> None:
-        """Forget messages and what was kept of them."""
+        """Forget messages and their kept bodies."""
         self.take(messages)
         for one in messages:
             one.body.discard()

@@ -23,7 +23,7 @@ def with_group(
 
     Args:
         schedule: knows the groups.
-        rows: the other conditions; its destination tells groups apart.
+        rows: the other conditions; its destination selects one of several groups.
         part: the cause, or a part of it that only one has, whatever its case; or a number.
         number: of a group, as every output prints it.
 
@@ -66,7 +66,7 @@ def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
 
 
 def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
-    """Return what is near a filter that matches nothing, to end a sentence; "" = nothing is."""
+    """Return near matches of a filter without a match, as the end of a sentence; "" = none."""
     tallies = schedule.tallies()
     if not tallies:
         return "; the schedule is empty"

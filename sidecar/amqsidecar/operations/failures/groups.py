@@ -30,7 +30,7 @@ _GROUPS_MAX = 2_000
 
 
 class Trend(StrEnum):
-    """How a group does, compared with the same hours of the day before."""
+    """Trend of a group, compared with the same hours of the day before."""
 
     NEW = "new"
     """No message died of it before the last 24 hours, and some did in the last hours."""
@@ -83,7 +83,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return self.waiting + self.held + self.parked + self.exhausted
 
     def is_snoozed(self, now_ms: int) -> bool:
-        """Whether it is snoozed now, and no message died of it since."""
+        """Whether it is snoozed now, without a death since."""
         return is_snoozed(self.note, self.last_at_ms, now_ms)
 
 
@@ -105,7 +105,7 @@ def messages_of(deaths: Iterable[FailureCount]) -> int:
 
 
 def trend(recent: int, day_before: int, *, is_new: bool) -> Trend:
-    """Return where a count goes; up and down only where chance alone would hardly do it."""
+    """Return the trend of a count; up and down only if chance is an unlikely reason."""
     if not recent:
         return Trend.QUIET
     if is_new:
@@ -132,7 +132,7 @@ def read_groups(
     destination: str | None = None,
     limit: int = 100,
 ) -> list[Group]:
-    """Return groups, those first of which most die.
+    """Return groups, the one with the most deaths first.
 
     Args:
         schedule: an open one.

@@ -24,7 +24,7 @@ def write_note(
     owner: str | None = None,
     snooze_ms: int | None = None,
 ) -> GroupNote:
-    """Keep a note on a group, with its owner and how long it is snoozed; returns it.
+    """Store a note on a group, with its owner and the end of its snooze; return it.
 
     Args:
         schedule: an open one.

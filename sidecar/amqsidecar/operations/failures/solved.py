@@ -37,7 +37,7 @@ class Ending(StrEnum):
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
-    """Since when nothing of a group is left, and why.
+    """When and why the last message of a group ended.
 
     Attributes:
         at_ms: when the last message that died of it left the schedule.
@@ -53,7 +53,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of which nothing is left."""
+    """A group without waiting messages."""
 
     group: Group
     solution: Solution
@@ -62,7 +62,7 @@ class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
 def find_solutions(
     schedule: Schedule, groups: Iterable[Group], now_ms: int
 ) -> dict[Place, Solution]:
-    """Return what ended those groups of which nothing is left, and nothing may still come back.
+    """Return how solved groups ended: none of their messages waits or may still return.
 
     What was re-sent less than a window ago may.
     """

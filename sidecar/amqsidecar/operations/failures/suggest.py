@@ -128,7 +128,7 @@ def _sample(
 
 
 def divide(destination: str, messages: Sequence[Mapping[str, str]]) -> Suggestion:
-    """Return the fields by which some messages are divided best.
+    """Return the fields that divide some messages best.
 
     A field counts that half of the messages have, with few values: at most one for each four
     messages. Fields with names of errors come first, then those with the most even values.

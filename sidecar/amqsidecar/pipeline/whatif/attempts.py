@@ -145,7 +145,7 @@ class KnownTries(Tries):
 
 @dataclass(frozen=True)
 class Reach:
-    """How far history tried: enough messages got so far for a forecast.
+    """The range that history tried with enough messages for a forecast.
 
     Attributes:
         at_ms: since the first death.
@@ -169,7 +169,7 @@ _SLACK: Final = 1.1
 
 
 def reach_of(known: KnownTries) -> Reach:
-    """Return how far these messages were tried."""
+    """Return the range that history tried with these messages."""
     least = min(MOST_REACHED, max(1, int(len(known.at_ms) * _LEAST_SHARE)))
 
     def far(values: Numbers) -> float:

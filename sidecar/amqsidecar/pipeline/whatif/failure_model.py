@@ -43,7 +43,7 @@ class FailureModel(Protocol):
         """Return the probability that a message has not recovered after each planned re-send.
 
         Args:
-            known: what history did with the messages: where history tells the outcome of a planned
+            known: what history did with the messages: where history has the outcome of a planned
                 re-send, the probability is 0 or 1.
             planned: the re-sends of a policy for the same messages, each as if all before it
                 failed.

@@ -89,7 +89,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The first branch that lets the rest match; at least two."""
+    """The first branch after which the rest matches; at least two branches."""
 
     branches: "tuple[Node, ...]"
 

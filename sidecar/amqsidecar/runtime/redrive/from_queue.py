@@ -218,7 +218,7 @@ def queue_hand(
         max_messages: of one cycle.
         say: called with sentences for the operator.
         crash_point: called with the point of a cycle that was reached.
-        login_outdated: whether a link that was up at this monotonic time has to log in anew.
+        login_outdated: whether a link that was up at this monotonic time has to log in again.
 
     Raises:
         BrokerRefused: the wire can't choose messages, or the broker refuses us.

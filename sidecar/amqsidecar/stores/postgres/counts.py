@@ -31,16 +31,16 @@ class CountChanges:
         self._events.extend(events)
 
     def add_rows(self, destination: str, state: int, cause_group: str | None, count: int) -> None:
-        """Count rows, or take them out with a count below 0; those of no group count nowhere."""
+        """Add a count of rows, negative to subtract; rows without a group are ignored."""
         if cause_group:
             self._rows[destination, state, cause_group] += count
 
     def add_exhausted(self, destination: str, queue: str, is_final: bool, count: int) -> None:
-        """Count exhausted rows by where they are, or take them out with a count below 0."""
+        """Add a count of exhausted rows by their queue, negative to subtract."""
         self._exhausted[destination, queue, is_final] += count
 
     def packed(self) -> str | None:
-        """Return the differences as the queries take them; None = there are none."""
+        """Return the differences as arguments of the queries; None = none."""
         failures = failures_of(self._events)
         events = Counter[tuple[Any, ...]]()
         for (bucket_ms, kind, destination, group, attempt), count in failures.counts.items():

@@ -103,7 +103,7 @@ class PostgresDatabase:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that can be used."""
+        """Whether there is a usable connection."""
         return self._connection is not None and not self._connection.closed
 
     def open(self) -> None:
@@ -229,7 +229,7 @@ class PostgresDatabase:
     # Queries.
 
     def queue(self, name: str, /, **values: Any) -> None:
-        """Run a named query with the next one whose answer is asked for, or with the commit."""
+        """Run a named query together with the next one that returns rows, or with the commit."""
         self._queued.append((QUERIES[name], values))
 
     def query(self, name: str, /, **values: Any) -> PostgresRows:
@@ -270,7 +270,7 @@ class PostgresDatabase:
 
     @contextmanager
     def patience(self) -> Iterator[None]:
-        """Wait for answers as long as it takes."""
+        """Wait for answers without a limit."""
         connection = self._connected()
         connection.limit_s = math.inf
         try:
@@ -280,7 +280,7 @@ class PostgresDatabase:
 
     @contextmanager
     def at_leisure(self, purpose: str) -> Iterator[bool]:
-        """Do outside of transactions what takes its time; False = somebody does it already."""
+        """Do slow work outside of transactions; False = another sidecar does it already."""
         lock, limits = self.advisory_lock(purpose), ("statement_timeout", "lock_timeout")
         ((is_free,),) = self.run("SELECT pg_try_advisory_lock(%s)", lock)
         if not is_free:
@@ -298,7 +298,7 @@ class PostgresDatabase:
                 self.run("SELECT pg_advisory_unlock(%s)", lock)
 
     def advisory_lock(self, purpose: str) -> int:
-        """Return the number of a lock that everybody on our schema knows."""
+        """Return the number of an advisory lock, the same for all sidecars of our schema."""
         return crc32(f"{self._schema} {purpose}".encode())
 
     def _run(
@@ -317,7 +317,7 @@ class PostgresDatabase:
 
 
 def checked_dsn(dsn: str) -> str:
-    """Return it if libpq can read it.
+    """Return a DSN that libpq can read.
 
     Raises:
         ConfigError: it can't; the message does not hold the text, which may have a password in it.

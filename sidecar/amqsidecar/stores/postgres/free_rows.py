@@ -27,7 +27,7 @@ def lock_free(
 ) -> FreeRows:
     """Lock rows for an operator's action, in a transaction.
 
-    Rows that somebody has locked now are not waited for: whoever waits with locks in hand for a
+    Rows that are locked now are not waited for: a transaction that waits with locks for a
     lock can be waited for in turn.
 
     Args:

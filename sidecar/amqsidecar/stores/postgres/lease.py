@@ -11,7 +11,7 @@ from amqsidecar.stores.postgres.schema import Schema
 class Lease:
     """Makes one process the holder of one instance.
 
-    An instance is free when nobody holds it, when the holder's backend is gone, or when it was not
+    An instance is free when it has no holder, when the holder's backend is gone, or when it was not
     renewed for as long as its holder said (`lease_s`). Each holder is a number of its own, and each
     write of a cycle asks for it, so one that was stalled and overtaken can't write any more. Who
     owns the messages is decided by the token in the broker all the same.
@@ -60,7 +60,7 @@ class Lease:
         self.renewed()
 
     def find(self, *, read_only: bool) -> None:
-        """Look at the wanted instance, else the oldest, without being it; make it where missing."""
+        """Find the wanted instance, else the oldest, without holding it; create a missing one."""
         database = self._database
         found = database.query("first_instance")
         if self._wanted is not None:
@@ -91,7 +91,7 @@ class Lease:
         self.renew()
 
     def renew(self) -> None:
-        """Give a sign of life, or hear that another process took the instance over."""
+        """Renew the lease, or find out that another process took the instance over."""
         if not self._database.change("renew", name=self.name, holder=self.holder):
             raise self.lost()
         self.renewed()
@@ -131,5 +131,5 @@ class Lease:
 
 
 def add_instance(database: PostgresDatabase, name: str) -> None:
-    """Make an instance unless there is one of that name."""
+    """Create an instance; an existing one of that name stays."""
     database.query("add_instance", name=name, uid=secrets.token_hex(4))

@@ -107,7 +107,7 @@ class PostgresLooking:
         ]
 
     def group_tallies(self) -> list[GroupTally]:
-        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        """Return the number of rows by destination, state and cause group; scans no rows."""
         return [
             GroupTally(
                 destination=destination,
@@ -135,7 +135,7 @@ class PostgresLooking:
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
-        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        """Return matching rows; examines a bounded number of rows."""
         return page_of_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, message_id: str, limit: int) -> list[str]:

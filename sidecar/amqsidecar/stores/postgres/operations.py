@@ -58,7 +58,7 @@ class PostgresOperations:
         return int(number)
 
     def add_operation(self, operation: Operation) -> Operation:
-        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
         with self._written_as_nobody():
             ((until_id,),) = database.query("newest_id")
@@ -133,7 +133,7 @@ class PostgresOperations:
         return found[0]
 
     def _write(self, operation: Operation) -> Operation:
-        """Keep an operation as it is now; returns it as it is kept."""
+        """Store an operation's present state; return it."""
         body = pack_struct(operation)
         self._database.queue(
             "write_operation",
@@ -151,7 +151,7 @@ class PostgresOperations:
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """Put messages back that an operation discarded, as they were; durable with its progress.
+        """Put back discarded messages of an operation, unchanged; durable with its progress.
 
         Promise: if the process dies inside, the step was done whole or not at all.
         """
@@ -165,7 +165,7 @@ class PostgresOperations:
             return self._write(progress(msgspec.structs.replace(before, restored=count)))
 
     def count_discarded(self, number: int) -> int:
-        """Return how many messages `put_back` would find of an operation."""
+        """Return how many messages of an operation `put_back` would find."""
         return int(self._database.query("count_discarded", number=number)[0][0])
 
     def forget_discarded(self, before_ms: int, limit: int) -> int:
@@ -189,14 +189,14 @@ class PostgresOperations:
         return [_member(row) for row in rows]
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        """Return how many members have which outcome; None = not sent yet."""
+        """Return the number of members by outcome; None = not sent yet."""
         return {
             None if outcome is None else OutcomeKind(outcome): count
             for outcome, count in self._database.query("count_members", number=number)
         }
 
     def followed_until(self) -> str | None:
-        """Return the position up to which members were looked for; None = never."""
+        """Return the position up to which events were searched for members; None = never."""
         found = self._database.query("read_followed")
         return found[0][0] if found else None
 
@@ -268,7 +268,7 @@ class PostgresOperations:
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """Give a row other bytes, with an event; the old ones become an `Original`.
+        """Replace the bytes of a row, with an event; the old ones become an `Original`.
 
         Promise: if the process dies inside, all of it was done or nothing.
 
@@ -447,7 +447,7 @@ class _Step:
         }
 
     def _follow(self, changes: Sequence[tuple[RowView, Change]]) -> int:
-        """Follow the messages of changed rows; returns how many need not be waited for.
+        """Follow the messages of changed rows; return how many of them end at once.
 
         A message may have several rows, and is waited for once.
         """

@@ -32,7 +32,7 @@ _FEW_SOURCES = ("by_ids", "by_redelivery_id")
 
 
 class NextRows(NamedTuple):
-    """The next rows that an operation looks at.
+    """The next rows that an operation examines.
 
     Attributes:
         views: those that its filter hits.
@@ -46,7 +46,7 @@ class NextRows(NamedTuple):
 def next_window(
     database: PostgresDatabase, row_filter: RowFilter, after_id: int, until_id: int, limit: int
 ) -> NextRows:
-    """Return the next rows that a filter hits by number, at most `limit`."""
+    """Return the next matching rows by number, at most `limit`."""
     row_filter = _with_destination(database, row_filter)
     if row_filter.ids is not None:
         ids = sorted({number for number in row_filter.ids if after_id < number <= until_id})
@@ -69,7 +69,7 @@ def page_of_rows(
     limit: int,
     after: RowKey | None,
 ) -> RowPage:
-    """Return rows that a filter hits, in an order."""
+    """Return matching rows, in an order."""
     row_filter = _with_destination(database, row_filter)
     source, _ = filter_values(row_filter)
     if source in _FEW_SOURCES:

@@ -1,8 +1,8 @@
 """Space in a PostgreSQL database that is kept for sending, discarding and housekeeping.
 
-A server does not say how much its medium has left. So a table holds the reserve: whoever finds the
-medium full drops that table, and no sidecar takes dead letters while it is gone. Housekeeping makes
-it again once twice as much is free.
+A server does not say how much its medium has left. So a table holds the reserve: a
+sidecar that finds the medium full drops that table, and no sidecar takes dead letters while it is
+gone. Housekeeping makes it again once twice as much is free.
 """
 
 from contextlib import suppress
@@ -36,7 +36,7 @@ class PostgresReserve:
         self._look_at_s = -1.0
 
     def give_way(self) -> None:
-        """Drop the table, so that its space is free at once; outside of transactions.
+        """Drop the table, which frees its space at once; outside of transactions.
 
         Promise: if the process dies inside, the table is there or gone.
         """
@@ -72,7 +72,7 @@ class PostgresReserve:
         return bool(self._database.run("SELECT to_regclass('reserve') IS NOT NULL")[0][0])
 
     def make(self) -> None:
-        """Make the table where it is gone and twice as much is free, after a VACUUM.
+        """Make a missing table if twice its space is free, after a VACUUM.
 
         Promise: if the process dies inside, there is no table, or a whole one.
 

@@ -36,7 +36,7 @@ def pg_text(text: str) -> str:
 
 
 def pg_text_or_none(text: str | None) -> str | None:
-    """Return a text that may be missing as PostgreSQL can keep it."""
+    """Return an optional text that PostgreSQL can store; see `pg_text`."""
     return None if text is None else pg_text(text)
 
 
@@ -56,7 +56,7 @@ def group_name(cause_group: str) -> str:
 
 
 def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
-    """Return rows as `add_rows` takes them."""
+    """Return rows as arguments of `add_rows`."""
     return [
         (
             row.id,
@@ -86,7 +86,7 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
 
 
 def view_row(row: tuple[Any, ...]) -> RowView:
-    """Return a row of a `list_` query as people see it."""
+    """Return a row of a `list_` query as a `RowView`."""
     return RowView(
         id=row[0],
         state=STATES[row[1]],
@@ -175,7 +175,7 @@ def count_tallied(database: PostgresDatabase, row_filter: RowFilter) -> int:
 def filtered(
     database: PostgresDatabase, row_filter: RowFilter, limit: int, after_id: int, until_id: int
 ) -> list[RowView]:
-    """Return rows that a filter hits, by number, without those that don't count yet."""
+    """Return matching rows, by number, without rows of unfinished cycles."""
     source, values = filter_values(row_filter)
     values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
     return [view_row(row) for row in database.query(f"list_{source}", **values)]

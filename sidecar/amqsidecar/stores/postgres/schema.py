@@ -82,7 +82,7 @@ class Schema:
         self._check(self._database.query("guard_schema")[0][0])
 
     def make_indexes(self) -> None:
-        """Make the indexes that are missing, while everybody goes on; may take minutes.
+        """Make missing indexes without blocking others; may take minutes.
 
         Promise: safe to call again, and by several processes at once: one does it. If the process
         dies inside, the next call makes everything again.

@@ -114,7 +114,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
     # Opening and closing.
 
     def open(self) -> StoreState:
-        """Open, create where missing, and say where things stand.
+        """Open, create what is missing, and return the state.
 
         Promise: safe to call again; while it is open the instance stays the same. If the process
         dies inside, the next call makes it whole.
@@ -140,7 +140,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             raise
 
     def state(self) -> StoreState:
-        """Return where things stand now; renews the lease.
+        """Return the state now; renews the lease.
 
         Raises:
             StoreUnavailable: it can't be read, or another process took the instance over.
@@ -150,7 +150,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return self._read_state()
 
     def reopen(self) -> StoreState:
-        """Close and open again, as the same instance where it is still free; see `open`."""
+        """Close and open again, as the same instance if it is still free; see `open`."""
         self.close()
         return self.open()
 
@@ -300,7 +300,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return filtered(self._database, row_filter, limit, after_id, LAST_ID)
 
     def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many rows the filter hits; costs no scan by destination, state and group."""
+        """Return the number of matching rows; destination, state and group need no scan."""
         if row_filter == RowFilter(
             destination=row_filter.destination,
             state=row_filter.state,
@@ -325,7 +325,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         )
 
     def size_bytes(self) -> int:
-        """Return how much space the tables take with all that belongs to them."""
+        """Return the bytes of the tables with their indexes and TOAST."""
         return int(self._database.query("size_bytes")[0][0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
@@ -351,7 +351,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return [view_row(row) for row in rows]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
-        """Return how many rows of this kind lie in each final queue."""
+        """Return the number of rows of this kind in each final queue."""
         return dict(self._database.query("count_recalled", recall=RECALL_NUMBERS[recall]))
 
     # Actions of people.

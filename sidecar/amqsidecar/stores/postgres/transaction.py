@@ -142,7 +142,7 @@ class PostgresTransaction:
         self._close_cycle(cycle)
 
     def undo_cycle(self, cycle: int) -> None:
-        """The broker did not commit this cycle: as if it had never been begun."""
+        """The broker did not commit this cycle: restore the state before it."""
         block = self._expect_unfinished(cycle).event_block
         self._queue("delete_taken_rows")
         self._queue("delete_taken_messages")
@@ -175,7 +175,7 @@ class PostgresTransaction:
         """Return waiting rows that are due, by due time, then number; at most `limit`.
 
         Fewer when their messages are large (`CLAIM_BYTES`). They are ours alone until the
-        transaction ends, and never rows of an unfinished cycle, whoever's it is:
+        transaction ends, and never rows of an unfinished cycle of any instance:
 
         - A cycle that names a row was recorded by a transaction that had the row locked, and both
           ended at once. So when we get the lock, its former holder has committed.
@@ -316,7 +316,7 @@ class PostgresTransaction:
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
     ) -> None:
-        """Give rows a later due time because a gate, or else their destination, makes them wait."""
+        """Give rows a later due time because a gate or their destination delays them."""
         self._lock_at_rest(ids)
         self._queue(
             "postpone_rows",
@@ -336,7 +336,7 @@ class PostgresTransaction:
         self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Treat rows as sent that the broker proved to have been sent before."""
+        """Treat rows as sent whose earlier send the broker has proved."""
         self._lock_at_rest(ids)
         self._queue("count_out", ids=list(ids))
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
@@ -409,7 +409,7 @@ class PostgresTransaction:
             self._queue("trim_discarded", row_bytes=UNDO_ROW_BYTES, most_bytes=UNDO_BYTES)
 
     def put_back(self, number: int, limit: int) -> list[RowView]:
-        """Put rows back that an operation discarded, as they were; returns them."""
+        """Put back discarded rows of an operation, unchanged; return them."""
         rows = self._database.query("put_rows_back", number=number, limit=limit)
         views = sorted(map(view_row, rows), key=lambda view: view.id)
         tally = Counter[tuple[str, int]]()
@@ -447,7 +447,7 @@ class PostgresTransaction:
         return uid
 
     def skip_ids(self) -> None:
-        """Go on with row numbers that no state of this store can have used."""
+        """Continue with row numbers that no earlier state of this store can have used."""
         self._database.query("lock", lock=self._database.advisory_lock("row numbers"))
         self._database.query("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
 
@@ -461,7 +461,7 @@ class PostgresTransaction:
         return dict(self._database.query("read_open_holds"))
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         self._lock_holds()
         self._queue("set_hold", source=pg_text(source), remaining=remaining)
 
@@ -508,7 +508,7 @@ class PostgresTransaction:
 
 
 def within(most: int, sizes: Iterable[int]) -> int:
-    """Return how many of the first ones fit into a number of bytes; at least one."""
+    """Return how many of the first ones fit into this many bytes; at least one."""
     sums = list(accumulate(sizes))
     return max(1, bisect_right(sums, most))
 

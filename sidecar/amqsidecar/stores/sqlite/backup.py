@@ -14,7 +14,7 @@ from amqsidecar.stores.sqlite.store import BUSY_TIMEOUT_MS
 
 
 def copy_schedule(path: Path, target: Path) -> None:
-    """Copy a store as it is at one moment; durable when this returns.
+    """Copy one consistent state of a store; durable when this returns.
 
     Promise: the target is whole or not there; if the process dies inside, a file beside it with
     `.part` at the end of its name is left.

@@ -156,7 +156,7 @@ def _unuse(database: SqliteDatabase, words: Mapping[tuple[int, ...], int]) -> No
 
 
 def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
-    """Keep what is known of rows that lie in their final queue now, by runs of ids, waiting before.
+    """Turn waiting rows, now in their final queue, into exhausted ones, by runs of ids.
 
     Their messages are removed.
 
@@ -275,7 +275,7 @@ def _forget_ids(database: SqliteDatabase, ids: Sequence[int]) -> None:
 
 
 def put_rows_back(database: SqliteDatabase, number: int, limit: int) -> list[RowView]:
-    """Put rows back that an operation discarded, as they were; returns them, at most `limit`."""
+    """Put back discarded rows of an operation, unchanged; return them, at most `limit`."""
     ids = [row_id for (row_id,) in database.query("discarded_ids", (number, limit))]
     database.query("put_rows_back", (json_ids(ids),))
     database.query("forget_discarded", (json_ids(ids),)).fetchall()

@@ -40,7 +40,7 @@ class Checkpoints:
         self._thread.start()
 
     def notice(self) -> None:
-        """There was a commit."""
+        """Note a commit."""
         self._has_committed.set()
 
     def stop(self) -> None:

@@ -81,7 +81,7 @@ class _Groups:
         self._room: int | None = None
 
     def add(self, groups: Mapping[tuple[str, str], FailureGroup]) -> dict[tuple[str, str], int]:
-        """Return the numbers of the groups after they were added to."""
+        """Add to the groups; return their numbers."""
         return {place: self._add(group) for place, group in groups.items()}
 
     def _add(self, group: FailureGroup) -> int:

@@ -110,7 +110,7 @@ class SqliteDatabase:
         return self._connection is not None
 
     def open(self, instance_name: str | None) -> None:
-        """Open the file and create it where it is missing or empty.
+        """Open the file; create a missing or empty one.
 
         Raises:
             StoreUnavailable: it can't be opened.
@@ -145,11 +145,11 @@ class SqliteDatabase:
 
     @property
     def is_short(self) -> bool:
-        """Whether the volume is short, so that nothing is kept that need not be."""
+        """Whether the volume is short of space, so that optional data is dropped."""
         return not self._reserve.look().is_enough
 
     def check_place(self) -> None:
-        """Raise StoreUnavailable where there can't be such a file."""
+        """Raise StoreUnavailable if such a file can't exist."""
         if sqlite3.sqlite_version_info < _SQLITE_OLDEST:
             raise StoreUnavailable(
                 f"SQLite {sqlite3.sqlite_version} is too old for the store {self.path}; "
@@ -275,7 +275,7 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write; durable when the block is left without an exception, else nothing happened.
+        """Write; durable when the block is left without an exception, else undone.
 
         Raises:
             StoreFull: the volume has no space left.
@@ -357,16 +357,16 @@ class SqliteDatabase:
         return self._connected().execute(sql)
 
     def give_back(self, pages: int) -> None:
-        """Give free pages back to the disk, in a transaction of its own."""
+        """Return free pages to the disk, in a transaction of its own."""
         # Why a script: it steps to the end, where `execute` stops after the first page.
         self._connected().executescript(f"PRAGMA incremental_vacuum({pages})")
 
     def cut_log(self) -> None:
-        """Write the log into the file and make it empty, unless others are using it."""
+        """Write the log into the file and empty it, unless others are using it."""
         self.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def copy_into(self, other: sqlite3.Connection) -> None:
-        """Copy the whole file as it is at one moment; others may write meanwhile."""
+        """Copy one consistent state of the file; others may write meanwhile."""
         self._connected().backup(other)
 
     def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
@@ -405,7 +405,7 @@ class SqliteDatabase:
     # Words.
 
     def intern(self, texts: set[str]) -> Mapping[str, int]:
-        """Return the numbers of at least these texts, which are stored where they are new."""
+        """Return the numbers of at least these texts; stores new ones."""
         numbers = self._word_ids
         if len(numbers) > _WORDS_CACHED:
             numbers.clear()

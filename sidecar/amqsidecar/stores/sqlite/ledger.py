@@ -101,7 +101,7 @@ class SqliteLedger:
             return read_counts(self._database, from_ms, until_ms, kinds, step_ms)
 
     def group_tallies(self) -> list[GroupTally]:
-        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        """Return the number of rows by destination, state and cause group; scans no rows."""
         database = self._database
         with database.snapshot():
             return [
@@ -135,7 +135,7 @@ class SqliteLedger:
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
-        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        """Return matching rows; examines a bounded number of rows."""
         return page_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, message_id: str, limit: int) -> list[str]:
@@ -181,7 +181,7 @@ class SqliteLedger:
             return int(self._database.query("last_block").fetchone()[0])
 
     def add_operation(self, operation: Operation) -> Operation:
-        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
         with database.transaction(), database.mapped("be written"):
             taken, _ = read_in_flight(database)
@@ -273,7 +273,7 @@ class SqliteLedger:
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """Put messages back that an operation discarded, as they were; durable with its progress.
+        """Put back discarded messages of an operation, unchanged; durable with its progress.
 
         Raises:
             KeyError: no operation has this number.
@@ -290,7 +290,7 @@ class SqliteLedger:
             return write_operation(database, progress(after))
 
     def count_discarded(self, number: int) -> int:
-        """Return how many messages `put_back` would find of an operation."""
+        """Return how many messages of an operation `put_back` would find."""
         with self._database.mapped("be read"):
             return int(self._database.query("count_discarded", (number,)).fetchone()[0])
 
@@ -313,12 +313,12 @@ class SqliteLedger:
             return read_members(self._database, number, outcome, limit, after)
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        """Return how many members have which outcome; None = not sent yet."""
+        """Return the number of members by outcome; None = not sent yet."""
         with self._database.snapshot():
             return count_members(self._database, number)
 
     def followed_until(self) -> str | None:
-        """Return the position up to which members were looked for; None = never."""
+        """Return the position up to which events were searched for members; None = never."""
         with self._database.mapped("be read"):
             row = self._database.query("read_followed").fetchone()
             return None if row is None else str(row[0])
@@ -348,7 +348,7 @@ class SqliteLedger:
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """Give a row other bytes, with an event; the old ones become an `Original`.
+        """Replace the bytes of a row, with an event; the old ones become an `Original`.
 
         Returns:
             False = the row is gone, in flight, or its message is not the expected one: nothing was
@@ -432,7 +432,7 @@ class SqliteLedger:
     # Notes.
 
     def add_note(self, note: GroupNote) -> None:
-        """Keep a note; of each group the latest `LATEST_KEPT`. Durable."""
+        """Store a note, durably; keeps the latest `LATEST_KEPT` of each group."""
         place = storable(note.destination), storable(note.cause_group)
         with self._database.transaction(), self._database.mapped("be written"):
             texts = storable(note.author), storable(note.text), storable(note.owner)

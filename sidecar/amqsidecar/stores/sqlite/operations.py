@@ -50,7 +50,7 @@ def read_operations(database: SqliteDatabase, limit: int, before: int) -> list[O
 
 
 def write_operation(database: SqliteDatabase, operation: Operation) -> Operation:
-    """Keep an operation as it is now; returns it as it is kept."""
+    """Store an operation's present state; return it."""
     body = pack_struct(operation)
     is_running = is_working(operation)
     values = (is_running, operation.ended_at_ms, body, operation.id)
@@ -72,7 +72,7 @@ def open_numbers(database: SqliteDatabase) -> set[int]:
 
 
 class Portion(NamedTuple):
-    """The next rows of an operation, as a `list_` query returns them, and up to where it looked."""
+    """The next rows of an operation, as a `list_` query returns them, and the place it reached."""
 
     rows: list[tuple[Any, ...]]
     until_id: int
@@ -81,7 +81,7 @@ class Portion(NamedTuple):
 def next_rows(
     database: SqliteDatabase, operation: Operation, select: Select | None, limit: int
 ) -> Portion:
-    """Return the next rows that an operation is about and has not looked at, up to a limit."""
+    """Return the next rows of an operation that it has not examined, up to a limit."""
     row_filter, until_id = operation.selection.rows, operation.until_id
     if operation.after_id >= until_id:
         return Portion([], until_id)
@@ -108,7 +108,7 @@ def _before_recalled(
 
 
 def left_to_others(database: SqliteDatabase, operation: Operation, portion: Portion) -> set[int]:
-    """Return which of the rows people did something else to since an operation began."""
+    """Return the rows that people have changed otherwise since an operation began."""
     if operation.since is None or not portion.rows:
         return set()
     messages = {view_row(database, row).redelivery_id for row in portion.rows}
@@ -140,7 +140,7 @@ def _selected(database: SqliteDatabase, portion: Portion, select: Select, limit:
 def add_members(
     database: SqliteDatabase, number: int, changes: Sequence[tuple[RowView, Change]]
 ) -> int:
-    """Follow the messages of changed rows; returns how many need not be waited for.
+    """Follow the messages of changed rows; return how many of them end at once.
 
     A message may have several rows, and is waited for once.
     """
@@ -189,7 +189,7 @@ def _members(
 
 
 def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | None, int]:
-    """Return how many members have which outcome."""
+    """Return the number of members by outcome."""
     counts = {
         outcome: database.query("count_members", (_OUTCOME_NUMBERS[outcome], number)).fetchone()[0]
         for outcome in OUTCOMES

@@ -32,7 +32,7 @@ class SqliteOutbox:
             self._database.query("set_kept", {"is_on": is_on})
 
     def plan_segment(self, max_events: int) -> Segment | None:
-        """Return the first segment that is not written yet; plan one where there is none.
+        """Return the first segment that is not written yet; plan one if there is none.
 
         Promise: durable when this returns; if the process dies inside, nothing was planned.
         """
@@ -109,7 +109,7 @@ class SqliteOutbox:
                 self._database.query("set_last_block", (first_block - 1,))
 
     def written_segments(self) -> list[Segment]:
-        """Return the written segments of which the store still has all events, as written."""
+        """Return the written segments whose events are all still in the store."""
         with self._database.mapped("be read"):
             return [
                 Segment(stream=stream, number=number, event_count=event_count)

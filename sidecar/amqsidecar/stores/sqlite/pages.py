@@ -36,7 +36,7 @@ def page_rows(
     limit: int,
     after: RowKey | None,
 ) -> RowPage:
-    """Return rows that the filter hits; looks at some ten thousand rows at most."""
+    """Return matching rows; examines at most some ten thousand rows."""
     with database.snapshot():
         taken, sent = read_in_flight(database)
         source, values = filter_values(database, row_filter)

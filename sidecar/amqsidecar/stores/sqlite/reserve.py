@@ -47,7 +47,7 @@ class Reserve:
         self._left_by_others_when_full = 0
 
     def give_way(self) -> None:
-        """Cut the ballast where the volume is short, remove it where it is full; else cheap."""
+        """Cut the ballast if the volume is short, remove it if it is full; else cheap."""
         if self._wanted_bytes:
             free, size = self._free_and_size()
             if free < size // 8:
@@ -56,7 +56,7 @@ class Reserve:
                 self._cut(_left_when_short(size))
 
     def note_full(self) -> None:
-        """A write found the volume full: remove the ballast, stop taking."""
+        """Note that a write found the volume full: remove the ballast, stop taking."""
         if self._wanted_bytes:
             self._path.unlink(missing_ok=True)
             self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
@@ -64,7 +64,7 @@ class Reserve:
 
     @property
     def is_used(self) -> bool:
-        """Whether the ballast is not whole, so that nothing may be taken."""
+        """Whether the ballast is incomplete, so that nothing may be taken."""
         return bool(self._wanted_bytes) and not self._is_whole(self._free_and_size()[1])
 
     @property
@@ -75,7 +75,7 @@ class Reserve:
         return self._free_and_size()[1] // 4
 
     def keep(self) -> Room:
-        """Make the ballast, cut it or remove it, as the volume is now; for the service.
+        """Make, cut or remove the ballast, by the free space; for the service.
 
         Promise: if the process dies inside, the ballast is as before, or as it should be.
 

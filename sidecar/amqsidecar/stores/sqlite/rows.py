@@ -34,7 +34,7 @@ _SERVED = {
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """The cycle whose end is not known, as recorded.
+    """The recorded cycle without a known end.
 
     Attributes:
         taken: runs of ids; `sent` likewise.
@@ -59,7 +59,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
-    """Return the cycle whose end is not known; None = there is none."""
+    """Return the cycle without a known end; None = there is none."""
     row = database.query("read_unfinished").fetchone()
     if row is None:
         return None
@@ -92,22 +92,22 @@ def ids_of(runs: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def storable_or_none(text: str | None) -> str | None:
-    """Return a text that may be missing as UTF-8 can write it."""
+    """Return an optional text that UTF-8 can encode; see `storable`."""
     return None if text is None else storable(text)
 
 
 def json_ids(ids: Iterable[int]) -> str:
-    """Return numbers as the queries take them."""
+    """Return numbers as an argument of the queries."""
     return msgspec.json.encode(list(ids)).decode()
 
 
 def json_texts(texts: Iterable[str]) -> str:
-    """Return texts as the queries take them."""
+    """Return texts as an argument of the queries."""
     return msgspec.json.encode(list(texts)).decode()
 
 
 def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
-    """Return a row of a `list_` query as people see it."""
+    """Return a row of a `list_` query as a `RowView`."""
     state = row[1]
     return RowView(
         id=row[0],
@@ -170,7 +170,7 @@ def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str,
 
 
 def is_served(source: str, row_filter: RowFilter) -> bool:
-    """Whether an index finds the rows of a filter and no others, or a bounded number of others."""
+    """Whether an index finds the rows of a filter, with a bounded number of others."""
     served = _SERVED.get(source)
     if served is None:
         return True
@@ -186,7 +186,7 @@ def group_number(database: SqliteDatabase, cause_group: str) -> int:
 def window_end(
     database: SqliteDatabase, row_filter: RowFilter, after_id: int, until_id: int
 ) -> int:
-    """Return the number up to which rows can be looked at at once for those that a filter hits."""
+    """Return the number of the last row of a window that is searched at once for a filter."""
     source, values = filter_values(database, row_filter)
     if is_served(source, row_filter):
         return until_id
@@ -198,7 +198,7 @@ def window_end(
 def filtered(
     database: SqliteDatabase, row_filter: RowFilter, limit: int, after_id: int, until_id: int
 ) -> list[tuple[Any, ...]]:
-    """Return rows that a filter hits, by number, as `view_row` takes them."""
+    """Return matching rows, by number, for `view_row`."""
     source, values = filter_values(database, row_filter)
     values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
     return database.query(f"list_{source}", values).fetchall()
@@ -207,7 +207,7 @@ def filtered(
 def chunks_of_ids(
     database: SqliteDatabase, row_filter: RowFilter, size: int
 ) -> Iterator[tuple[int, ...]]:
-    """Return the numbers of the rows that a filter hits now, in chunks of bounded size, or none.
+    """Return the numbers of the rows that match now, in chunks of bounded size; may be none.
 
     Looking for them needs no write lock, and takes many steps where few of many are hit.
     """

@@ -17,7 +17,7 @@ class ServiceLock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Own the lock until `release` or the end of the process; safe to call twice.
+        """Hold the lock until `release` or the end of the process; safe to call twice.
 
         Raises:
             StoreUnavailable: another process owns it, or the file can't be written.
@@ -47,7 +47,7 @@ class ServiceLock:
         self._file = file
 
     def release(self) -> None:
-        """Give the lock up; safe to call twice."""
+        """Release the lock; safe to call twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -124,7 +124,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
     # Opening and closing.
 
     def open(self) -> StoreState:
-        """Open, create where missing, and say where things stand.
+        """Open, create what is missing, and return the state.
 
         A file of an older version is brought up to date, unless this store only reads.
 
@@ -154,7 +154,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         return state
 
     def state(self) -> StoreState:
-        """Return where things stand now."""
+        """Return the state now."""
         return self._read_state()
 
     def reopen(self) -> StoreState:
@@ -163,7 +163,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         return self.open()
 
     def close(self) -> None:
-        """Close, and give the service lock up; safe to call twice."""
+        """Close, and release the service lock; safe to call twice."""
         self._close_database()
         self._lock.release()
 
@@ -332,7 +332,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             return int(self._database.query(name, values).fetchone()[0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
-        """Return the rows of these messages that lie in their final queues, none in flight."""
+        """Return the rows of these messages that are in their final queues, none in flight."""
         database = self._database
         with database.snapshot():
             taken, sent = read_in_flight(database)
@@ -359,7 +359,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             return [view_row(database, row) for row in rows if row[0] not in hidden][:limit]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
-        """Return how many rows of this kind lie in each final queue."""
+        """Return the number of rows of this kind in each final queue."""
         database = self._database
         with database.snapshot():
             rows = database.query("count_recalled", (RECALL_NUMBERS[recall],)).fetchall()

@@ -81,7 +81,7 @@ class SqliteTransaction:
             self._close_cycle(record)
 
     def undo_cycle(self, cycle: int) -> None:
-        """The broker did not commit this cycle: as if it had never been begun."""
+        """The broker did not commit this cycle: restore the state before it."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             delete_rows(self._database, record.taken)
@@ -225,7 +225,7 @@ class SqliteTransaction:
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
     ) -> None:
-        """Give rows a later due time because a gate, or else their destination, makes them wait."""
+        """Give rows a later due time because a gate or their destination delays them."""
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
             values = {
@@ -252,7 +252,7 @@ class SqliteTransaction:
             self._database.query("park_rows", values)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Treat rows as sent that the broker proved to have been sent before."""
+        """Treat rows as sent whose earlier send the broker has proved."""
         database = self._database
         with database.mapped("be written"):
             self._expect_at_rest(ids)
@@ -287,7 +287,7 @@ class SqliteTransaction:
         return uid
 
     def skip_ids(self) -> None:
-        """Go on with row numbers that no state of this store can have used."""
+        """Continue with row numbers that no earlier state of this store can have used."""
         far = _SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS)
         with self._database.mapped("be written"):
             self._database.query("reserve_ids", {"at_least": 1, "count": far}).fetchall()
@@ -306,7 +306,7 @@ class SqliteTransaction:
             }
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Store how many more dead letters of a source are backlog; 0 = none, but seen."""
+        """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         with self._database.mapped("be written"):
             self._database.query("set_hold", (source, remaining))
 
