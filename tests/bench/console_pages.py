@@ -38,7 +38,7 @@ from support.web.in_process import OPEN_ACCESS, make_queries, policies_of_file
 
 LIMIT_MS = 200
 MANY = 20_000
-"""So many messages the operation has that is looked at."""
+"""Messages of the operation that is measured."""
 
 PLACE = "queue://bench.1"
 GROUP = failure_cause("java.net.ConnectException: backend b is away", expired=False)

@@ -177,7 +177,7 @@ def outage_and_chance(chance: np.random.Generator, count: int) -> World:
 
 
 def cooling(chance: np.random.Generator, count: int) -> World:
-    """Success depends on the time since the last attempt: a lock that each attempt takes anew."""
+    """Success depends on the time since the last attempt: a lock that each attempt takes again."""
     held = chance.uniform(2, 6) * MINUTE
     return World(evenly(chance, count), lambda t: t.luck < 1 - np.exp(-t.waited_ms / held))
 

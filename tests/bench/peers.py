@@ -79,7 +79,7 @@ def main() -> None:
 
 
 class _Run:
-    """One broker to measure; started on first use, anew for each question."""
+    """One broker to measure; started on first use, again for each question."""
 
     def __init__(
         self, name: str, folder: Path, scale: float, rounds: int, remarks: list[str]

@@ -91,7 +91,7 @@ def test_the_listener_is_measured_beside_a_direct_connection(tmp_path: Path) -> 
     assert all(value > 0 for one in found.values() for value in one)
 
 
-def test_the_cost_of_a_verdict_is_told_beside_the_cost_without_rules() -> None:
+def test_the_cost_of_a_verdict_is_shown_beside_the_cost_without_rules() -> None:
     lines: list[str] = []
     judge_cost.main(lines.append, verdicts=20, rounds=1)
     assert [line.partition(":")[0] for line in lines] == [

@@ -349,7 +349,7 @@ def test_a_page_looks_at_a_bounded_number_of_rows(
         assert (page.rows, page.next_after) == ([], key)
 
 
-def test_a_page_tells_which_rows_are_in_flight(store: Schedule) -> None:
+def test_a_page_shows_which_rows_are_in_flight(store: Schedule) -> None:
     take(store, grouped_row(1), grouped_row(2))
     send(store, 2)
     rows = store.page_rows(ALL, RowOrder.NEWEST, 5).rows

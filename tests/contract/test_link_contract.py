@@ -222,7 +222,7 @@ def test_a_cycle_moves_all_and_exchanges_the_token(
     assert open_link(token=None).take_token(PATIENCE_S) == 43
 
 
-def test_a_message_that_dies_again_tells_its_redelivery(
+def test_a_message_that_dies_again_shows_its_redelivery(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """Id and count come back with the second death, from the same origin."""
@@ -385,7 +385,7 @@ def begin_nothing_while_committing(link: TakeSession) -> None:
 def test_the_next_sends_are_begun_while_a_cycle_is_committed(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
-    """Nobody sees them before their own commit, and none after they were abandoned."""
+    """No consumer sees them before their own commit, or after they were abandoned."""
     origin = f"{harness.prefix}.orders"
     ids = harness.put_dead_letters(origin, 9)
     link = open_link(token=0)
@@ -551,7 +551,7 @@ def test_deliveries_in_hand_outlive_an_attach(harness: LinkHarness, open_link: M
 def test_what_comes_after_an_attach_without_its_queue_goes_back(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
-    """It is handed over to nobody, even where the broker was asked for it before."""
+    """No consumer gets it, even if the broker was asked for it before."""
     link = open_link()
     origin = f"{harness.prefix}.orders"
     harness.put_dead_letters(origin, 2)
@@ -665,7 +665,7 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     assert [one.id for one in harness.drain(origin)] == ids
 
 
-def test_links_that_only_look_disturb_nobody(
+def test_links_that_only_look_disturb_no_consumer(
     harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
 ) -> None:
     """Two of them and one that works may have the same name; what they look for is not made."""
@@ -687,7 +687,7 @@ def test_links_that_only_look_disturb_nobody(
     assert not harness.exists(missing.destination.name)
 
 
-def test_the_release_of_the_broker_is_told(harness: LinkHarness, open_link: MakeLink) -> None:
+def test_the_release_of_the_broker_is_known(harness: LinkHarness, open_link: MakeLink) -> None:
     """So that an untested or a faulty one is named in the log."""
     broker = getattr(harness, "broker", None)
     if not isinstance(broker, Broker):
@@ -737,7 +737,7 @@ def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLin
 
 
 def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link: MakeLink) -> None:
-    """It is made by `prepare_final` and tells the last count."""
+    """It is made by `prepare_final` and shows the last count."""
     harness.put_dead_letters(f"{harness.prefix}.orders", 1)
     final = queue(f"{harness.prefix}.DLQ.exhausted")
     link = open_link()

@@ -244,7 +244,7 @@ def test_a_renewed_uid_begins_a_stream_after_the_planned_segment(store: Journale
     assert (plan(store).stream, plan(store).number) == (first.stream, 2)
 
 
-def test_a_segment_that_the_journal_has_otherwise_is_planned_anew(
+def test_a_segment_with_other_content_in_the_journal_is_planned_again(
     store: JournaledStore, open_store: MakeStore
 ) -> None:
     for at_ms in (1, 2, 3):
@@ -306,7 +306,7 @@ Sidecar = Callable[..., PostgresStore]
 
 
 @pytest.mark.postgres
-def test_an_unfinished_cycle_holds_nobody_else_up(sidecar: Sidecar) -> None:
+def test_an_unfinished_cycle_delays_no_other_sidecar(sidecar: Sidecar) -> None:
     slow, fast = sidecar(), sidecar()
     with slow.transaction() as tx:
         tx.record_cycle(1, [taken_row(1)], [], [took(taken_row(1, received_at_ms=1))])

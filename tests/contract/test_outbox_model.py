@@ -197,7 +197,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.planned is not None)
     @rule(is_confirmed=st.booleans())
     def write(self, is_confirmed: bool) -> None:
-        """Write the file of the planned segment; who dies then does it again."""
+        """Write the file of the planned segment; after a death it is written again."""
         segment = self.planned
         assert segment is not None
         blocks = list(self.operator.segment_events(segment))

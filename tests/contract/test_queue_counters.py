@@ -1,4 +1,4 @@
-"""What links tell of a queue's counters, over every wire, beside what was done to the queue."""
+"""A queue's counters over every wire, compared with what was done to the queue."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -63,7 +63,7 @@ def _counts(one: Counters) -> Counts:
 def become(
     look: Callable[[], dict[str, Counts]], links: Mapping[str, LookSession], expected: Counts
 ) -> None:
-    """Wait until all wires tell the same expected counts."""
+    """Wait until all wires show the same expected counts."""
     everywhere = dict.fromkeys(links, expected)
     eventually(lambda: look() == everywhere, what=str(expected), last=lambda _: str(look()))
 
@@ -129,7 +129,7 @@ def test_what_is_no_single_queue_is_left_out(artemis: Broker, unique: str) -> No
             assert link.queue_counters([topic(unique), queue(unique)]) == {}
 
 
-def test_stock_classic_tells_only_how_much_a_browse_shows(
+def test_stock_classic_shows_only_the_length_of_a_browse(
     classic_6: ClassicBroker, unique: str
 ) -> None:
     JmsPeer.of(classic_6, "openwire").produce(unique, ["Text"], count=2)

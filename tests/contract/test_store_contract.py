@@ -734,7 +734,7 @@ def test_a_page_is_full_also_when_an_unfinished_cycle_hides_rows(store: Openable
     assert [row.id for row in store.list_rows(ALL, 2)] == [2, 4]
 
 
-def test_a_listed_row_tells_all(store: OpenableStore) -> None:
+def test_a_listed_row_has_all_fields(store: OpenableStore) -> None:
     final = "queue://DLQ.x"
     fields = {"is_final": True, "final_queue": final, "delay_ms": 7, "state": RowState.PARKED}
     row = taken_row(3, cause="order refused", **fields)
@@ -756,7 +756,7 @@ def test_texts_that_utf_8_cant_write_are_spelled_out_and_stop_nothing(store: Ope
     assert [due.destination for due in claim(store)] == ["queue://caf\u00e9 \\ud800"]
 
 
-def test_the_store_tells_its_size(store: OpenableStore) -> None:
+def test_the_store_knows_its_size(store: OpenableStore) -> None:
     before = store.size_bytes()
     take(store, taken_row(1, message=random.randbytes(1_000_000)))
     assert store.size_bytes() - before > 1_000_000
@@ -765,7 +765,7 @@ def test_the_store_tells_its_size(store: OpenableStore) -> None:
 # History.
 
 
-def test_history_tells_all_events_of_a_message_over_all_its_deaths(store: OpenableStore) -> None:
+def test_history_has_all_events_of_a_message_over_all_its_deaths(store: OpenableStore) -> None:
     rows = [taken_row(number, redelivery_id="same") for number in (1, 2)]
     take(store, rows[0], taken_row(9))
     finish(store, begin(store, [rows[1]], [row for row in claim(store) if row.id == 1]))
@@ -904,7 +904,7 @@ def test_retry_makes_rows_due_now_also_held_and_parked_ones(store: OpenableStore
     assert_tallies(store)
 
 
-def test_a_retried_row_tells_its_rule_again(store: OpenableStore) -> None:
+def test_a_retried_row_has_its_rule_again(store: OpenableStore) -> None:
     take(store, taken_row(1))
     with store.transaction() as tx:
         tx.park([1], "refused")
@@ -1148,9 +1148,7 @@ def test_what_goes_back_is_given_and_claimed_in_the_order_of_its_due_times(
 
 
 @pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle"])
-def test_a_row_that_is_taken_back_is_recalled_by_nobody_else(
-    store: OpenableStore, end: str
-) -> None:
+def test_a_row_that_is_taken_back_is_recalled_only_once(store: OpenableStore, end: str) -> None:
     take(store, final_row(1))
     finish(store, send(store, 1))
     store.change(RowFilter(ids=(1,)), row_changes.take_back(100, "ann"))

@@ -1,4 +1,4 @@
-"""A store against a model of a few dictionaries: whatever is done, both tell the same."""
+"""A store against a model of a few dictionaries: after any step both agree."""
 
 import shutil
 import sqlite3
@@ -194,7 +194,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.events += [event for event in begun.events if event.id not in begun.sent]
 
     def settle_sent(self, ids: list[int]) -> None:
-        """What was sent is gone, or known to lie in its final queue."""
+        """A sent message is gone, or known to be in its final queue."""
         for row in self.present(ids):
             if row.is_final:
                 self.change(row, state=EXHAUSTED, message=NO_MESSAGE)

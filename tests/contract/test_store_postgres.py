@@ -29,7 +29,7 @@ MakeStore = Callable[..., EmptiedStore]
 
 @pytest.fixture
 def make(postgres: PostgresServer) -> Iterator[MakeStore]:
-    """Makes stores over one and the same schedule; those of a service unless told otherwise."""
+    """Makes stores over one schedule, by default those of a service."""
     url, made = postgres.url(), list[EmptiedStore]()
     empty(url)
 
@@ -120,7 +120,7 @@ def test_whose_connection_is_gone_is_free_at_once(make: MakeStore) -> None:
     assert make().open().instance == name
 
 
-def test_who_reconnects_is_the_same_instance_again(make: MakeStore) -> None:
+def test_a_reconnect_keeps_the_instance(make: MakeStore) -> None:
     first, second = make(), make()
     names = first.open().instance, second.open().instance
     vanish(second)
@@ -154,7 +154,7 @@ def overtake(make: MakeStore, name: str) -> tuple[EmptiedStore, StoreState]:
     return eventually(take_over, what="the lease is over")
 
 
-def test_who_gives_no_sign_of_life_is_overtaken_and_writes_nothing_any_more(
+def test_a_holder_without_heartbeats_is_taken_over_and_can_not_write(
     make: MakeStore,
 ) -> None:
     """The connection lives on: a process that hangs, a machine that sleeps."""
@@ -402,7 +402,7 @@ def test_two_take_of_one_backlog_together(make: MakeStore) -> None:
     assert first.holds() == second.holds() == {"DLQ": 6}
 
 
-def test_who_takes_of_a_backlog_waits_for_who_does(make: MakeStore) -> None:
+def test_takes_of_a_backlog_wait_for_each_other(make: MakeStore) -> None:
     first, second = make(), make()
     first.open()
     second.open()

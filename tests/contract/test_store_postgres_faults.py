@@ -215,8 +215,8 @@ def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
         store.close()
 
 
-def test_after_a_restart_of_the_server_each_is_who_it_was() -> None:
-    """All connections are gone then, which says nothing of those who had them."""
+def test_after_a_restart_of_the_server_each_keeps_its_instance() -> None:
+    """All connections are gone then, but their holders live."""
     with PostgresServer() as server:
         first, other = (PostgresStore(server.url(), clock=VirtualClock()) for _ in range(2))
         first.lock_for_service()
@@ -239,7 +239,7 @@ def test_a_statement_that_takes_too_long_is_ended(store: EmptiedStore) -> None:
     assert store.next_due_ms() is None
 
 
-def test_an_ended_connection_is_made_anew_by_opening_again(
+def test_opening_again_replaces_an_ended_connection(
     store: EmptiedStore, postgres: PostgresServer
 ) -> None:
     instance = store.open().instance

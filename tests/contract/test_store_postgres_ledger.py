@@ -251,7 +251,7 @@ def _numbered(store: PostgresStore, causes: Sequence[str]) -> list[tuple[int, st
     return list(enumerate(causes, store.allocate_ids(len(causes))))
 
 
-def test_two_count_the_same_at_once_and_wait_for_nobody(make: MakeStore) -> None:
+def test_two_count_the_same_at_once_without_waiting(make: MakeStore) -> None:
     stores, rounds = [make() for _ in range(3)], 30
     barrier = threading.Barrier(len(stores))
 
@@ -381,7 +381,7 @@ class Writing:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_follows_sees_each_event_once_in_whatever_order_they_are_committed(
+def test_a_follower_sees_each_event_once_in_any_order_of_commits(
     make: MakeStore, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -416,7 +416,7 @@ def test_who_follows_sees_each_event_once_in_whatever_order_they_are_committed(
     assert len(told[0]) > 50
 
 
-def test_who_follows_waits_for_nobody(make: MakeStore) -> None:
+def test_a_follower_does_not_wait(make: MakeStore) -> None:
     """Neither for an open transaction nor for a cycle whose sidecar is gone."""
     slow, gone, quick, reader = make(), make(), make(), make(is_for_service=False)
 
@@ -440,7 +440,7 @@ def test_who_follows_waits_for_nobody(make: MakeStore) -> None:
     assert [one.redelivery_id for one in tail.events] == ["gone"]
 
 
-def test_in_a_database_made_of_a_dump_following_begins_anew(make: MakeStore) -> None:
+def test_in_a_database_made_of_a_dump_following_begins_again(make: MakeStore) -> None:
     """Its transactions have other numbers, and blocks and positions of before are in it."""
     sidecar = make()
     take(sidecar, [taken_row(sidecar.allocate_ids(1))])

@@ -92,7 +92,7 @@ def test_many_that_start_on_an_empty_database_all_succeed(make: MakeStore) -> No
     assert schema_of(stores[0]) == (VERSION, OLDEST)
 
 
-def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
+def test_a_rolling_update_breaks_no_sidecar(make: MakeStore, newer: Path) -> None:
     old = service(make)
     run_cycle(old, 1)
     new = service(make, migrations=newer)
@@ -151,7 +151,7 @@ def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer:
     run_cycle(old, 1)
 
 
-def test_who_only_looks_changes_no_schema(make: MakeStore, newer: Path) -> None:
+def test_looking_changes_no_schema(make: MakeStore, newer: Path) -> None:
     make().open()
     with pytest.raises(StoreUnavailable, match="the service brings it there when it starts"):
         make(migrations=newer, read_only=True).open()
@@ -182,7 +182,7 @@ def test_a_migration_may_take_longer_than_a_statement(
         store._database.run("SELECT pg_sleep(4)")
 
 
-def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(
+def test_a_migration_that_has_to_wait_gives_up_and_blocks_no_sidecar(
     make: MakeStore, newer: Path
 ) -> None:
     old = service(make)
@@ -201,7 +201,7 @@ def indexes(store: PostgresStore) -> set[str]:
     return {name for (name,) in store._database.run(query)}
 
 
-def test_an_index_is_made_later_where_many_wait_and_nobody_waits_for_it(
+def test_an_index_is_made_later_where_many_wait_and_blocks_no_sidecar(
     make: MakeStore, newer: Path
 ) -> None:
     (newer / f"{NEWER:04}_index_redelivery_by_cause.sql").write_text(

@@ -28,7 +28,7 @@ from support.waiting import eventually
 
 
 class SharedWorld(StoreWorld[PostgresStore]):
-    """The same with a schedule in PostgreSQL, and somebody who looks after those who are gone."""
+    """The same with a schedule in PostgreSQL, and a sidecar that takes over from dead ones."""
 
     def __init__(self, folder: Path, url: str) -> None:
         super().__init__(folder, CountingRules(delay_ms=1000))
@@ -108,7 +108,7 @@ def world(tmp_path: Path, postgres_url: str) -> Iterator[SharedWorld]:
     ("place", "verdict", "waiting", "left"),
     [("stored", "rolled_back", 0, 1), ("committed", "committed", 1, 0)],
 )
-def test_the_token_tells_how_the_last_cycle_ended(
+def test_the_token_shows_how_the_last_cycle_ended(
     world: SharedWorld, place: str, verdict: str, waiting: int, left: int
 ) -> None:
     world.end_at(place)
@@ -163,7 +163,7 @@ def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
         eventually(lambda: world.taken_over == 1, what="it is taken over")
 
 
-def test_the_instance_is_free_for_who_comes_next(world: SharedWorld) -> None:
+def test_the_instance_is_free_for_the_next_sidecar(world: SharedWorld) -> None:
     world.end_at("committed")
     assert world.store is not None
     dead = world.store.open().instance
@@ -180,7 +180,7 @@ def test_the_instance_is_free_for_who_comes_next(world: SharedWorld) -> None:
 def test_a_database_that_lost_commits_is_found_out_and_used_on(
     world: SharedWorld, postgres: PostgresServer
 ) -> None:
-    """As after a failover to a standby that was behind: what was lost there is lost, and told."""
+    """As after a failover to a standby that was behind: its losses are lost, and reported."""
     world.start()
     world.die("before")
     world.run(2)

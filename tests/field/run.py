@@ -123,7 +123,7 @@ _PORTS = {"qpid": "AMQP_PORT", "stomp": "STOMP_PORT"}
 
 
 def _use(broker: Broker, sidecar: Newcomer, row: Row, known: Row | None) -> None:
-    """Let each application fail its messages once, and see what comes back and succeeds."""
+    """Make each application fail its messages once, and record which return and succeed."""
     dlq = "ActiveMQ.DLQ" if broker.kind == "classic" else "DLQ"
     # Why qpid: the broker can't show a Core consumer every stream of an AMQP producer.
     reader = JmsPeer.of(broker, "openwire" if broker.kind == "classic" else "qpid")

@@ -74,7 +74,7 @@ def test_what_is_split_is_the_same_bytes_joined(data: bytes) -> None:
 
 @fuzz
 @given(damaged(hostile) | hostile, st.booleans(), st.booleans())
-def test_any_message_tells_its_past_or_a_problem(data: bytes, expires: bool, native: bool) -> None:
+def test_any_message_shows_its_past_or_a_problem(data: bytes, expires: bool, native: bool) -> None:
     told = artemis.read_provenance(
         data,
         IntakeQueue(queue("DLQ"), expires=expires),

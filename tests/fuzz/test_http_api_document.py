@@ -1,4 +1,4 @@
-"""Requests made out of the API's own document: each answer is one that the document tells of."""
+"""Requests made out of the API's own document: each answer is documented."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,9 +38,7 @@ def document(site: Site) -> OpenApiSchema:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_every_answer_is_one_that_the_document_tells_of(
-    site: Site, document: OpenApiSchema, method: str
-) -> None:
+def test_every_answer_is_documented(site: Site, document: OpenApiSchema, method: str) -> None:
     who = {"Authorization": site.client("token").headers["Authorization"]}
     operations = []
     for one in document.include(method=method).get_all_operations():

@@ -91,7 +91,7 @@ def test_a_redelivery_keeps_what_it_does_not_name(
 @given(damaged(with_properties().map(lambda made: made[0])) | st.binary(max_size=80))
 @example(b"")
 @example(b"\x1c")
-def test_any_message_tells_its_past_or_a_problem(data: bytes) -> None:
+def test_any_message_shows_its_past_or_a_problem(data: bytes) -> None:
     told, message_id = dead.read_dead_letter(data, None, 2**41)
     assert (told.origin is None) == (told.problem is not None)
     assert message_id is None or message_id in data

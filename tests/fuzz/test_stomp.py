@@ -163,7 +163,7 @@ def test_any_message_of_classic(found: list[Header], body: bytes, is_final: bool
 
 
 def check_others(found: list[Header], sent: list[Header]) -> None:
-    """The headers of nobody but an application are all there, in order."""
+    """All headers of the application, and only these, are there in order."""
     assert [one for one in found if one[0] not in RESERVED and one in sent] == [
         one for one in found if one[0] not in RESERVED
     ]

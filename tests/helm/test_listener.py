@@ -1,4 +1,4 @@
-"""The listener in the chart: who may come in, where it may go, and what rolls its pods."""
+"""The listener in the chart: its clients, its targets, and what rolls its pods."""
 
 from collections.abc import Mapping
 from typing import Any

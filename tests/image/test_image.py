@@ -172,7 +172,7 @@ def test_nothing_is_in_it_that_builds_or_installs(image: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_is_somebody_who_may_write_nowhere_but_to_data_and_tmp(image: str) -> None:
+def test_its_user_may_write_only_to_data_and_tmp(image: str) -> None:
     script = """
         id -u; id -g; command -v amqsidecar; command -v python3
         touch /tmp/file || exit 1

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach what the pods of a failed test have to tell, and write down what passed."""
+    """Attach the logs of a failed test's pods, and record what passed."""
     report = yield
     if report.failed and _namespace in item.stash:
         report.sections.append(("the namespace", item.stash[_namespace].story()))
@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Let the next run begin from nothing, when all that there is has passed."""
+    """Make the next run begin from nothing once everything has passed."""
     is_all = exitstatus == pytest.ExitCode.OK and not session.config.option.keyword
     if is_all and _progress in session.config.stash:
         session.config.stash[_progress].forget()

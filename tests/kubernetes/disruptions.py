@@ -43,7 +43,7 @@ def kill_containerd(namespace: Namespace, _: str) -> None:
 
 
 def kill_the_node(namespace: Namespace, pod: str) -> None:
-    """Kill the container while nobody is there who would notice."""
+    """Kill the container while no controller would notice."""
     pid = namespace.cluster.container_pid(namespace.name, pod, "amqsidecar")
     namespace.cluster.kill("kubelet")
     namespace.cluster.kill("containerd")

@@ -52,7 +52,7 @@ Account = Callable[[Tally], None]
 
 
 class Load:
-    """A producer and a consumer that lets each message die once; a context manager.
+    """A producer and a consumer that makes each message die once; a context manager.
 
     The producer waits where the consumer is `AHEAD` messages behind.
     """

@@ -50,7 +50,7 @@ def test_an_upgrade_that_would_strand_the_schedule_is_refused(namespace: Namespa
     assert namespace.uid() != uid
 
 
-def test_observing_touches_nothing_until_it_is_told_to_run(namespace: Namespace) -> None:
+def test_observing_touches_nothing_until_the_switch_to_run(namespace: Namespace) -> None:
     peer = broker_pods.start(namespace, KIND)
     namespace.install(values(KIND) | {"observe": True})
     sent = peer.produce("orders")

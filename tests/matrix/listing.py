@@ -1,4 +1,4 @@
-"""What lies in a queue of Artemis, as its management lists it: nobody has to be shown a message."""
+"""The messages in a queue of Artemis, by its management's list: none is delivered."""
 
 import json
 from collections.abc import Mapping

@@ -221,7 +221,7 @@ def _redeliver(broker: Broker, kind: str, played: Played, folder: Path) -> None:
 
 
 def _wait_until_quiet(sidecar: SidecarProcess) -> None:
-    """Wait until nothing has changed for a while, where nobody can tell how much there is."""
+    """Wait until nothing has changed for a while, where the number is unknown."""
     last, since = _progress(sidecar), time.monotonic()
     while time.monotonic() - since < SETTLED_S:
         time.sleep(0.1)
@@ -288,7 +288,7 @@ def _look_for_the_rest(broker: Broker, played: Played) -> None:
 
 
 def _conclude(before: Played, after: Played) -> None:
-    """Tell what the first of two sidecars refused by what became of it at the second."""
+    """Find what the first of two sidecars refused, by its outcome at the second."""
     for pair, outcomes in before.outcomes.items():
         for key, one in outcomes.items():
             if one.second is None:

@@ -137,7 +137,7 @@ class MatrixClassic(ClassicBroker):
 
 
 def matrix_broker(kind: str) -> Broker:
-    """Return a broker that gives up at the first failure and tells each message's user."""
+    """Return a broker that gives up at the first failure and names each message's user."""
     wires = [wire for wire in wires_of(kind) if not wire.after]
     if kind == "artemis":
         dlqs = "".join(

@@ -124,7 +124,7 @@ def test_alerts_of_two_jobs_are_rows_that_name_them(prometheus: Prometheus) -> N
     assert {(one["job"], one["instance"]) for one in rows} == places
 
 
-def test_the_process_tells_its_memory_and_its_processor(prometheus: Prometheus) -> None:
+def test_the_process_reports_its_memory_and_its_processor(prometheus: Prometheus) -> None:
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
         assert len(prometheus.query(f"{name} > 0")) == sum(JOBS.values()), name
 

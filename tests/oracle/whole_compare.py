@@ -189,7 +189,7 @@ def _differing(
 
 
 def _is_by_chance(case: Case, *delays: Any) -> bool:
-    """Tell whether collision avoidance may have given both delays."""
+    """Return whether collision avoidance may have given both delays."""
     possible = [
         [table.delay_ms(count, cycle(drawn).__next__) for drawn in (SHORTEST, LONGEST)]
         for policy in case.configuration.policies_of(case.queue)

@@ -47,7 +47,7 @@ COMPOSITES = (COPIED, FILTERED, UNMATCHED, FORWARDED)
 PERSISTED = "counted"
 """A queue whose `policyEntry` says `persistJMSRedelivered`."""
 JOBS = "jobs"
-"""A queue of this test's, in which the broker tells what it has scheduled."""
+"""A queue of this test, in which the broker lists what it has scheduled."""
 DEAD_TOPICS = "DeadTopic."
 """How the names of dead-letter topics begin."""
 
@@ -69,7 +69,7 @@ LEFT_OVER: Sequence[Mapping[str, Any]] = (
     {"originalDeliveryMode": "NON_PERSISTENT"},
     {"scheduledJobId": "old", "redeliveryDelay": 7, "amqsidecarRedeliveryCount": 5},
 )
-"""What properties may be left over from another death, or copied by somebody who copies all."""
+"""Properties that may be left from another death, or from an application's copy."""
 OWN_KINDS = (*("individual",) * 8, "discarding", "dead-topic")
 KINDS = (*("none", "shared", "named") * 3, *OWN_KINDS)
 LIMITS = (0, 1, 1, 2, 2, 3, 3, 4, -1, -2)
@@ -219,7 +219,7 @@ def _longest_ms(rules: ClassicRules) -> int:
 
 
 def _has_chance(rules: ClassicRules) -> bool:
-    """Tell whether the broker chooses some rule by chance (row 6): then nothing can be compared."""
+    """Return whether the broker chooses a rule by chance (row 6): nothing can be compared then."""
     groups = [[entry.destinations for entry in rules.dead_letter.entries]]
     groups += [
         [entry.destinations for entry in plugin.options.entries]

@@ -171,7 +171,7 @@ def _has_jobs(peer: JmsPeer) -> bool:
 
 
 def _is_busy(sidecar: SidecarProcess) -> bool:
-    """Tell whether the sidecar keeps anything but what it leaves to a person."""
+    """Return whether the sidecar keeps anything but messages for a person."""
     waiting = sidecar.json_command("status")["waiting"]
     return any(one["state"] not in ("parked", "exhausted") for one in waiting)
 

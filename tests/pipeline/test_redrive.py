@@ -65,7 +65,7 @@ class History:
         self.rows.append(event(1, position, type=kind, redelivery_id=redelivery_id) | more)
 
     def final(self, redelivery_id: str, origin: str | None = A, **more: Any) -> None:
-        """Let one die, and be sent to the final queue."""
+        """Make one die and go to the final queue."""
         self.died(redelivery_id, origin, **more)
         self.add("exhausted", redelivery_id, destination=FINAL, expiration_ms=0)
         self.add("dead_lettered", redelivery_id, destination=FINAL, redelivery_count=0)
@@ -174,7 +174,7 @@ def test_the_pace_grows_and_then_stays(spark: SparkSession) -> None:
 
 @pytest.fixture
 def many_partitions(spark: SparkSession) -> Iterator[None]:
-    """Let small tables have as many partitions as large ones."""
+    """Give small tables as many partitions as large ones."""
     settings = {
         "spark.sql.shuffle.partitions": "7",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",

@@ -101,7 +101,7 @@ def test_labels_of_plots_are_text_too(page: str) -> None:
     assert any(one.startswith("nul␀ bell␇") for one in labels)
 
 
-def test_it_asks_nobody_for_anything_and_its_policy_lets_it_do_nothing(page: str) -> None:
+def test_it_requests_nothing_and_its_policy_forbids_everything(page: str) -> None:
     tree = parsed(page)
     (policy,) = strings(tree, "//meta[@http-equiv='Content-Security-Policy']/@content")
     style = tree.findtext("head/style") or ""

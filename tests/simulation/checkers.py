@@ -68,7 +68,7 @@ class Told(Watcher):
         """A person did something to these messages, which wait as these rows."""
 
     def let_wait(self, row_ids: Iterable[int]) -> None:
-        """Gates let these rows wait."""
+        """Gates delay these rows."""
 
     def purged(self) -> None:
         """A person removed the token."""
@@ -77,7 +77,7 @@ class Told(Watcher):
         """A link ended while these were being sent."""
 
     def fell(self, error: Exception) -> None:
-        """A turn of the engine ended with an error that nobody expects."""
+        """A turn of the engine ended with an unexpected error."""
 
     def began(self) -> None:
         """A process began: its clock, and gates where it has some, know nothing yet."""
@@ -218,7 +218,7 @@ class KnownToLie(Checker):
 
 
 class TokenGrows(Checker):
-    """The number on the token only grows, whoever commits, as long as nobody removes it."""
+    """The number on the token only grows until it is removed."""
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -237,7 +237,7 @@ _MOVES = (Received, Returned, Resent, DeadLettered, Discarded)
 
 
 class JournalEqualsState(Checker):
-    """The stored events of a message tell its takes, its sends, and where its row stands."""
+    """The stored events of a message agree with its takes, its sends, and its row."""
 
     TERMINAL = (Resent, DeadLettered, Discarded)
 
@@ -416,7 +416,7 @@ _STEPS = [name for name in (*vars(Watcher), *vars(Told)) if not name.startswith(
 
 
 class History(Told):
-    """Tells every checker what happens, and knows what several of them need.
+    """Reports events to every checker, and keeps what several of them need.
 
     Attributes:
         origins: of all messages that ever died, where they died first.

@@ -69,19 +69,19 @@ class Faults:
         return kind
 
     def happens(self, kind: str, rate: float) -> bool:
-        """Tell whether a fault of this kind happens now."""
+        """Return whether a fault of this kind happens now."""
         if not self.is_on or not rate or self.chance.random() >= rate:
             return False
         self.counts[kind] += 1
         return True
 
     def fail_store(self, kind: str) -> None:
-        """Let a write fail, perhaps."""
+        """Make a write fail, perhaps."""
         if self.happens(kind, self._store_rate):
             raise StoreUnavailable(f"simulated: {kind}")
 
     def slow_store(self) -> None:
-        """Let a write take its time, perhaps."""
+        """Delay a write, perhaps."""
         if self.happens("store_is_slow", self._slow_rate):
             self.clock.advance(self.chance.choice([5, 300, 2_000]))
 

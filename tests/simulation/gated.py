@@ -35,7 +35,7 @@ def group_of(_encoding: str, message: bytes) -> str | None:
 
 
 class GateMaker:
-    """Makes the gates of each process anew; the seed says what they allow."""
+    """Makes new gates for each process; the seed decides what they allow."""
 
     def __init__(self, seed: int, history: History) -> None:
         chance = random.Random(f"gates {seed}")
@@ -76,7 +76,7 @@ class GateMaker:
 
 
 class _Watched(Gates):
-    """Tells the history who has to wait."""
+    """Reports to the history which rows wait."""
 
     def __init__(self, gates: Mapping[str, Gate], history: History) -> None:
         super().__init__(gates)
@@ -125,7 +125,7 @@ class PersonAware(Checker):
 
 
 class NowMeansNow(PersonAware):
-    """No gate lets wait what a person retried."""
+    """No gate delays a row that a person retried."""
 
     def let_wait(self, row_ids: Iterable[int]) -> None:
         for row_id in self._retried.intersection(row_ids):

@@ -49,7 +49,7 @@ def seeds_for(name: str, count: int) -> Iterator[int]:
 
 
 class Planted(NamedTuple):
-    """A mistake and who finds it.
+    """A mistake and the checker that finds it.
 
     Attributes:
         plant: makes the mistake.
@@ -136,7 +136,7 @@ def token_names_nothing(patch: Patch) -> None:
 
 
 def token_is_no_fence(patch: Patch) -> None:
-    """Whoever asks gets the token, also while another one has it; and may commit with it."""
+    """Every process gets the token, even while another has it, and may commit with it."""
 
     def take(link: MemoryLink, _timeout_s: float) -> int | None:
         session = link._check_open()
@@ -290,7 +290,7 @@ def refused_commit_counts_as_done(patch: Patch) -> None:
 
 
 def next_cycle_is_stored_before_this_one_is_committed(patch: Patch) -> None:
-    """What finishes a cycle becomes durable while nobody knows whether the broker committed it."""
+    """The end of a cycle becomes durable before it is known whether the broker committed it."""
     begin_ahead = CycleEngine._begin_ahead
 
     def begin_and_keep(engine: CycleEngine) -> None:
@@ -408,7 +408,7 @@ def final_ones_are_forgotten(patch: Patch) -> None:
 
 
 def due_rows_are_forgotten(patch: Patch) -> None:
-    """Nobody wakes up for them."""
+    """Nothing wakes up for them."""
     patch.setattr(MemoryStore, "next_due_ms", lambda _store: None)
 
 

@@ -258,7 +258,7 @@ class Run:
                 self._consumed.append(one)
 
     def _give_up(self, *, at_once: bool = False) -> None:
-        """Let the broker notice that links are gone."""
+        """Make the broker notice that links are gone."""
         for since_ms, session in list(self._orphans):
             is_late = self._clock.current_ms >= since_ms + IDLE_TIMEOUT_MS
             if at_once or is_late or self._chance.random() < 0.1:
@@ -281,7 +281,7 @@ class Run:
         self.history.purged()
 
     def _operate(self, _sidecar: Sidecar, _name: str) -> None:
-        """Let a person do something, as the command line does: with a store object of its own."""
+        """Act as a person with the command line: with a store object of its own."""
         chance = self._chance
         store = chance.choice(self._sidecars).around.make_store()
         action = chance.choice([Action.RETRY, Action.CANCEL, Action.HOLD, Action.RELEASE])
@@ -443,7 +443,7 @@ class Run:
             store.close()
 
     def _drain_beside(self, full: str) -> None:
-        """Let all go that goes elsewhere than to a queue that is full, and check what is left."""
+        """Send everything but messages for a full queue, and check what is left."""
         self.broker.room[full] = 0
         for sidecar in self._sidecars:
             store = sidecar.around.make_store()
@@ -473,7 +473,7 @@ class Run:
         return rows + [one.body.decode() for one in self.broker.queue(DLQ)]
 
     def _drain(self, sidecar: Sidecar) -> bool:
-        """Let one sidecar run alone until nothing is left to do; return whether it got there."""
+        """Run one sidecar alone until nothing is left to do; return whether it got there."""
         store = sidecar.around.make_store()
         store.reopen()
         turns = 0
@@ -490,7 +490,7 @@ class Run:
         return turns < self._drain_turns
 
     def _decide(self, sidecar: Sidecar, store: Store) -> None:
-        """Let a person retry what is parked, where its message group waits for that."""
+        """Retry parked messages as a person, where their message group waits for that."""
         waiting = store.list_rows(RowFilter(state=RowState.WAITING), 10_000)
         if any("is parked: a person must decide" in (row.reason or "") for row in waiting):
             parked = RowFilter(state=RowState.PARKED)
@@ -520,7 +520,7 @@ class Run:
 
 
 def _journal(store: Store) -> Callable[[str], Sequence[AnyEvent]]:
-    """Return what tells the events of a redelivery id."""
+    """Return the source of the events of a redelivery id."""
     if not isinstance(store, MemoryStore):
         return store.history
     events: dict[str, list[AnyEvent]] = {}

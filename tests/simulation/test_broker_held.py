@@ -81,7 +81,7 @@ class Broker:
         return due
 
     def consume(self) -> None:
-        """Let the application have what is due; what it fails is a dead letter."""
+        """Deliver what is due to the application; what it fails is a dead letter."""
         now_ms = self.clock.now_ms()
         for one in self.ready(ORDERS):
             assert one.count == self.seen[one.name], f"{one} was delivered before {self.seen}"
@@ -190,7 +190,7 @@ class Link(EngineOnlySession):
         return "blocked" if self.broker.is_blocked and destination == ORDERS else None
 
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """It asks nobody."""
+        """It makes no request."""
 
     def resend_problem(self, destination: Destination) -> str | None:
         return None

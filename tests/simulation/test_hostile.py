@@ -292,7 +292,7 @@ def test_a_start_that_is_interrupted_holds_the_rest_at_the_next(
 
 
 def test_dead_letters_that_a_restored_broker_has_again_are_not_sent_twice(tmp_path: Path) -> None:
-    """They are in the store, too, where they are held; those of the broker are taken anew."""
+    """They are in the store, too, and held there; the broker's copies are taken again."""
     world = World(tmp_path, CountingRules(delay_ms=60_000))
     world.start()
     world.die("before")

@@ -38,7 +38,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def exhaust(world: World, count: int = COUNT) -> None:
-    """Let messages die until they lie in the final queue."""
+    """Make messages die until they are in the final queue."""
     for number in range(count):
         world.die(f"m{number:02}")
     for _ in range(2):
@@ -53,7 +53,7 @@ def bodies(count: int = COUNT) -> list[str]:
 
 
 def keep(world: World) -> None:
-    """Start the sidecar anew with `redelivery.exhausted: keep`."""
+    """Restart the sidecar with `redelivery.exhausted: keep`."""
     world.kill()
     world.keeps_exhausted = True
     world.start()
@@ -119,7 +119,7 @@ def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world:
 
 
 def choose(world: World, *numbers: int, act: row_changes.RowChange) -> tuple[int, ...]:
-    """Let a person act on some of the exhausted messages; return their rows."""
+    """Act as a person on some of the exhausted messages; return their rows."""
     assert world.store is not None
     ids = tuple(sorted(row.id for row in rows_of(world))[number] for number in numbers)
     assert world.store.change(RowFilter(ids=ids), act) == len(ids)
@@ -261,7 +261,7 @@ def discard_some(world: World, count: int) -> int:
 
 
 def undo_all(world: World, number: int) -> None:
-    """Undo a discard, and let it be put back whatever was done of it by then."""
+    """Undo a discard at any progress of it, and wait until all is put back."""
     assert world.store is not None
     undo(world.store, number, world.clock.now_ms(), "ann")
     while carry_out(world.store, number, "me", MEANS, world.clock.now_ms).next_at_ms:
@@ -426,7 +426,7 @@ def restart(world: World, *, keeps: bool) -> None:
 
 
 def go_on(world: World, is_over: Callable[[], bool]) -> None:
-    """Let the sidecar turn, and start again whenever it dies or loses its link."""
+    """Run turns of the sidecar, and restart it when it dies or loses its link."""
     for _ in range(300):
         if is_over():
             return

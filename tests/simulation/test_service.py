@@ -126,7 +126,7 @@ def test_a_token_that_comes_late_is_waited_for_after_the_doubt_was_settled(tmp_p
 
 
 class WatchingLink(MemoryLink):
-    """Refuses some queues, and tells of queues that come and go."""
+    """Refuses some queues, and reports queues that come and go."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
@@ -179,7 +179,7 @@ class Run:
         self.restart()
 
     def restart(self) -> None:
-        """Make the service anew, with a link of its own."""
+        """Make a new service, with a link of its own."""
         assert self.world.store is not None
         self.link = WatchingLink(self.world.broker)
         self.service = make_service(
@@ -370,11 +370,11 @@ def test_what_was_read_once_is_no_backlog_after_a_restart(tmp_path: Path) -> Non
     assert len(run.world.bodies("orders")) == 31
 
 
-def test_the_service_looks_at_once_when_the_link_tells_of_a_new_queue(tmp_path: Path) -> None:
+def test_the_service_looks_at_once_when_the_link_reports_a_new_queue(tmp_path: Path) -> None:
     run = Run(tmp_path)
 
     def settle() -> None:
-        """Let the service's own clock have asked for its first look."""
+        """Wait until the service's own clock has asked for its first look."""
         eventually(lambda: run.finds > 1 or run.service._look_again.is_set())
 
     def bear() -> None:

@@ -35,7 +35,7 @@ FINAL = "DLQ.exhausted"
 
 
 class StoreWorld(Generic[S]):
-    """Restartable: `start` builds everything anew but the broker, the store's file, and time."""
+    """Restartable: `start` rebuilds everything but the broker, the store's file, and time."""
 
     def __init__(self, folder: Path, rules: CountingRules | None = None, **limits: int) -> None:
         self.path = folder / "schedule.db"
@@ -171,11 +171,11 @@ class StoreWorld(Generic[S]):
         self._engine = None
 
     def die(self, body: str, origin: str = "orders", encoding: str = ENCODING) -> None:
-        """Let the broker dead-letter a message."""
+        """Make the broker dead-letter a message."""
         self.broker.die(DLQ, StoredMessage(body.encode(), encoding=encoding), queue(origin))
 
     def die_again(self, name: str) -> None:
-        """Let everything in a destination fail again."""
+        """Make everything in a destination fail again."""
         waiting = self.broker.queue(name)
         while waiting:
             self.broker.die(DLQ, waiting.popleft(), Destination(queue(name).kind, name))
@@ -185,7 +185,7 @@ class StoreWorld(Generic[S]):
         return [message.body.decode() for message in self.broker.queue(name)]
 
     def run(self, turns: int = 50) -> None:
-        """Let the sidecar turn."""
+        """Run a turn of the sidecar."""
         assert self._recalling is not None
         for _ in range(turns):
             self.engine.turn(0.5)

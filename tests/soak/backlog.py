@@ -49,7 +49,7 @@ class ArtemisBacklog:
         self._settle(unanswered)
 
     def _settle(self, unanswered: list[Any]) -> None:
-        """Wait until the broker has all of these, and lets us go on."""
+        """Wait until the broker has all of these, and accepts more."""
         done = self._connection.run_until(
             lambda: self._sender.credit > 0 and all(map(is_answered, unanswered)),
             _ANSWER_TIMEOUT_S,

@@ -43,7 +43,7 @@ GROWTH_MAX_BLOCKS = 100_000
 
 
 REDELIVERIES = 5
-"""So many has each message by the policy of the benchmarks."""
+"""Redeliveries of each message by the policy of the benchmarks."""
 
 
 class Soak(NamedTuple):
@@ -81,7 +81,7 @@ def soak(
     within_s: float,
     tell: Callable[[str], None] = lambda _words: None,
 ) -> Soak:
-    """Let a sidecar take and send a backlog; return what was seen."""
+    """Run a sidecar until it has taken and sent a backlog; return the measurements."""
     names = origin_names(origins)
     began_s = time.monotonic()
     with backlog(broker) as dead:

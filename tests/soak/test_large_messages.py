@@ -99,7 +99,7 @@ def put_over_openwire(broker: Broker, body: bytes) -> str:
 
 
 def put_over_amqp(broker: Broker, body: bytes) -> str:
-    """Let a message with a body die; return the queue of the dead letter."""
+    """Make a message with a body die; return the queue of the dead letter."""
     harness = AmqpArtemisHarness(broker, "largest")
     harness.send(ORIGIN, [Message(id="ID:largest", durable=True, body=body)])
     harness.kill(ORIGIN)
@@ -108,7 +108,7 @@ def put_over_amqp(broker: Broker, body: bytes) -> str:
 
 
 def put_over_core(broker: Broker, body: bytes) -> str:
-    """Let a message with a body die; return the queue of the dead letter."""
+    """Make a message with a body die; return the queue of the dead letter."""
     harness = CoreArtemisHarness(broker, "largest")
     harness.put([text_message(ORIGIN, "")])
     harness.drain(ORIGIN)

@@ -1,4 +1,4 @@
-"""The listener's memory with 1,000 AMQP connections: idle, and while nobody reads."""
+"""The listener's memory with 1,000 AMQP connections: idle, and while no client reads."""
 
 import asyncio
 import subprocess

@@ -120,7 +120,7 @@ def test_a_metric_is_shown_or_watched(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_tells_what_it_is_and_what_to_do(name: str) -> None:
+def test_an_alert_has_its_meaning_and_what_to_do(name: str) -> None:
     alert = ALERTS[name]
     assert re.fullmatch(r"Amqsidecar[A-Z]\w+", name)
     assert alert["labels"]["severity"] in ("critical", "warning", "info")

@@ -178,7 +178,7 @@ def test_a_core_message_without_body_becomes_a_bytes_message(
 
 
 @pytest.mark.parametrize("kind", ["Stream", "Object", "NullObject"])
-def test_a_core_message_that_amqp_can_not_carry_blocks_nobody(
+def test_a_core_message_that_amqp_can_not_carry_blocks_no_other(
     artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake, kind: str
 ) -> None:
     """It stays in the dead-letter queue, whole, and what is behind it comes through."""
@@ -588,7 +588,7 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
 
 
 def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> None:
-    """By id, over three crashes in the middle of cycles; the token tells what was committed."""
+    """By id, over three crashes in the middle of cycles; the token shows what was committed."""
     total = 2_000
     with ArtemisBroker() as broker:
         harness = AmqpArtemisHarness(broker, unique)
@@ -650,10 +650,10 @@ def test_byte_typed_routing_is_what_the_broker_writes(
     await_depth(harness, name, 1)
 
 
-def test_what_the_broker_hands_to_nobody_is_reported(
+def test_messages_that_the_broker_delivers_to_no_consumer_are_reported(
     harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
-    """Told at the second look, and no longer once it is in its queue again."""
+    """Reported at the second look, and no longer once it is in its queue again."""
     harness.put_dead_letters(f"{harness.prefix}.orders", 3)
     other = harness.make_link("other").take(f"{harness.prefix}.token.of.another")
     other.attach([harness.intake()], 10)
@@ -767,7 +767,7 @@ def test_the_token_is_released_uncounted_and_taken_by_another_session(
 
 
 def test_only_what_amqp_clients_made_is_read(artemis: Broker, harness: AmqpArtemisHarness) -> None:
-    """The other wire of a pair reads the rest; it is in nobody's hand."""
+    """The other wire of a pair reads the rest; no consumer has it in hand."""
     name = f"{harness.prefix}.orders"
     JmsPeer.of(artemis, "core").produce(name, ["Text"] * 3, text="t")
     harness.kill(name)

@@ -561,7 +561,7 @@ def test_what_one_connector_has_given_is_not_sent_over_another(
 
 
 @on_one_version
-def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(
+def test_a_queue_that_shows_no_origin_is_refused_before_anything_is_taken(
     mapped: AmqpClassicHarness, opened: Opened
 ) -> None:
     """The sentence has the lines that mend it; the others can be read."""

@@ -189,7 +189,7 @@ def test_what_another_sidecar_gets_of_an_undone_transaction_is_missed_at_once(
             link.commit_cycle(found, [], 1)
 
 
-def test_what_nobody_else_reads_comes_again_after_an_undone_transaction(
+def test_without_other_readers_messages_return_after_an_undone_transaction(
     harness: CoreArtemisHarness,
 ) -> None:
     with closing(owner(harness, "one")) as link:

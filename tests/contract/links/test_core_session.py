@@ -137,7 +137,7 @@ def receive(
 
 
 def is_idle(session: CoreSession) -> bool:
-    """Tell that nothing more was handed out: a stop is answered after all of it has come."""
+    """Check that nothing more was delivered: the answer to a stop follows all deliveries."""
     session.stop()
     session.start()
     return not session.deliveries
@@ -239,9 +239,7 @@ def test_a_long_log_in_that_the_broker_does_not_read_is_named(
             connection.create_session(is_transacted=False)
 
 
-def test_answers_that_nobody_waits_for_are_not_kept(
-    connection: CoreConnection, unique: str
-) -> None:
+def test_answers_without_a_waiter_are_not_kept(connection: CoreConnection, unique: str) -> None:
     session = connection.create_session(is_transacted=False, is_settled=True)
     session.start()
     management = CoreManagement(connection, session, SystemClock())
@@ -491,7 +489,7 @@ def _address(session: CoreSession, name: str) -> packets.AddressAnswer | packets
     return answer
 
 
-def test_a_queue_and_an_address_tell_what_they_are(session: CoreSession, unique: str) -> None:
+def test_a_queue_and_an_address_show_their_properties(session: CoreSession, unique: str) -> None:
     assert not session.ask_queue(unique).exists
     assert not _address(session, unique).exists
     new_queue(session, unique)
@@ -605,7 +603,7 @@ def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
         session_of(by_certificate, context, None)
 
 
-def test_a_broker_that_ends_is_told_apart_from_one_that_dies_or_is_silent() -> None:
+def test_a_broker_that_ends_is_distinguished_from_one_that_dies_or_is_silent() -> None:
     with ArtemisBroker() as broker:
 
         def opened(**options: object) -> CoreConnection:

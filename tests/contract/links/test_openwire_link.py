@@ -228,7 +228,7 @@ def test_a_message_can_die_again_and_again(
 def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     harness: OpenWireHarness, make_link: MakeLink, unique: str, point: str
 ) -> None:
-    """The connection is cut before or after the commit's request; the token tells the outcome."""
+    """The connection is cut before or after the commit's request; the token shows the outcome."""
 
     def cut(name: str) -> None:
         if name == point:
@@ -314,7 +314,7 @@ def test_one_connection_per_instance(link: OpenWireTake, make_link: MakeLink, un
 def test_expired_messages_are_reported_and_time_to_live_is_restored(
     broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
-    """A message that expired says so; one that failed in time gets its time anew."""
+    """An expired message says so; the time to live of one that failed in time restarts."""
     peer = JmsPeer.of(broker, "openwire")
     peer.produce(unique, "Text", ttl_ms=300, test_id="expired")
     [expired] = receive(link, 1)
@@ -470,7 +470,7 @@ def test_counts_of_closed_links_do_not_grow(
 def test_a_killed_broker_loses_and_doubles_nothing(
     broker: ClassicBroker, harness: OpenWireHarness, make_link: MakeLink, unique: str
 ) -> None:
-    """Killed in the middle of cycles; the token tells each time whether the last one happened."""
+    """Killed in the middle of cycles; the token shows each time whether the last one happened."""
     put(harness, unique, 600)
     harness.close()
     made = make_link()
@@ -508,7 +508,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
 
 
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
-    """Nobody listens: transient, with the address in the message."""
+    """Nothing listens there: transient, with the address in the message."""
     link = OpenWireLink(OpenWireSettings(at_loopback(1), clock=SystemClock(), instance=unique))
     with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
         link.take("amqsidecar.token.none")
@@ -523,7 +523,7 @@ def test_a_port_of_another_protocol_is_refused_or_lost(
 
 
 def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> None:
-    """Both sides prove who they are; a stranger, or a wrong password, gets no entry."""
+    """Both sides prove their identity; a stranger, or a wrong password, is refused."""
     pki = Pki(tmp_path)
     us = pki.client("sidecar")
     options = f"transport.needClientAuth=true&amp;{STOCK_CONNECTOR_OPTIONS}"

@@ -97,7 +97,7 @@ def receive(link: TakeSession, count: int) -> list[Delivery]:
 
 
 def nothing_comes(link: TakeSession, harness: StompArtemisHarness) -> bool:
-    """Tell that a link is handed nothing although all that is there has arrived."""
+    """Return whether a link receives nothing although all messages have arrived."""
     for _ in range(5):
         link.count(harness.intake(), 1)
         link.wait(0.1)
@@ -105,7 +105,7 @@ def nothing_comes(link: TakeSession, harness: StompArtemisHarness) -> bool:
 
 
 def is_empty(link: TakeSession, harness: StompArtemisHarness) -> bool:
-    """Tell whether all dead letters are accepted, although a link is handed none."""
+    """Return whether all dead letters are accepted, although a link receives none."""
     link.wait(0.1)
     assert link.receive(1000) == []
     return harness.depth(harness.dead_letter_queue) == 0
@@ -194,7 +194,7 @@ def test_what_stomp_made_comes_back_as_it_was(
 def test_of_other_clients_only_what_is_whole_is_taken(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
-    """The rest stays, counted, however often we come and go, and keeps nobody from coming."""
+    """The rest stays, counted, over any number of links, and blocks no other message."""
     name = f"{harness.prefix}.orders"
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     core.produce(name, ALL_TYPES)
@@ -349,7 +349,7 @@ def left(link: TakeSession) -> dict[str, int]:
 
 
 def consumers(harness: StompArtemisHarness) -> list[int]:
-    """Return the broker's ids of those who read the dead-letter queue."""
+    """Return the broker's ids of consumers of the dead-letter queue."""
     answer = harness.ask(f"queue.{harness.dead_letter_queue}", "listConsumersAsJSON")
     return [one["consumerID"] for one in json.loads(answer.value)]
 
@@ -380,7 +380,7 @@ def test_what_only_looks_like_stomps_is_given_back_and_counted(
 def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
-    """The broker gives a group to one consumer, and nobody what stands behind it."""
+    """The broker gives a group to one consumer, and messages behind it to none."""
     name = f"{harness.prefix}.orders"
     core = JmsPeer.of(artemis, "core")
     produce = partial(core.produce, sample_properties=False, group=None, text="t")
@@ -661,7 +661,7 @@ def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
 def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     artemis: Broker, harness: StompArtemisHarness
 ) -> None:
-    """The owner gets the guards of those who wait, and takes none for the token."""
+    """The owner gets the guards of waiting sidecars, and takes none for the token."""
     token_queue = f"{harness.prefix}.token"
     amqp = AmqpArtemisHarness(artemis, harness.prefix)
     owner = amqp.make_link("owner").take(token_queue)
@@ -681,7 +681,7 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     amqp.close()
 
 
-def test_a_token_that_the_broker_hands_to_nobody_is_reported(
+def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
     own: ArtemisBroker, unique: str, tmp_path: Path
 ) -> None:
     """Not while an instance has it; then in the log, until it comes back."""

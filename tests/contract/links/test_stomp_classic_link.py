@@ -160,7 +160,7 @@ def receive(link: StompClassicTake, count: int, within_s: float = PATIENCE_S) ->
 
 
 def nothing_comes(link: StompClassicTake) -> bool:
-    """Tell whether a link is handed nothing; a round trip makes sure that all has arrived."""
+    """Return whether a link receives nothing; a round trip proves that all has arrived."""
     for _ in range(3):
         link.count(IntakeQueue(queue("amqsidecar.nothing")), 1)
         link.wait(0.1)
@@ -206,7 +206,7 @@ def await_left(link: StompClassicTake, **expected: int) -> None:
 def test_text_and_bytes_come_back_as_they_were_sent(
     broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer
 ) -> None:
-    """Body, type, strings, priority, correlation, reply-to, type and timestamp, whoever made it."""
+    """Body, type, strings, priority, correlation, reply-to, type and timestamp, by any producer."""
     produce = partial(jms.produce, sample_properties=False, group=None, properties=STRINGS)
     sent = produce(unique, "Bytes", count=3)
     # Why: Classic 6 can't carry the zero character in the text that an older one is given.
@@ -267,7 +267,7 @@ def die(stomp: StompPeer, name: str, count: int) -> list[Frame]:
 def test_what_stomp_can_not_carry_stays_where_it_is(
     broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer
 ) -> None:
-    """It is counted with its reason, nobody's connection breaks, and all else gets through."""
+    """It is counted with its reason, no connection breaks, and all else gets through."""
     amqp = JmsPeer.of(broker, "qpid")
     mapped = JmsPeer("qpid", broker.jms_url("qpid-jms"))
     by_amqp, by_mapped, produce = (
@@ -391,7 +391,7 @@ def unless_lost(make_link: MakeLink) -> StompClassicTake | None:
 
 
 @pytest.mark.parametrize("length", ["3", "30", "1000000", "200000000", "99999999999"])
-def test_a_wrong_length_harms_nobody(
+def test_a_wrong_length_harms_no_other_message(
     unique: str,
     make_link: MakeLink,
     jms: JmsPeer,
@@ -524,7 +524,7 @@ def test_the_brokers_last_words_are_heard_while_a_large_frame_is_written(
         "\nERROR\nmessage:forged\n\n",
     ],
 )
-def test_a_text_with_a_zero_character_harms_nobody(
+def test_a_text_with_a_zero_character_harms_no_other_message(
     broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer, rest: str
 ) -> None:
     """Classic since 6.2 ends its frame there, so that the rest of it can look like anything."""
@@ -617,7 +617,7 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
 def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
     broker: ClassicBroker, unique: str, unreadable: dict[str, str]
 ) -> None:
-    """Else one message of whoever may write there would stop the sidecar."""
+    """Else one message of anyone who may write there would stop the sidecar."""
     name = f"amqsidecar.token.{unique}"
     with closing(OpenWireHarness(broker, unique)) as openwire:
         openwire.send([WireMessage(destination=(wire.QUEUE, name), compressed=True)])
@@ -682,7 +682,7 @@ def test_the_next_wire_finds_the_token(
     assert make_link().take_token(PATIENCE_S) == 8
 
 
-def test_a_time_to_live_starts_anew(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:
+def test_a_time_to_live_restarts(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:
     """And what was not persistent is so again."""
     expires_ms = time.time_ns() // 1_000_000 + 600_000
     headers = {"expires": str(expires_ms), "timestamp": str(expires_ms - 1_000_000)}
@@ -701,7 +701,7 @@ def test_a_time_to_live_starts_anew(unique: str, make_link: MakeLink, stomp: Sto
     assert (other.headers["expires"], other.headers.get("persistent")) == ("0", None)
 
 
-def test_a_final_dead_letter_tells_where_and_why_it_died(
+def test_a_final_dead_letter_shows_where_and_why_it_died(
     unique: str, make_link: MakeLink, jms: JmsPeer, stomp: StompPeer
 ) -> None:
     """The broker's own field can't be written, and a header of its name would hide it."""

@@ -66,7 +66,7 @@ def resend(delivery: Delivery, destination: str) -> Resend:
     ],
     ids=["core", "amqp"],
 )
-def test_a_dead_letter_that_is_too_large_is_left_and_told(
+def test_a_dead_letter_that_is_too_large_is_left_and_reported(
     artemis: Broker,
     unique: str,
     make: type[ArtemisHarness],

@@ -237,7 +237,7 @@ class Application:
         assert self.peer.browse(self.queue) == []
 
     def _is_copied_by_broker(self, test_id: str) -> bool:
-        """Tell whether Classic died between writing a dead letter and removing the message.
+        """Return whether Classic died between writing a dead letter and removing the message.
 
         Then one copy has died once more often than the other. Of what we send twice both have died
         as often.

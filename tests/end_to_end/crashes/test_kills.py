@@ -251,7 +251,7 @@ def plan(chance: random.Random) -> list[str]:
 
 
 def test_the_sidecar_is_killed_at_every_crash_point_and_at_random(run: Run) -> None:
-    """Each kill comes with a restart; the token tells each time how the last cycle ended."""
+    """Each kill comes with a restart; the token shows each time how the last cycle ended."""
     chance = random.Random()
     names = plan(chance)
     batch = run.batch(len(names) + 1)

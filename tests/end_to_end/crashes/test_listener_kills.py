@@ -80,7 +80,7 @@ class Consumer(threading.Thread):
 
 
 def test_each_message_is_saved_once_whoever_is_killed(tmp_path: Path) -> None:
-    """What a consumer was told to be given up is never delivered to it again."""
+    """A message whose give-up was confirmed is never delivered to that consumer again."""
     over = threading.Event()
     with ArtemisBroker() as broker, ListenerProcess(tmp_path, broker.ports["PORT"]) as listener:
         sent = _produce(broker)

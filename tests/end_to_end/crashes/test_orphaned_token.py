@@ -35,7 +35,7 @@ def sidecar(broker: Broker, folder: Path, *sets: str) -> SidecarProcess:
 
 
 def others(process: SidecarProcess) -> list[dict[str, Any]]:
-    """Return the schedules that the readiness answer tells of, other than its own."""
+    """Return the other schedules that the readiness answer names."""
     found: list[dict[str, Any]] = json.loads(process.get("/readyz")[1])["other_schedules"]
     return found
 

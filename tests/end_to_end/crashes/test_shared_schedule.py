@@ -111,7 +111,7 @@ class Application:
         return sum(message.value("failures") == -1 for message in self.sent)
 
     def take_exhausted(self, final: str) -> None:
-        """Take what the sidecars have given up: at first all that is missing, then what is left."""
+        """Take what the sidecars have given up: first all missing messages, then the rest."""
         # Why by its own client: the broker does not convert each message of another one.
         missing = self._exhausted_count - len(self.exhausted)
         self.exhausted += self.peer.consume(
@@ -287,7 +287,7 @@ def test_one_of_three_is_killed_for_good_twice(run: Run) -> None:
     indirect=True,
 )
 def test_two_of_three_are_frozen_for_longer_than_their_lease(run: Run) -> None:
-    """They are taken over; awake again they begin anew as somebody else."""
+    """They are taken over; when they wake up they continue as another instance."""
     run.start(crashes=("stored:3:SIGSTOP", "committed:3:SIGSTOP"))
     frozen = run.sidecars[:2]
     run.produce_until(lambda: all(map(is_stopped, frozen)), "both are frozen")
@@ -386,11 +386,11 @@ def test_a_wire_that_accepts_outside_its_transactions_is_refused(
 
 
 def has_been_up(sidecar: SidecarProcess) -> bool:
-    """Tell whether a process has begun to read dead letters."""
+    """Return whether a process has begun to read dead letters."""
     return any(line["event"] == "link_up" for line in sidecar.log_lines())
 
 
 def is_stopped(sidecar: SidecarProcess) -> bool:
-    """Tell whether a process was stopped by SIGSTOP."""
+    """Return whether a process was stopped by SIGSTOP."""
     assert sidecar.process is not None
     return ") T " in Path(f"/proc/{sidecar.process.pid}/stat").read_text(encoding="utf-8")

@@ -112,7 +112,7 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
 
 
 def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[str | None, int]]:
-    """Let one message die and be sent again over each wire; return the life that each death tells.
+    """Make one message die and return over each wire; return the life that each death shows.
 
     Each redelivery goes on with the life that its death told, or begins the life `first`, `second`.
     """

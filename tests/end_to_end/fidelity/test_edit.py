@@ -151,7 +151,7 @@ def edited_body(kind: str, found: JmsMessage, beside: JmsMessage) -> str:
 
 
 def check_page(site: Site, row: RowView) -> None:
-    """The message's page has the edit with the original, and who did it."""
+    """The message's page has the edit with the original, and its author."""
 
     def page() -> list[str]:
         found = message_page(

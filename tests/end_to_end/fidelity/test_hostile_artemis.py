@@ -48,7 +48,7 @@ def receive_one(link: AmqpArtemisTake) -> Delivery:
 
 
 def forged(address: str) -> Message:
-    """Return a message that anybody who may write to the dead-letter address can put there."""
+    """Return a message that any user with write access to the dead-letter address can send."""
     return Message(
         durable=True,
         body='["forged.address","ANYCAST"]',

@@ -98,7 +98,7 @@ def test_plain_sends_the_password_where_nothing_better_is_offered(broker: TlsArt
 
 
 @pytest.mark.broker
-def test_who_does_not_get_in_reads_why(broker: TlsArtemis) -> None:
+def test_a_refused_log_in_says_why(broker: TlsArtemis) -> None:
     with pytest.raises(BrokerRefused, match=r"user admin \(SASL SCRAM-SHA-512\): check"):
         log_in(broker.port("amqp", SCRAM), password="wrong")
     with pytest.raises(BrokerRefused, match=r"user admin \(SASL PLAIN\): check"):

@@ -1,4 +1,4 @@
-"""An answer of the broker to a sidecar that was killed becomes nobody's message."""
+"""An answer of the broker to a killed sidecar becomes no message of a consumer."""
 
 import socket
 import struct
@@ -95,7 +95,7 @@ def reset(link: TakeSession) -> None:
 
 
 @WIRES
-def test_an_answer_that_nobody_reads_is_no_dead_letter(
+def test_an_unread_answer_is_no_dead_letter(
     broker: ArtemisBroker, unique: str, wire: type[ArtemisHarness]
 ) -> None:
     """Sidecars are killed when the broker has sent an answer that they have not read."""
@@ -133,7 +133,7 @@ def _is_more(count: Callable[[str], int], address: str, before: int) -> bool:
 
 
 @WIRES
-def test_an_answer_in_a_dead_letter_queue_is_nobodys_message(
+def test_an_answer_in_a_dead_letter_queue_is_no_dead_letter(
     artemis: Broker, unique: str, wire: type[ArtemisHarness]
 ) -> None:
     """Of a client that read answers otherwise, or by `send-to-dla-on-no-route`: it is parked."""

@@ -309,7 +309,7 @@ def test_a_second_queue_is_noticed_while_the_link_is_open(origins: Origins) -> N
 
 
 def has_noticed(link: Take, origin: Destination) -> bool:
-    """Let the link hear what changed, and tell whether it would send to the queue by name."""
+    """Pass the link the changes; return whether it would send to the queue by name."""
     link.queues_changed()
     assert link.route_problem(origin) is None
     sending = link.wires[1] if isinstance(link, PairTake) else link
@@ -525,7 +525,7 @@ def test_a_divert_of_a_topic_is_found(origins: Origins) -> None:
 
 
 def test_a_mended_divert_is_noticed_while_the_link_is_open(origins: Origins) -> None:
-    """The broker tells nobody that a filter has changed; it is asked again."""
+    """The broker does not report a changed filter; it is asked again."""
     make_divert(origins, {})
     origin = queue(f"{origins.prefix}.a")
     with origins.link() as link:
@@ -584,7 +584,7 @@ def listed(sidecar: SidecarProcess, state: str) -> list[dict[str, Any]]:
 
 
 def retried(sidecar: SidecarProcess, origins: Origins) -> bool:
-    """Retry what is parked; tell whether it has come back."""
+    """Retry the parked message; return whether it has come back."""
     for one in listed(sidecar, "parked"):
         sidecar.run_command("retry", str(one["id"]))
     return origins.depths("a") == {"a": 1}
@@ -631,7 +631,7 @@ def test_a_ring_queue_would_lose_the_oldest_message(origins: Origins) -> None:
 
 
 def test_a_non_destructive_queue_would_show_a_message_again(origins: Origins) -> None:
-    """Measured where it is allowed: who has consumed the message before it died gets it again."""
+    """Measured where it is allowed: a consumer that had processed the message gets it again."""
     origins.settings("a", defaultNonDestructive=True)
     origins.put("a", testId="x")
     origin = queue(f"{origins.prefix}.a")
@@ -649,14 +649,14 @@ def test_a_non_destructive_queue_would_show_a_message_again(origins: Origins) ->
 
 
 def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins) -> None:
-    """The management tells of the setting only, not of `<queue non-destructive="true">`."""
+    """The management shows the setting only, not `<queue non-destructive="true">`."""
     origins.queue("a", non_destructive=True)
     with origins.link() as link:
         assert link.resend_problem(queue(f"{origins.prefix}.a")) is None
 
 
 def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> None:
-    """Measured where it is allowed: nobody consumes, nothing is kept."""
+    """Measured where it is allowed: without a consumer nothing is kept."""
     origins.put("a", 2)
     origin = queue(f"{origins.prefix}.a")
     assert origins.harness.kill(origin.name) == 2
@@ -712,7 +712,7 @@ def test_a_queue_whose_filter_excludes_redeliveries_is_waited_for(origins: Origi
     assert origins.depths("a") == {"a": 0}
 
 
-def test_the_settings_tell_of_a_queue_that_the_broker_would_make(origins: Origins) -> None:
+def test_the_settings_show_a_queue_that_the_broker_would_make(origins: Origins) -> None:
     """A last-value or ring queue that is gone would be made again."""
     origins.settings("v", defaultLastValueQueue=True)
     origins.settings("r", defaultRingSize=1)

@@ -192,7 +192,7 @@ class Play:
         ]
 
     def _reaches(self, topic: str, consumer: FlakyConsumer) -> bool:
-        """Tell whether a subscription is there: a topic keeps nothing for later ones."""
+        """Return whether a subscription exists: a topic keeps nothing for later ones."""
         self._peer.produce(topic, "Text", sample_properties=False)
         return bool(consumer.events())
 

@@ -1,4 +1,4 @@
-"""Virtual topics: the consumer whose copy failed gets it back, and nobody else does."""
+"""Virtual topics: the consumer whose copy failed gets it back, and no other does."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,7 +168,7 @@ def fail_both(attached: Attached, prefix: str, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dies_on", ["a shared dead-letter queue", "a durable subscription"])
-def test_where_no_name_tells_the_queue_it_is_parked(
+def test_without_a_name_that_shows_the_queue_it_is_parked(
     attached: Attached, unique: str, dies_on: str
 ) -> None:
     """The message names the topic, and nothing says which consumer failed: a person decides."""

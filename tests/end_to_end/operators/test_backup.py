@@ -1,4 +1,4 @@
-"""Backup and restore as deploy/guides/backup.md tells it: what was sent since is not sent again.
+"""Backup and restore by deploy/guides/backup.md: what was sent since is not sent again.
 
 What was taken after the backup is in neither of both any more: no guard brings that back.
 """

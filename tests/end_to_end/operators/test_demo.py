@@ -98,7 +98,7 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
 
 
 def assert_counted(done: "subprocess.CompletedProcess[str]", kinds: Collection[str]) -> None:
-    """Assert that the story was told on these brokers, and each message has come to its end."""
+    """Assert that the demo ran on these brokers, and each message has come to its end."""
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {kind: tuple(map(int, numbers.split())) for kind, numbers in ROW.findall(done.stdout)}
     assert rows.keys() == kinds

@@ -168,7 +168,7 @@ def make_broker(kind: str) -> Broker:
 
 @pytest.fixture(scope="module", params=["classic", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker of our own, so that nobody else's messages are in its final queue."""
+    """A broker of our own, so that no other test's messages are in its final queue."""
     with make_broker(request.param) as running:
         yield running
 
@@ -413,7 +413,7 @@ def test_an_exhausted_message_is_edited_at_the_console(site: Site) -> None:
 
 
 def all_back(site: Site, count: int) -> None:
-    """Wait until messages that nobody chose are in their final queue again, and nothing else is."""
+    """Wait until only the messages not chosen are in their final queue again."""
     eventually(
         lambda: site.exhausted(site.ours, in_queue=True) == count == site.status()["total"],
         what="what nobody chose is in its final queue",
@@ -500,7 +500,7 @@ def on_wire(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iter
             yield site
 
 
-def test_what_nobody_chose_goes_back_in_its_order_with_the_time_that_it_has_left(
+def test_messages_not_chosen_go_back_in_order_with_their_remaining_time(
     on_wire: Site,
 ) -> None:
     """Over each wire of Classic: no selector reaches beyond the first of a long queue."""

@@ -22,7 +22,7 @@ OPTIONS = ("cycle.max_messages=20", "store.lease_s=2")
 
 @pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.proof), "artemis"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker of our own, so that nobody else's messages are in its final queue."""
+    """A broker of our own, so that no other test's messages are in its final queue."""
     with make_broker(request.param) as running:
         yield running
 

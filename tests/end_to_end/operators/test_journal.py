@@ -1,4 +1,4 @@
-"""The journal of a real service is its store's history, whoever is killed and however often."""
+"""The journal of a real service is its store's history, after any number of kills."""
 
 import random
 import signal

@@ -283,7 +283,7 @@ def test_a_look_at_large_messages_takes_bounded_memory(
 
 
 def listed(harness: AmqpArtemisHarness) -> Any:
-    """Return all that the broker tells of a dead-letter queue."""
+    """Return all that the broker shows of a dead-letter queue."""
     resource = f"queue.{harness.dead_letter_queue}"
     names = ("MessagesKilled", "MessageCount", "MessagesAdded", "MessagesAcknowledged")
     attributes = [

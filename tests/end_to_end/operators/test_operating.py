@@ -53,7 +53,7 @@ class Site:
         )
 
     def die(self, queue: str, count: int, **message: Any) -> list[JmsMessage]:
-        """Send messages and let each die once."""
+        """Send messages and make each die once."""
         sent = self.peer.produce(queue, ["Text"], count=count, **message)
         self.fail(queue, count)
         return sent
@@ -269,7 +269,7 @@ def test_sigterm_finishes_the_cycle(site: Site, tmp_path: Path, unique: str) -> 
 
 @whatever_the_broker
 def test_a_second_process_on_the_same_store_is_refused(site: Site, tmp_path: Path) -> None:
-    """It says who has it and what to do, and leaves with 69; the first one goes on."""
+    """It names the holder and what to do, and ends with 69; the first one continues."""
     with site.attach(tmp_path) as sidecar:
         sidecar.start()
         said = sidecar.run_refused(expect=69)
@@ -300,7 +300,7 @@ def test_wrong_configuration_is_refused_with_every_problem(site: Site, tmp_path:
     assert "retries" in said
 
 
-def test_nothing_tells_passwords_or_bodies(site: Site, tmp_path: Path, unique: str) -> None:
+def test_nothing_reveals_passwords_or_bodies(site: Site, tmp_path: Path, unique: str) -> None:
     """Not the log at its most talkative, not the commands, not the probes."""
     queue = f"e2e.late.{unique}"
     password_file = tmp_path / "password"

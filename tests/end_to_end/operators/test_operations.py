@@ -34,7 +34,7 @@ class Site:
         self.peer = JmsPeer.of(broker, "qpid")
 
     def hold(self, count: int) -> None:
-        """Let all that was sent die, and the sidecar hold it."""
+        """Make all sent messages die, and the sidecar hold them."""
         self.peer.fail(self.queue, "reject", messages=count, deliveries=1, quiet_ms=0)
         self.sidecar.start()
         eventually(lambda: self.count("held") == count, what=f"{count} are held")

@@ -74,7 +74,7 @@ class Site:
         return {kind: count for kind, count in found.items() if count}
 
     def play(self) -> None:
-        """Let all die, re-send them once the queues are watched, and do to each what is its."""
+        """Make all die, re-send them once the queues are watched, and end each in its own way."""
         fates = ("acked", "again", "absent", "purged")
         for fate in fates:
             self.peer.produce(self.queue(fate), ["Text"], count=COUNT)
@@ -174,7 +174,7 @@ def test_messages_that_fail_again_come_back(site: Site) -> None:
     assert outcomes == {"came back": COUNT}
 
 
-def test_messages_that_nobody_takes_are_unknown(site: Site) -> None:
+def test_messages_without_a_consumer_are_unknown(site: Site) -> None:
     assert came(site, "absent") == {"unknown": COUNT}
 
 

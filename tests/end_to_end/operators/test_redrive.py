@@ -153,7 +153,7 @@ def test_what_is_not_there_or_can_not_be_sent_is_left_and_reported(dead: Dead) -
 
 
 def test_it_stops_between_cycles_and_the_same_command_goes_on(dead: Dead) -> None:
-    """What is not due soon stays in its queue; nobody else executes the plan meanwhile."""
+    """Messages not due soon stay in their queue; only one process executes the plan."""
     half = len(dead.ids) // 2
     rows = dead.rows(dead.ids[:half]) + dead.rows(dead.ids[half:], offset_ms=3_600_000)
     execution = dead.execution(rows)

@@ -359,7 +359,7 @@ class SetClock(SystemClock):
         return super().now_ms() + self.set_ahead_ms
 
 
-def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) -> None:
+def test_the_broker_shows_where_waiting_messages_may_be_lost(broker: ArtemisBroker) -> None:
     clock = SetClock()
     link = AmqpArtemisLink(
         AmqpArtemisSettings(broker.endpoint("PORT"), clock=clock, instance="looks")

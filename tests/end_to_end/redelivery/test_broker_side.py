@@ -34,7 +34,7 @@ def blocks(section: str) -> list[str]:
 
 
 def check(broker: Broker, peer: JmsPeer, how: str, url: str, folder: Path, *sets: str) -> None:
-    """With a dead letter there, doctor has neither a problem nor a warning to tell."""
+    """With a dead letter there, doctor finds neither a problem nor a warning."""
     peer.produce("orders.new", "Text")
     peer.fail("orders.new", how, messages=1, deliveries=1, max_redeliveries=9 * (how == "reject"))
     verdict = run_doctor(url, folder, *sets)

@@ -185,7 +185,7 @@ def test_durable_subscriptions_fail_alone(
         ("artemis", "qpid"),
     ],
 )
-def test_a_flaky_consumer_fails_each_message_as_often_as_told(
+def test_a_flaky_consumer_fails_each_message_as_often_as_asked(
     broker_name: str, provider: str, unique: str, request: pytest.FixtureRequest
 ) -> None:
     """A property says how often a message fails; every delivery is reported, in order."""

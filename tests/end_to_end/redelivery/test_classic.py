@@ -188,7 +188,7 @@ def test_what_fails_too_often_goes_to_the_final_queue(
         assert_same_but(found, control, {**arrival(original, FINAL), **own})
 
 
-def test_the_time_to_live_begins_anew(attached: Attached, unique: str) -> None:
+def test_the_time_to_live_restarts(attached: Attached, unique: str) -> None:
     """A redelivery has the time to live that the producer gave, from the re-send on."""
     peer = attached.peer("openwire")
     queue = f"e2e.back.{unique}"

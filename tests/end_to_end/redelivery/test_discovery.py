@@ -149,7 +149,7 @@ def on_artemis(
     return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY, THRESHOLD])
 
 
-def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
+def test_artemis_notifies_of_a_queue_made_for_the_first_dead_letter(
     limited_artemis: ArtemisBroker,
     artemis_harness: ArtemisHarness,
     tmp_path: Path,
@@ -244,7 +244,7 @@ def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
 
 
 @pytest.mark.parametrize("artemis_wire", ["stomp"])
-def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_letter(
+def test_artemis_notifies_a_stomp_link_of_a_queue_made_for_the_first_dead_letter(
     limited_artemis: ArtemisBroker,
     artemis_harness: ArtemisHarness,
     unique: str,

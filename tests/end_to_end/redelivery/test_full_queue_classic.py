@@ -79,7 +79,7 @@ def logged(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
         pytest.param("amqp_jms", *MEDIUM, marks=pytest.mark.proof),
     ],
 )
-def test_a_full_queue_holds_up_nobody_else(
+def test_a_full_queue_delays_no_other_queue(
     broker: ClassicBroker, tmp_path: Path, unique: str, wire: str, kind: str, size: int
 ) -> None:
     """It gets all that waits for it when somebody reads it; nothing is lost or doubled."""

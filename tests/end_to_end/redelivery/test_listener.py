@@ -265,7 +265,7 @@ class _Client(stomp.ConnectionListener):  # type: ignore[misc]
         assert not self.errors
 
 
-def test_who_may_not_send_to_the_intake_queue_keeps_its_message(tmp_path: Path) -> None:
+def test_a_client_without_the_right_to_send_keeps_its_message(tmp_path: Path) -> None:
     """The client sees the broker's words, and the message is delivered again."""
     restricted = f"""
       <security-setting match="{INTERCEPTED}">

@@ -128,7 +128,7 @@ def test_without_a_dead_letter_address_it_is_saved_whole(tmp_path: Path, size: i
         other.close()
 
 
-def test_who_may_not_send_to_the_intake_queue_keeps_its_message(tmp_path: Path) -> None:
+def test_a_client_without_the_right_to_send_keeps_its_message(tmp_path: Path) -> None:
     restricted = f"""
       <security-setting match="{INTERCEPTED}">
         <permission type="send" roles="nobody"/>

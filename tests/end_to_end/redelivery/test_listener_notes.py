@@ -116,7 +116,9 @@ def test_the_error_of_what_is_rejected_is_its_cause(noted: Noted) -> None:
 
 
 @pytest.mark.proof
-def test_who_may_not_write_notes_gives_up_as_without_a_listener(tmp_path: Path) -> None:
+def test_without_the_right_to_notes_a_message_is_given_up_as_without_a_listener(
+    tmp_path: Path,
+) -> None:
     entries = """
       <authorizationPlugin><map><authorizationMap><authorizationEntries>
         <authorizationEntry queue="orders" read="admins" write="admins" admin="admins"/>

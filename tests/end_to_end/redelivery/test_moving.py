@@ -1,4 +1,4 @@
-"""From the in-broker plugin to the sidecar and back, as deploy/guides/moving.md tells it.
+"""From the in-broker plugin to the sidecar and back, by deploy/guides/moving.md.
 
 Counted is what JMS applications saw, by message id: none lost, none doubled, none altered.
 """
@@ -70,7 +70,7 @@ class Move:
         self.broker.start()
 
     def die(self, queue: str) -> None:
-        """Let one message of each type fail once."""
+        """Make one message of each type fail once."""
         self.sent += self.peer.produce(queue)
         self.peer.fail(queue, messages=len(ALL_TYPES), deliveries=1)
 

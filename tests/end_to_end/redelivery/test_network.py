@@ -1,4 +1,4 @@
-"""A network of two Classics, each with a sidecar: who takes a dead letter, and where it returns."""
+"""A network of two Classics, each with a sidecar: the taker of a dead letter, and its return."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -88,7 +88,7 @@ REDELIVERY = """
     scope="module", params=[CLASSIC_5, pytest.param(CLASSIC_6, marks=pytest.mark.proof)]
 )
 def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
-    """A broker that admits these users, and says with each message who sent it."""
+    """A broker that admits these users, and names the sender of each message."""
     with ClassicBroker(
         request.param,
         plugins=SECURITY,

@@ -195,7 +195,7 @@ def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
 def test_without_a_right_to_manage_the_broker_keeps_no_schedule(
     broker: SecuredBroker, tmp_path: Path
 ) -> None:
-    """It could not tell where messages may wait."""
+    """It could not find out where messages may wait."""
     said = sidecar(broker, tmp_path, "unmanaged", "store.url=broker:").run_refused(expect=69)
     assert "grant it send and manage on activemq.management" in said
 

@@ -61,21 +61,21 @@ def artemis_tls(pki: Pki, us: PemFiles) -> Iterator[TlsArtemis]:
 
 @pytest.fixture(scope="module")
 def classic_5_tls(pki: Pki, us: PemFiles) -> Iterator[TlsClassic]:
-    """It takes who we are from the certificate."""
+    """It takes our identity from the certificate."""
     with TlsClassic(CLASSIC_5, pki, us) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def classic_6_tls(pki: Pki) -> Iterator[TlsClassic]:
-    """It asks nobody who he is."""
+    """It admits clients without a log-in."""
     with TlsClassic(CLASSIC_6, pki) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def classic_6_certificates(pki: Pki, us: PemFiles) -> Iterator[TlsClassic]:
-    """It takes who we are from the certificate, as that of version 5 does."""
+    """It takes our identity from the certificate, as that of version 5 does."""
     with TlsClassic(CLASSIC_6, pki, us) as broker:
         yield broker
 
@@ -156,7 +156,7 @@ def test_without_an_authority_of_its_own_only_those_of_the_system_count(way: Way
     assert "broker.tls.ca_file" in refusal(way.url(TLS, tls=True))
 
 
-def test_who_we_are_has_to_be_trusted(way: Way, pki: Pki, stranger: Pki) -> None:
+def test_our_certificate_has_to_be_trusted(way: Way, pki: Pki, stranger: Pki) -> None:
     """No certificate, one of another authority, one that has expired."""
     url = way.url(MUTUAL, tls=True, login=login_of(way))
     ours = [None, stranger.client("sidecar"), pki.client("expired-sidecar", is_expired=True)]
@@ -195,9 +195,7 @@ def test_amqps_needs_nothing_of_protons_own_tls(
         assert link.description.kind.value == "artemis"
 
 
-def test_a_certificate_that_nobody_has_a_name_for_is_refused(
-    artemis_tls: TlsArtemis, pki: Pki
-) -> None:
+def test_a_certificate_without_a_user_is_refused(artemis_tls: TlsArtemis, pki: Pki) -> None:
     url = Way(artemis_tls, "amqp").url(MUTUAL, tls=True)
     assert "CN=somebody" in refusal(url, *trust(pki, pki.client("somebody")))
 
@@ -244,7 +242,7 @@ def test_a_certificate_that_is_renewed_on_disk_needs_no_restart(
 def test_classic_knows_us_by_the_certificate_alone(
     request: pytest.FixtureRequest, pki: Pki, us: PemFiles, broker: str, wire: str
 ) -> None:
-    """Over AMQP with SASL ANONYMOUS, for Classic offers no EXTERNAL: it looks at who TLS says."""
+    """Over AMQP with SASL ANONYMOUS, for Classic offers no EXTERNAL: it takes TLS's identity."""
     url = Way(request.getfixturevalue(broker), wire).url(MUTUAL, tls=True)
     with opened(url, *trust(pki, us)) as link:
         link.create_token(1)
@@ -272,7 +270,7 @@ def sidecar_of(way: Way, folder: Path, *sets: str) -> SidecarProcess:
 def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
     whole_way: Way, pki: Pki, us: PemFiles, tmp_path: Path, unique: str
 ) -> None:
-    """No user, no password: Artemis and Classic 5 know who we are by SASL EXTERNAL and JAAS."""
+    """No user, no password: Artemis and Classic 5 identify us by SASL EXTERNAL and JAAS."""
     peer, how = peer_of(whole_way.broker, whole_way.wire)
     # Why: STOMP does not take what it would lose.
     with (

@@ -140,7 +140,7 @@ def test_a_message_outlives_the_token_that_it_was_taken_with(
 
 @contextmanager
 def projected(provider: Provider, volume: Path) -> Iterator[Path]:
-    """Write a token anew each half of its life as the kubelet does: into a folder behind a link."""
+    """Replace a token each half of its life as the kubelet does: into a folder behind a link."""
     (volume / "token").symlink_to("..data/token")
 
     def project(number: int) -> None:
@@ -167,10 +167,10 @@ def projected(provider: Provider, volume: Path) -> Iterator[Path]:
 
 
 @pytest.mark.proof
-def test_a_projected_token_is_used_anew_before_it_expires(
+def test_a_projected_token_is_read_again_before_it_expires(
     broker: TokenArtemis, provider: Provider, tmp_path: Path, unique: str
 ) -> None:
-    """Nobody tells the sidecar that there is a new one."""
+    """The sidecar gets no notice of a new one."""
     provider.lifetime_s = LIFETIME_S * 3
     volume = tmp_path / "volume"
     volume.mkdir()

@@ -160,7 +160,7 @@ def test_the_latest_day_is_compared_with_the_days_before(spark: SparkSession) ->
     assert not there[TIMEOUT, "queue://A"].is_new
 
 
-def test_a_short_history_does_not_tell_what_is_new(spark: SparkSession) -> None:
+def test_a_short_history_does_not_show_new_groups(spark: SparkSession) -> None:
     groups, _ = groups_and_destinations(spark, [died(0), died(0.9, LOCKED)])
     row = groups[TIMEOUT]
     assert (row.is_new, row.latest_day, row.per_day_before, row.growth) == (None, 1, None, None)

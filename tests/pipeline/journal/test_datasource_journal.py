@@ -153,7 +153,7 @@ def test_offsets_go_on_with_each_segment_and_each_stream(tmp_path: Path) -> None
     assert reader.latestOffset(second, ReadAllAvailable()) == second
 
 
-def test_a_micro_batch_takes_so_many_segments_of_each_stream(tmp_path: Path) -> None:
+def test_a_micro_batch_takes_a_bounded_number_of_segments_of_each_stream(tmp_path: Path) -> None:
     reader = stream_reader(tmp_path, limit=2)
     assert reader.getDefaultReadLimit() == ReadMaxFiles(2)
     write_segments(tmp_path, [1, 2, 3])

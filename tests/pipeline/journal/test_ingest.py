@@ -171,7 +171,7 @@ def test_a_journal_that_is_not_there_is_reported_before_anything_is_made(
 
 
 @pytest.mark.proof
-def test_a_worker_that_starts_too_late_is_tried_again_and_told_in_one_sentence(
+def test_a_worker_that_starts_too_late_is_tried_again_and_reported_in_one_sentence(
     options: IngestOptions,
 ) -> None:
     """No worker can connect within a millisecond. Nothing is read, so the next run reads all."""

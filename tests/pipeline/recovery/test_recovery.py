@@ -219,7 +219,7 @@ def what(kind: str, outcome: str) -> int:
     return 2 * OUTCOMES.index((kind, outcome))
 
 
-def test_what_nobody_was_observed_to_the_horizon_of_is_not_known() -> None:
+def test_without_a_message_observed_to_the_horizon_a_share_is_unknown() -> None:
     """1 of 5 returned at 10, 4 are open at 20: 0.8 is known at 20, not at the horizon."""
     resend = {"attempt": 1}
     returned, still_open = what("resend", "returned"), what("resend", "open")

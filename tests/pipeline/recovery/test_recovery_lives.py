@@ -247,7 +247,7 @@ def test_a_life_that_begins_before_the_history_is_marked(counted: list[dict[str,
 
 
 def test_clocks_that_differ_make_no_negative_times(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 50 by one clock, back at 45 by another: at once. The count tells which return."""
+    """Re-sent at 50 by one clock, back at 45 by another: at once. The count shows which return."""
     assert resends(counted, "clocks") == [
         (1, "returned", 0, "first", False),
         (2, "stayed", 100, "again", False),
@@ -265,7 +265,7 @@ def test_a_stream_that_ends_early_censors_what_it_sent(counted: list[dict[str, A
     assert message(counted, "lagging")[0] == "waiting"
 
 
-def test_a_later_resend_tells_a_return_that_is_missing(counted: list[dict[str, Any]]) -> None:
+def test_a_later_resend_proves_a_missing_return(counted: list[dict[str, Any]]) -> None:
     """Re-sent at 10 as 1 and at 40 as 2: it has returned by then."""
     assert resends(counted, "implied") == [
         (1, "returned", 30, "first", False),

@@ -68,7 +68,7 @@ POLICIES: Final = {
     "patient": policy(4, 5 * MINUTE, 3, HOUR),
 }
 BEYOND: Final = {"later": policy(3, 2 * HOUR, 2, 12 * HOUR) + "      entries: [queue: unseen]\n"}
-"""Tries long after the last re-send of today's policy; has an entry for what nobody has seen."""
+"""Tries long after the last re-send of today's policy; has an entry without messages."""
 
 
 def places(seed: int) -> list[Place]:
@@ -195,7 +195,7 @@ def test_forecasts_are_within_5_points_and_intervals_hold(found: Found) -> None:
 
 
 def test_beyond_what_history_tried_there_is_no_estimate_and_bounds_hold(found: Found) -> None:
-    """Poison may recover later, as far as history tells; so half of it counts as unknown."""
+    """Poison may recover later, as far as history shows; so half of it counts as unknown."""
     row = found.policies["later"]
     recovered = sum(total(run_in(one, BEYOND["later"])[0])[1] for one in found.worlds.values())
 
@@ -346,7 +346,7 @@ def test_a_bad_policy_ends_it_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
-def test_a_history_that_tells_nothing_has_empty_tables_and_the_base_as_proposal(
+def test_a_history_without_evidence_has_empty_tables_and_the_base_as_proposal(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """One message died first before the time asked for, of one the first death is not known."""

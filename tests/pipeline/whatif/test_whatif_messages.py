@@ -114,7 +114,7 @@ def test_a_message_that_is_given_up_or_young_has_no_recovery(rows: Mapping[str, 
     assert (rows["young"]["failed_ms"], rows["young"]["recovered_ms"]) == (-1, None)
 
 
-def test_a_message_that_was_never_tried_tells_only_what_it_is(rows: Mapping[str, Row]) -> None:
+def test_a_message_that_was_never_tried_has_only_its_identity(rows: Mapping[str, Row]) -> None:
     row = rows["dropped"]
 
     assert (row["persistent"], row["expired"], row["cause_group"]) == (False, True, "")
@@ -125,7 +125,7 @@ def test_clocks_that_differ_make_no_negative_times(rows: Mapping[str, Row]) -> N
     assert (rows["clocks"]["back_ms"], rows["clocks"]["failed_ms"]) == ([0], 0)
 
 
-def test_what_tells_nothing_is_left_out_with_its_reason(rows: Mapping[str, Row]) -> None:
+def test_messages_without_evidence_are_left_out_with_their_reason(rows: Mapping[str, Row]) -> None:
     assert rows["old"]["left_out"] == BEGAN_EARLIER
     assert rows["parked"]["left_out"] == KEPT_FOR_A_PERSON
     assert rows["twice"]["left_out"] is None

@@ -102,7 +102,7 @@ def test_each_message_takes_the_course_of_its_rule(
     assert rows["rules.yaml"]["resends"] == pytest.approx(2 * by_budget + 3 * by_broker)
 
 
-def test_what_rules_ask_and_history_has_not_is_told(
+def test_facts_that_rules_ask_and_history_lacks_are_reported(
     played: tuple[dict[str, Row], str, Path],
 ) -> None:
     assert "property:tenant" in played[1]

@@ -33,7 +33,7 @@ def trials(*models: tuple[FailureModel, float], repair: Repair = REPAIR) -> list
     return trials_of({("queue://a", "died"): ensemble}, usual, least_messages=30, horizon_ms=HOUR)
 
 
-def test_where_two_reasons_are_possible_a_trial_tells_them_apart() -> None:
+def test_where_two_reasons_are_possible_a_trial_distinguishes_them() -> None:
     """By chance, quick re-sends recover nearly all; by repair, next to none."""
     (found,) = trials((CHANCE, 0.6), (REPAIR, 0.4))
 

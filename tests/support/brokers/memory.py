@@ -536,7 +536,7 @@ class MemoryLink:
         return _FULL if name in broker.held_up and broker.is_full(name) else None
 
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """It asks nobody."""
+        """It makes no request."""
 
     def resend_problem(self, destination: Destination) -> str | None:
         return None

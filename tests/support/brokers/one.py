@@ -2,7 +2,7 @@
 
 
 class OneBroker:
-    """The only candidate, for who has no list."""
+    """The only candidate of a broker without a list."""
 
     count = 1
     current = "the broker"

@@ -10,7 +10,7 @@ from support.machine.certificates import PemFiles, Pki
 from support.machine.ports import free_port
 
 PLAIN, TLS, MUTUAL, EXPIRED, SCRAM = "plain", "tls", "mutual", "expired", "scram"
-"""What a port asks for; `MUTUAL` takes who we are from the client certificate on Artemis."""
+"""What a port asks for; on Artemis `MUTUAL` takes our identity from the client certificate."""
 
 _ARTEMIS_LOGIN = f"""\
 {ARTEMIS_LOGIN_CONFIG}

@@ -133,7 +133,7 @@ class OutageWorld:
         return float(ends[np.searchsorted(begins, at_ms, side="right") - 1])
 
     def run(self, decider: Decider, until_ms: int) -> tuple[dict[str, Truth], Rows]:
-        """Let a policy act; return what it came to by destination, and the events of `EVENTS`.
+        """Play a policy; return its results by destination, and the events of `EVENTS`.
 
         Args:
             decider: the policy.

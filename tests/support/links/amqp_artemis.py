@@ -38,7 +38,7 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     @property
     def connection(self) -> AmqpConnection:
-        """An open connection: the broker ends one over which nobody said anything for a minute."""
+        """An open connection: the broker ends one that is silent for a minute."""
         if time.monotonic() - self._used_at_s > _UNUSED_S_MAX:
             self._connection.close()
             self._connection = self._connected()

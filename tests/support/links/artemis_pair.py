@@ -1,4 +1,4 @@
-"""The harnesses of the link over Core and AMQP at once, by who has made the messages."""
+"""The harnesses of the link over Core and AMQP at once, by the messages' producer."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class StompArtemisHarness(ArtemisHarness):
             connection._transport.socket.shutdown(socket.SHUT_RDWR)
 
     def frees(self) -> bool:
-        """Restart the broker if it says that dead letters are in nobody's hand.
+        """Restart the broker if it keeps dead letters that no consumer has in hand.
 
         Quirk (Artemis 2.44): of what a STOMP connection had in hand that died, it may count the
         first message as handed out until it is restarted (`brokers/artemis/stuck_messages.py`).

@@ -1,4 +1,4 @@
-"""Authorities and certificates for TLS between real brokers and us, made anew for each use.
+"""Authorities and certificates for TLS between real brokers and us, new for each use.
 
 pki = Pki(folder)
 broker = pki.broker_stores()          # what a Java broker takes

@@ -20,7 +20,7 @@ _reservations = (cache_root() / "reserved-ports").open("ab")
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that no living test process was given before."""
+    """Return a free port that no living test process was given before."""
     for _ in range(1_000):
         port = _chance.randint(LOWEST, HIGHEST)
         if port not in _given and _is_reserved(port) and _is_free(port):
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def _is_reserved(port: int) -> bool:
-    """Reserve a port until this process ends, however that happens; tell whether it is ours now.
+    """Reserve a port until this process ends in any way; return whether it is ours now.
 
     Why: a broker listens seconds after it was given its ports, and not while it is down.
     """

@@ -63,7 +63,7 @@ class _Connection:
         self.reset()
 
     def half_close(self, direction: str) -> None:
-        """Tell the receiver of a direction that nothing more comes; the other one goes on."""
+        """End one direction for its receiver; the other one continues."""
         self.is_swallowed.add(direction)
         with contextlib.suppress(OSError):
             self._writers[direction].write_eof()

@@ -78,7 +78,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def _remove_control_groups(name: str) -> None:
-    """Remove them in each hierarchy: nobody is in them any more, but they outlive namespaces.
+    """Remove them in each hierarchy: they are empty, but outlive namespaces.
 
     Version 1 has a folder for each hierarchy, version 2 is one.
     """
@@ -88,7 +88,7 @@ def _remove_control_groups(name: str) -> None:
 
 
 def _run_inside(command: Sequence[str]) -> int:
-    """Be the first process: prepare, run the command, and bury whoever loses his parent."""
+    """Be the first process: prepare, run the command, and reap orphaned processes."""
     _leave_interrupts_to_the_command()
     for place in OVERLAID:
         Path(place).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What events add to the counts of failures, as stores tell them."""
+"""What events add to the counts of failures, as stores return them."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -340,7 +340,7 @@ class MemoryStore:
         """Nothing is open."""
 
     def keep(self) -> None:
-        """Nobody else is this instance."""
+        """No other process is this instance."""
 
     def abandoned(self) -> list[str]:
         return []

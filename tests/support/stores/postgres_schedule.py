@@ -1,4 +1,4 @@
-"""A schedule in PostgreSQL that is emptied for the next test: to make it anew takes longer."""
+"""A schedule in PostgreSQL that is emptied for the next test: a new one takes longer."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ class PostgresServer:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def make_database(self, template: str = "template1") -> str:
-        """Make an empty database, or a copy of another that nobody is connected to."""
+        """Make an empty database, or a copy of another one without connections."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.execute(
             sql.SQL("create database {} template {}").format(

@@ -5,7 +5,7 @@ from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 class UnsyncedStore(SqliteStore):
-    """Waits for no disk: only a loss of power could tell, and thousands of syncs take minutes."""
+    """Waits for no disk: only a loss of power would show, and thousands of syncs take minutes."""
 
     def open(self) -> StoreState:
         state = super().open()

@@ -1,4 +1,4 @@
-"""The console for tests: a real store behind a real server on loopback, open to whoever asks."""
+"""The console for tests: a real store behind a real server on loopback, without a log-in."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

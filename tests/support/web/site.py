@@ -85,7 +85,7 @@ class Site:
     clients: list[httpx2.Client] = field(default_factory=list)
 
     def client(self, way: str | None = None, role: Role = Role.OPERATOR) -> httpx2.Client:
-        """Return a client that has shown who it is, with what a page of ours would send along."""
+        """Return an authenticated client, with the headers that our pages send."""
         client = httpx2.Client(base_url=f"http://{self.address}", timeout=30, verify=NO_TLS)
         self.clients.append(client)
         match way:

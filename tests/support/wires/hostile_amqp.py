@@ -1,4 +1,4 @@
-"""What a hostile peer says over AMQP, before and after it has let us in."""
+"""What a hostile peer sends over AMQP, before and after the log-in."""
 
 import re
 import struct
@@ -85,7 +85,7 @@ _ERROR = [amqp.symbol("amqp:x"), amqp.string("x")]
 
 
 def whole_messages(count: int, size: int) -> Attack:
-    """Let the sidecar in, and hand messages over that come in parts, none of which is missing."""
+    """Admit the sidecar, and deliver messages in parts, none of which is missing."""
     return (*_IN, _messages(count, size), LISTEN)
 
 

@@ -1,4 +1,4 @@
-"""A peer that lets everybody in as a broker does, and then sends what no broker sends."""
+"""A peer that admits everybody as a broker does, and then sends what no broker sends."""
 
 import socket
 import struct

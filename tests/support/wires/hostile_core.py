@@ -1,4 +1,4 @@
-"""What a hostile peer says over Core, before and after it has let us in."""
+"""What a hostile peer sends over Core, before and after the log-in."""
 
 import struct
 from collections.abc import Mapping

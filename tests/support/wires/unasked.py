@@ -1,4 +1,4 @@
-"""What a hostile broker hands over that nobody asked for, over STOMP and OpenWire."""
+"""Unrequested messages of a hostile broker, over STOMP and OpenWire."""
 
 import random
 import re

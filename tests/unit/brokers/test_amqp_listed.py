@@ -1,4 +1,4 @@
-"""What a list of Core messages lets an AMQP receiver ask for."""
+"""What an AMQP receiver may request by a list of Core messages."""
 
 import json
 import re
@@ -61,14 +61,14 @@ def test_the_list_is_read_again_when_all_came_or_none_did_for_some_time() -> Non
     assert listed.is_due(3.0, 0.0, holds_back=False)
 
 
-def test_it_is_told_that_others_wait_behind_as_many_as_are_listed() -> None:
+def test_messages_behind_the_listed_ones_are_reported() -> None:
     for count, is_told in ((LISTED_MAX - 1, False), (LISTED_MAX, True)):
         listed = read(*(entry(number, OBJECT) for number in range(count)))
         [left] = listed.left_behind(queue("DLQ"))
         assert ("wait behind these" in left.meaning) is is_told
 
 
-def test_a_list_that_is_refused_is_told() -> None:
+def test_a_refused_list_is_reported() -> None:
     listed = read(entry(1, OBJECT))
     assert not listed.read(ManagementAnswer("AMQ229213", is_ok=False), 2.0)
     [left] = listed.left_behind(queue("DLQ"))

@@ -76,7 +76,7 @@ def test_too_little_and_too_much_work_is_refused(iterations: int) -> None:
 
 
 @pytest.mark.parametrize("final", [b"v=AAAA", b"v=", b"", b"e=invalid-proof"])
-def test_who_does_not_know_the_password_is_refused(final: bytes) -> None:
+def test_a_server_without_the_password_is_refused(final: bytes) -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", NONCE)
     client.final(SERVER_FIRST)
     with pytest.raises(BrokerRefused, match=r"password|invalid-proof"):
@@ -144,7 +144,7 @@ def payload(sent: bytes) -> bytes:
     ("name", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")]
 )
 def test_scram_over_amqp_frames(name: str, hash_name: str, proof_in: str) -> None:
-    """Byte by byte, with AMQP behind it that belongs to who comes next."""
+    """Byte by byte, followed by AMQP for the next reader."""
     client, server = exchange(*MECHANISMS_WITH_USER), Server(hash_name, "geheim")
 
     def feed(data: bytes) -> bytes:

@@ -132,7 +132,7 @@ def test_a_turn_begins_only_for_what_the_other_wire_keeps(
     assert reads == ([True, False] if begins_turn else [True, True])
 
 
-def test_where_no_group_is_bound_the_idle_wire_attaches_anew_and_the_other_stays() -> None:
+def test_without_a_bound_group_the_idle_wire_attaches_again_and_the_other_stays() -> None:
     """What the other wire has prefetched is not handed out again."""
     broker, clock, dead_letters = MemoryBroker(), VirtualClock(), IntakeQueue(queue("DLQ"))
     first, second = MemoryLink(broker), MemoryLink(broker, OTHER_ENCODING)

@@ -121,7 +121,7 @@ def test_an_open_link_is_not_asked_about(port: Port) -> None:
     assert port.greeted() == 0
 
 
-def test_whoever_was_refused_is_alone_until_the_next_link(port: Port) -> None:
+def test_a_refused_wire_leaves_the_other_alone_until_the_next_link(port: Port) -> None:
     """The broker would greet us and refuse us again."""
     wire = port.wire()
     wire.failed(BrokerRefused("no mechanism fits"))

@@ -1,4 +1,4 @@
-"""A wire over which nothing arrives reads a queue alone for a while, or attaches to it anew."""
+"""A wire over which nothing arrives reads a queue alone for a while, or attaches again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_where_nothing_stays_all_wires_begin_to_be_idle() -> None:
     assert turns.due(2.9) == [(QUEUE, FIRST)]
 
 
-def test_a_wire_that_attached_anew_waits_ten_seconds_longer_also_where_nothing_stays() -> None:
+def test_a_wire_that_attached_again_waits_ten_seconds_longer_also_where_nothing_stays() -> None:
     turns = attached()
     turns.renewed(QUEUE, FIRST, 1.0)
     turns.renewed(QUEUE, SECOND, 2.0)

@@ -43,7 +43,7 @@ def test_a_slow_broker_has_no_full_destinations() -> None:
     assert rooms.problem(queue("a"), all_but("a")) is None
 
 
-def test_a_broker_that_cannot_be_asked_blames_nobody() -> None:
+def test_a_broker_that_cannot_be_asked_blames_no_destination() -> None:
     def refuse(destination: Destination) -> bool:
         raise BrokerRefused(f"no connection for {destination}")
 

@@ -33,7 +33,7 @@ LISTEN = b""
 
 @contextmanager
 def peer(*said: bytes, times: int = 4_096) -> Iterator[tuple[Endpoint, Callable[[], int]]]:
-    """Say this to whoever connects, the last again and again; yields how much went out."""
+    """Send these to each client, the last one repeatedly; yields the number of sent bytes."""
     sent = [0]
 
     def talk() -> None:
@@ -106,7 +106,7 @@ def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
         assert sent() > 0
 
 
-def test_over_stomp_receipts_that_nobody_takes_end_the_connection() -> None:
+def test_over_stomp_unread_receipts_end_the_connection() -> None:
     receipt = b"RECEIPT\nreceipt-id:x\n\n%b\0" % (b"x" * 500_000)
     with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, receipt, times=600) as (endpoint, sent):
         connection = StompConnection(endpoint, SystemClock())
@@ -159,7 +159,7 @@ def test_over_stomp_errors_end_the_connection_also_where_each_is_read() -> None:
         assert sent() > 0
 
 
-def test_only_a_message_of_who_let_us_in_may_be_large() -> None:
+def test_only_a_message_after_the_log_in_may_be_large() -> None:
     head = b"%b\ncontent-length:%d\n\n"
     reader = FrameReader()
     assert not reader.feed(head % (b"MESSAGE", 10 * OTHER_BYTES_MAX))

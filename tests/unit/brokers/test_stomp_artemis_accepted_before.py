@@ -14,7 +14,7 @@ DLQ = "DLQ::DLQ"
 
 
 class Counts(ArtemisQuestions):
-    """A broker that tells how many messages a queue holds, and how many STOMP did not make."""
+    """A broker with a count of a queue's messages, and of those that STOMP did not make."""
 
     def __init__(self, total: int, others: int) -> None:
         self.total = total

@@ -150,7 +150,7 @@ def test_no_line_of_a_list_of_commands_is_cut() -> None:
     assert list(cut(typer.main.get_command(main.app), "amqsidecar")) == []
 
 
-def test_a_command_that_is_misspelled_is_told_the_right_one(
+def test_a_misspelled_command_gets_the_right_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main.run_command_line(["retri"]) == 2
@@ -387,7 +387,7 @@ def test_status_as_text(cli: Cli) -> None:
     assert "\x1b" not in result.out
 
 
-def test_status_tells_a_cycle_and_a_backlog(cli: Cli) -> None:
+def test_status_shows_a_cycle_and_a_backlog(cli: Cli) -> None:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     with store.transaction() as tx:
@@ -403,7 +403,7 @@ def test_status_tells_a_cycle_and_a_backlog(cli: Cli) -> None:
     assert "the next 12 dead letters of queue://DLQ will be held" in text
 
 
-def test_status_tells_what_gates_let_wait_until_when(cli: Cli) -> None:
+def test_status_shows_what_gates_delay_until_when(cli: Cli) -> None:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     far_ms = 4_102_444_800_000
@@ -585,7 +585,7 @@ def store_rows(cli: Cli, *ids: int) -> list[RowView]:
     return rows
 
 
-def test_a_message_tells_the_number_of_its_group(cli: Cli) -> None:
+def test_a_message_shows_the_number_of_its_group(cli: Cli) -> None:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     row_id = store.allocate_ids(1)
@@ -790,9 +790,7 @@ def test_what_was_only_counted_in_part_is_no_expectation(
     assert begun["expected"] is None
 
 
-def test_millions_are_not_counted_for_who_did_not_ask(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_millions_are_not_counted_unasked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting by cause looks at every row; by destination and state it costs nothing."""
     counted: list[object] = []
     count_rows = SqliteStore.count_rows
@@ -822,7 +820,7 @@ def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C lets the step end in which it comes, and cancels the rest."""
+    """Ctrl-C waits for the end of the running step, and cancels the rest."""
     monkeypatch.setattr(operation, "STEP_MAX", 2)
     step_operation = SqliteStore.step_operation
 
@@ -987,7 +985,7 @@ def test_looking_and_acting_take_the_same_filters(
     assert cli("operations", "--output", "json").json["operations"] == []
 
 
-def test_a_dry_run_says_what_would_be_left_and_what_nobody_knows(cli: Cli) -> None:
+def test_a_dry_run_names_skipped_and_unknown_messages(cli: Cli) -> None:
     cli("give-up", "1", "--yes")
     result = cli("give-up", "--all", "--dry-run")
     assert "give-up: 4 messages\n" in result.out
@@ -1103,7 +1101,7 @@ def test_a_span_has_two_units_at_most(milliseconds: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("total", "shown"), [(2_000, "1500/2000"), (None, "1500/?")])
-def test_progress_tells_how_much_is_done_and_how_fast(
+def test_progress_shows_how_much_is_done_and_how_fast(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     total: int | None,

@@ -1,4 +1,4 @@
-"""`run --check`: what would end a start is said, all at once, and nobody is asked."""
+"""`run --check`: all errors that would end a start are reported at once, without a request."""
 
 from pathlib import Path
 

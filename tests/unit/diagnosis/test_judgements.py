@@ -160,8 +160,8 @@ OWN = (
 )
 
 
-def test_who_may_not_manage_must_not_read_such_a_queue_over_amqp() -> None:
-    """The rules tell it, as far as they name it."""
+def test_without_the_right_to_manage_such_a_queue_is_not_read_over_amqp() -> None:
+    """The rules show it, as far as they name it."""
     own = AddressSettings(dead_letter_address="DLQ")
     few = ArtemisRules(entries=(AddressSettingEntry(match="orders.#", settings=own),))
     all_of_them = ArtemisRules(entries=(AddressSettingEntry(match="#", settings=own),))
@@ -249,7 +249,7 @@ def test_rules_of_classic_work_on_artemis(file: str, severity: Severity) -> None
     assert file in finding.what
 
 
-def test_a_queue_that_does_not_tell_its_origin_is_refused_over_amqp() -> None:
+def test_a_queue_that_does_not_show_its_origin_is_refused_over_amqp() -> None:
     names = DeadLetterNames(None, {"DLQ.b": queue("b")})
     intake = [IntakeQueue(queue("DLQ.a")), IntakeQueue(queue("DLQ.b"))]
     [finding] = unknown_origin_findings(intake, names, None)

@@ -103,7 +103,7 @@ def attempt(name: str, words: str | None, **more: object) -> Attempt:
 
 
 def test_classic_asks_for_the_right_to_create_last_so_that_its_lack_may_be_hidden() -> None:
-    """Where the queue is known to exist, nobody asks for it."""
+    """A queue that is known to exist is not asked for."""
     unknown, existing = (
         permission_findings(
             BrokerKind.CLASSIC, "x", [attempt("ActiveMQ.DLQ", CLASSIC_READ, exists=exists)]

@@ -172,7 +172,7 @@ def test_what_a_person_retries_passes_gates_that_hear_of_it_and_the_next_death_d
 def test_a_strangers_gate_can_not_harm(
     world: World, answer: object, reason: str, wait_ms: int
 ) -> None:
-    """It lets messages wait at worst; the cycle goes on, and nothing spins."""
+    """At worst it delays messages; the cycle continues, and nothing spins."""
     begin(world, mine=Scripted(answer))
     world.die("a")
     world.run(4)
@@ -219,7 +219,7 @@ def test_a_pace_takes_few_statements_and_none_is_lost(
 
 
 class Deaf(Scripted):
-    """A gate that lets all pass and raises on each notification."""
+    """A gate that passes all and raises on each notification."""
 
     def resent(self, destination: Destination, now_ms: int) -> None:
         raise RuntimeError("deaf")

@@ -71,7 +71,7 @@ class Broker(EngineOnlySession):
         return self.routes.get(destination.name)
 
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """It asks nobody."""
+        """It makes no request."""
 
     def resend_problem(self, destination: Destination) -> str | None:
         return self.effects.get(destination.name)

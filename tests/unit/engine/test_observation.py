@@ -90,7 +90,7 @@ def test_a_dead_letter_counts_once_and_its_next_death_again() -> None:
     assert observing.tally.actions.total() == 5
 
 
-def test_without_an_id_the_brokers_own_number_or_the_bytes_tell_them_apart() -> None:
+def test_without_an_id_the_brokers_own_number_or_the_bytes_distinguish_them() -> None:
     observing = new()
     assert len(looked(observing, dead(None, handle=1), dead(None, handle=2))) == 2
     assert looked(observing, dead(None, handle=1)) == []
@@ -176,7 +176,7 @@ class Lines:
     warning = info
 
 
-def test_the_log_has_so_many_lines_a_second_and_counts_the_others() -> None:
+def test_the_log_has_a_bounded_number_of_lines_a_second_and_counts_the_others() -> None:
     clock, lines = VirtualClock(), Lines()
     logs = LogObserved(clock, 2, lines, gates_at=lambda where: (f"pace: at {where.name}",))
     logs.observe([item(), item("park", rule="x" * 1000), item()])

@@ -479,7 +479,7 @@ def test_long_names_do_not_fill_the_memory() -> None:
         tracemalloc.stop()
 
 
-def test_a_final_message_that_will_expire_tells_when() -> None:
+def test_a_final_message_that_will_expire_shows_when() -> None:
     final = IntakeQueue(queue("DLQ.exhausted"), is_final=True)
     for expiry_time, expected in (((NOW_MS + 55) / 1000, NOW_MS + 55), (0, 0)):
         encoded = encode(expiry_time=expiry_time)

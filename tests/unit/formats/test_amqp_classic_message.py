@@ -1,4 +1,4 @@
-"""What a dead letter of Classic tells over AMQP, and what of its bytes a redelivery changes."""
+"""What a dead letter of Classic shows over AMQP, and which bytes a redelivery changes."""
 
 from typing import Any
 
@@ -91,12 +91,12 @@ def sent(message: bytes, *, is_native_wire: bool = False, **changes: Any) -> Mes
     ],
 )
 def test_what_has_expired(properties: dict[str, Any], expired: bool) -> None:
-    """The cause tells it, else the time to live that the broker kept."""
+    """The cause shows it, else the time to live that the broker kept."""
     message = mapped(properties, creation_time=0.5)
     assert read(message).expired is expired
 
 
-def test_a_mapped_message_tells_its_past() -> None:
+def test_a_mapped_message_shows_its_past() -> None:
     """Cause, delivery mode, our own properties; the origin is that of its queue."""
     told = read(
         mapped(
@@ -134,7 +134,7 @@ def test_a_native_message_is_not_believed_about_its_death() -> None:
 def test_a_copied_delivery_mode_is_not_believed_where_only_persistent_ones_are_kept(
     keeps: bool,
 ) -> None:
-    """The broker writes the property, and so does whoever copies all of them."""
+    """The broker writes the property, and so does an application that copies all of them."""
     dead = mapped({"originalDeliveryMode": "NON_PERSISTENT"}, durable=True)
     encoded = encode_resend(
         resend(dead),
@@ -150,8 +150,8 @@ def test_a_count_without_an_id_is_a_strangers() -> None:
     assert read(mapped({"amqsidecarRedeliveryCount": int32(4)})).redelivery_count == 0
 
 
-def test_a_text_id_tells_a_copy_from_the_message_that_was_sent() -> None:
-    """The broker leaves it; a real one it makes anew, so that only the time counts then."""
+def test_a_text_id_distinguishes_a_copy_from_the_message_that_was_sent() -> None:
+    """The broker leaves it, but replaces a real one, so that only the time counts then."""
     first = sent(mapped(id=QPID_ID, creation_time=5))
     again = mapped(first.properties, id=QPID_ID, creation_time=5)
     assert read(again).redelivery_id == "r-1"
@@ -257,7 +257,7 @@ def test_the_marks_of_a_jms_client_of_amqp_stay() -> None:
     assert found.delivery_count == 0
 
 
-def test_the_time_to_live_starts_anew() -> None:
+def test_the_time_to_live_restarts() -> None:
     """Of a mapped message where the broker shows it, of a native one as its producer wrote it."""
     created = (NOW_MS - 60_000) / 1000
     shown = sent(mapped({"originalExpiration": NOW_MS}, creation_time=created))
@@ -286,7 +286,7 @@ def test_a_native_redelivery_keeps_everything_else() -> None:
 @pytest.mark.parametrize("is_final", [True, False])
 @pytest.mark.parametrize("is_native_wire", [True, False])
 def test_nothing_is_scheduled_again(is_native_wire: bool, is_final: bool) -> None:
-    """The broker would wait, or send copies, once more as the message still tells it."""
+    """The broker would wait, or send copies, again because the message still asks for it."""
     delays = {symbol("x-opt-delivery-delay"): 60_000, symbol("x-opt-delivery-time"): 1}
     message = mapped({"AMQ_SCHEDULED_DELAY": 60_000}, annotations=delays)
     found = sent(message, is_native_wire=is_native_wire, is_final=is_final)
@@ -329,6 +329,6 @@ def test_what_can_not_be_taken_apart_is_reported(cut: int) -> None:
         encode_resend(resend(mapped()[:-cut]), NOW_MS, is_native_wire=False)
 
 
-def test_a_message_that_will_expire_tells_when() -> None:
+def test_a_message_that_will_expire_shows_when() -> None:
     assert read(encode(expiry_time=(NOW_MS + 55) / 1000)).expires_at_ms == NOW_MS + 55
     assert read(encode()).expires_at_ms == 0

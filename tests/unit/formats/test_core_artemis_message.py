@@ -111,7 +111,7 @@ def test_a_redelivery_keeps_everything_but_its_death() -> None:
     assert "_AMQ_SCHED_DELIVERY" not in found
 
 
-def test_a_second_death_tells_the_life_and_its_count() -> None:
+def test_a_second_death_shows_the_life_and_its_count() -> None:
     sent = message_of(make_resend(resend(dead(OWN | DIED)), "orders", 0))
     again = sent._replace(properties=edit_properties(sent.properties, DIED))
     found = read_provenance(again, DLQ, read_origin=read_origin)

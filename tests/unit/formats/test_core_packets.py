@@ -89,7 +89,7 @@ def test_the_bytes_of_an_acknowledgement() -> None:
     assert frame_bytes(encode(packet)) == len(expected) // 2
 
 
-def test_a_continuation_tells_the_size_of_the_body_only_at_its_end() -> None:
+def test_only_the_last_continuation_has_the_size_of_the_body() -> None:
     tail = "00" + "ffffffffffffffff" + "ffffffff"
     more = message_packets.SendContinuation(b"ab", True, None, False, -1, -1)
     last = message_packets.SendContinuation(b"ab", False, 7, False, -1, -1)

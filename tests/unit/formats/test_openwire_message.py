@@ -160,7 +160,7 @@ def test_garbage_never_raises(data: bytes) -> None:
     assert message.read_cycle(data) is None
 
 
-def test_a_broken_message_still_tells_its_id() -> None:
+def test_a_broken_message_still_shows_its_id() -> None:
     """What follows the id may be unreadable: the dead letter can be accepted all the same."""
     whole = WireMessage().encoded()
     _, message_id = message.read_dead_letter(whole[:-30], None, NOW_MS)
@@ -274,7 +274,7 @@ def test_each_resend_has_an_id_of_its_own() -> None:
 
 
 def test_provenance_of_a_poisoned_message() -> None:
-    """All that the wire tells."""
+    """All that the wire shows."""
     dead = dead_letter(
         wire.text_entry("dlqDeliveryFailureCause", POISON),
         wire.text_entry("amqsidecarRedeliveryId", "r-9"),
@@ -385,7 +385,7 @@ def test_message_id_is_what_a_jms_client_prints(text_view: str | None, expected:
     assert provenance_of(dead_letter(text_view=text_view)).message_id == expected
 
 
-def test_a_token_tells_its_cycle() -> None:
+def test_a_token_shows_its_cycle() -> None:
     """A token is an ordinary persistent text message whose text and property are the number."""
     frame = OpenWireResendEncoder("ID:ours").token(queue("t"), 2**40, b"\0", NOW_MS, 5, answer=True)
     token = wire.read_message(frame[4:])
@@ -417,7 +417,7 @@ def test_an_expiration_at_the_end_of_time_stays_there(expiration: int) -> None:
     assert resent(dead).expiration == 2**63 - 1
 
 
-def test_a_message_that_will_expire_tells_when() -> None:
+def test_a_message_that_will_expire_shows_when() -> None:
     assert provenance_of(dead_letter(expiration=NOW_MS + 55)).expires_at_ms == NOW_MS + 55
     assert provenance_of(dead_letter(expiration=0)).expires_at_ms == 0
     assert provenance_of(dead_letter(expiration=-1)).expires_at_ms == 0

@@ -1,4 +1,4 @@
-"""What tells a re-sent message from a copy that an application made of it."""
+"""What distinguishes a re-sent message from an application's copy of it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Dead letters of Artemis over STOMP: what frames tell, what tokens name, what is selected."""
+"""Dead letters of Artemis over STOMP: what frames show, what tokens name, what is selected."""
 
 import json
 
@@ -96,7 +96,7 @@ def test_the_real_headers_count_and_not_those_of_the_producer() -> None:
         read_frame(frame([(b"message-id", b"x")]))
 
 
-def test_the_place_of_the_length_tells_bytes_from_text() -> None:
+def test_the_place_of_the_length_distinguishes_bytes_from_text() -> None:
     """Before the message's number it is bytes, after it text."""
     first = [HEADERS[0], (b"content-length", b"5"), *HEADERS[1:-1]]
     assert read_frame(frame(first)).is_bytes
@@ -139,7 +139,7 @@ def test_a_redelivery_is_the_message_without_its_death() -> None:
 
 
 def test_what_another_client_made_of_a_redelivery_is_a_copy() -> None:
-    """STOMP has no identity: what a STOMP client copied to the same queue can't be told."""
+    """STOMP has no identity: a STOMP client's copy to the same queue can't be recognized."""
     headers, body = resend_frame(resend(read_frame(frame(HEADERS)).message), 0)
 
     def life(*added: Header) -> tuple[str | None, int]:

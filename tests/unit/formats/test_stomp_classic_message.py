@@ -138,7 +138,7 @@ def test_an_origin_that_no_message_can_be_sent_to_is_a_problem(value: bytes) -> 
 
 
 def test_a_copied_delivery_mode_is_not_believed_where_only_persistent_ones_are_kept() -> None:
-    """The broker writes the property, and so does whoever copies all of them."""
+    """The broker writes the property, and so does an application that copies all of them."""
     dead = message((b"originalDeliveryMode", b"NON_PERSISTENT"))
     modes = [resend(dead, keeps=keeps).first(b"persistent") for keeps in (True, False)]
     assert modes == [b"false", b"true"]
@@ -243,7 +243,7 @@ def test_a_token_is_known_by_its_property() -> None:
 @pytest.mark.parametrize(
     ("expires", "expected"), [(b"1700000000055", 1_700_000_000_055), (b"0", 0), (b"soon", 0)]
 )
-def test_a_message_that_will_expire_tells_when(expires: bytes, expected: int) -> None:
+def test_a_message_that_will_expire_shows_when(expires: bytes, expected: int) -> None:
     told = shown(message((b"expires", expires)))
     found = provenance(told, queue("DLQ.exhausted"), queue("orders"), NOW_MS)
     assert found.expires_at_ms == expected

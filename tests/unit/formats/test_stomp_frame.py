@@ -46,7 +46,7 @@ def test_what_is_kept_comes_back(headers: list[tuple[bytes, bytes]], body: bytes
 
 
 def test_a_body_without_length_ends_at_the_first_nul() -> None:
-    """And bytes that are no UTF-8 are nobody's concern."""
+    """And bytes that are no UTF-8 do no harm."""
     reader = FrameReader()
     assert reader.feed(b"MESSAGE\nname:\xed\xa0\x80\n\n\xc0\x80 begin") == []
     [frame] = reader.feed(b" end\0\n\n\n")

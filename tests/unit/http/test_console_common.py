@@ -76,7 +76,7 @@ def test_nothing_is_common_that_one_may_not_see(
     assert set(common(tmp_path, **given)) == set(found)  # type: ignore[call-overload]
 
 
-def test_without_others_or_with_one_message_nothing_is_told() -> None:
+def test_without_others_or_with_one_message_nothing_is_shown() -> None:
     assert common_values([{"a": "1"}] * 9, []) == []
     assert common_values([{"a": "1"}], [{"a": "2"}] * 9) == []
     wide = {f"name{number}": "x" for number in range(50)}

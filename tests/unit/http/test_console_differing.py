@@ -65,7 +65,7 @@ def test_a_person_chooses_and_a_name_that_is_not_there_is_not_shown(tmp_path: Pa
         ),
     ],
 )
-def test_who_may_not_see_what_messages_carry_sees_nothing_of_it(
+def test_without_the_right_to_content_none_is_shown(
     tmp_path: Path, given: dict[str, Any], names: list[str]
 ) -> None:
     assert differing(tmp_path, order(1), order(2), **given).names == names

@@ -293,7 +293,7 @@ def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> No
         assert page.xpath("//table//th/a/bdi/text()") == ["bang", "boom", "boom"]
 
 
-def test_a_group_has_an_owner_until_another_is_named_or_nobody(tmp_path: Path) -> None:
+def test_a_group_has_an_owner_until_another_or_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     store = open_store(path)
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://a")])
@@ -310,7 +310,7 @@ def test_a_group_has_an_owner_until_another_is_named_or_nobody(tmp_path: Path) -
             assert answer.status_code == 303
 
         def owners() -> list[str]:
-            """Return who owns it as the first screen, the groups and its form show."""
+            """Return its owner as the first screen, the groups and its form show."""
             badges = [
                 page_of(client, place).xpath("string(//*[@class='sub one-line']/*[@class='badge'])")
                 for place in ("/", "/groups")

@@ -104,7 +104,7 @@ def test_an_axis_ends_not_below_what_it_shows_nor_far_above(highest: int) -> Non
 
 
 @pytest.mark.parametrize("draw", [stacked_bars, lines])
-def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: object) -> None:
+def test_a_plot_has_a_text_alternative_and_no_markup_of_strangers(draw: object) -> None:
     plotted = Plotted(
         key="deaths",
         title="Deaths <b>",
@@ -127,7 +127,7 @@ def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: 
         assert "<script>‹U+202E›: 3" in (root.find("rect/title").text or "")  # type: ignore[union-attr]
 
 
-def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
+def test_without_a_view_the_page_does_not_claim_that_nothing_died() -> None:
     """A link that is down takes no dead letters: that is no good news."""
     numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
     waiting = Waiting(next_due_at_ms=None, by_destination=[], gates=[], **numbers)

@@ -113,7 +113,7 @@ def test_a_full_disk_is_not_ready(start: StartServer, health: Health) -> None:
     assert json.loads(body)["store"] == {"ok": False, "reason": "disk full"}
 
 
-def test_who_can_read_nothing_at_all_is_not_ready(start: StartServer, health: Health) -> None:
+def test_a_sidecar_that_can_read_nothing_is_not_ready(start: StartServer, health: Health) -> None:
     """One refused queue of several is reported, and no reason to take the others away."""
     health.link_up()
     health.store_ok()
@@ -152,7 +152,7 @@ def test_nothing_else_is_served(start: StartServer, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz"])
-def test_head_tells_the_length_without_the_body(start: StartServer, path: str) -> None:
+def test_head_has_the_length_without_the_body(start: StartServer, path: str) -> None:
     status, body, _ = ask(start(), path, "HEAD")
     assert (status, body) == (200, b"")
 
@@ -175,7 +175,7 @@ def test_a_silent_client_is_cut_in_time(start: StartServer) -> None:
 
 
 def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
-    """Or whoever reaches the port lets the kubelet believe that the sidecar is dead."""
+    """Or anyone who reaches the port could make the kubelet believe that the sidecar is dead."""
     address = start(timeout_s=60, max_connections=2)
     with (
         socket.create_connection(address, timeout=10) as slow,
@@ -271,7 +271,7 @@ def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
         assert listening.proto == socket.IPPROTO_TCP
 
 
-def test_an_answer_that_nobody_reads_is_cut_off(health: Health) -> None:
+def test_an_unread_answer_is_cut_off(health: Health) -> None:
     async def endless(_request: Request) -> Response:
         async def zeros() -> AsyncIterator[bytes]:
             while True:

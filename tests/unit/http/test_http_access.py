@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: every route, by every way in, with every role."""
+"""Rights over HTTP: every route, by every authentication method, with every role."""
 
 import re
 from collections.abc import Iterator
@@ -145,14 +145,14 @@ def test_every_answer_is_safe_to_show(site: Site) -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "amqs_", "x y"])
-def test_a_token_that_nobody_has_is_refused(site: Site, token: str) -> None:
+def test_an_unknown_token_is_refused(site: Site, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     answer = site.client().get("/api/v1/status", headers=headers)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_session_ends_with_the_log_out_also_for_who_kept_the_cookie(site: Site) -> None:
+def test_a_session_ends_with_the_log_out_also_for_a_kept_cookie(site: Site) -> None:
     client = site.client("password")
     kept = dict(client.cookies)
     assert client.get("/api/v1/status").status_code == 200
@@ -225,7 +225,7 @@ def test_the_log_in_leads_nowhere_else(site: Site, to: str) -> None:
     assert site.client().post("/login", data=form).headers["location"] == "/"
 
 
-def test_files_are_read_anew_when_they_change(
+def test_files_are_read_again_when_they_change(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with running_site(tmp_path_factory.mktemp("changing")) as site:

@@ -293,7 +293,7 @@ def test_a_body_that_is_no_operation_begins_none(api: httpx2.Client, body: bytes
     assert begun(api) == 0
 
 
-def test_an_operation_says_who_began_and_who_ended_it(site: Site) -> None:
+def test_an_operation_names_its_starter_and_its_ender(site: Site) -> None:
     api = site.client("token")
     assert api.post("/api/v1/operations", json=HOLD).json()["actor"] == "api:ci-operator"
     browser = site.client("password")
@@ -410,7 +410,7 @@ def test_a_viewer_sees_no_body_and_no_property(shared: Site) -> None:
     assert "anna" in shared.client("token").get("/api/v1/messages/1").text
 
 
-def test_what_the_patterns_match_is_shown_to_nobody(tmp_path: Path) -> None:
+def test_matches_of_the_patterns_are_never_shown(tmp_path: Path) -> None:
     with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"\b4111\b", "an+a", "script"])) as site:
         for role in Role:
             api = site.client("token", role)
@@ -432,8 +432,8 @@ def test_what_the_patterns_match_is_shown_to_nobody(tmp_path: Path) -> None:
             assert preview["example"]["cause"] == "timeout after *** ms"
 
 
-def test_an_operator_who_may_not_see_can_t_edit(tmp_path: Path) -> None:
-    """An edit would tell by what it refuses, and nobody changes safely what they don't see."""
+def test_an_operator_without_the_right_to_content_can_t_edit(tmp_path: Path) -> None:
+    """An edit would reveal content by refusals, and unseen content can't be changed safely."""
     with running_site(tmp_path, Masking(Bodies.NOBODY)) as site:
         api = site.client("token")
         for change in (EDIT, {"change": {"text": "card 4111 1111"}}):
@@ -480,10 +480,8 @@ plugins:
     ],
     ids=["seen", "hidden", "masked"],
 )
-def test_trying_rules_tells_nothing_that_is_not_shown(
-    tmp_path: Path, masking: Masking, action: str
-) -> None:
-    """Message 1 has the customer anna; whether a rule matches tells so."""
+def test_trying_rules_reveals_nothing_hidden(tmp_path: Path, masking: Masking, action: str) -> None:
+    """Message 1 has the customer anna; a rule's match reveals it."""
     with running_site(tmp_path, masking) as site:
         api = site.client("token")
         asked = {"message": "1", "rules": PROBING}
@@ -580,7 +578,7 @@ def test_counters_come_when_they_change(site: Site) -> None:
         assert found["waiting"] == 4
 
 
-def test_so_many_may_listen_and_no_more(shared: Site) -> None:
+def test_the_number_of_listeners_is_bounded(shared: Site) -> None:
     clients = [shared.client("token") for _ in range(MAX_LISTENERS + 1)]
     streams = [client.stream("GET", "/api/v1/events") for client in clients]
     answers = [stream.__enter__() for stream in streams]

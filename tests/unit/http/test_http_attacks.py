@@ -76,7 +76,7 @@ def test_a_viewer_may_no_other_method(site: Site, method: str) -> None:
     assert client.post("/operations/1/pause?_method=GET", headers=override).status_code == 403
 
 
-def test_nobody_s_body_is_read_before_it_is_known_who_sends_it(site: Site) -> None:
+def test_no_body_is_read_before_authentication(site: Site) -> None:
     """Or 64 strangers fill half a gigabyte. The answer comes although the body never does."""
     head = f"POST /api/v1/operations HTTP/1.1\r\nContent-Length: 8000000\r\nContent-Type: {FORM}"
     assert raw_status(site, head) == 401
@@ -91,7 +91,7 @@ def test_the_log_in_takes_little(site: Site, body: bytes) -> None:
 
 @pytest.mark.parametrize("codec", ["punycode", "idna", "unicode_escape", "utf-8"])
 def test_no_form_names_a_codec(site: Site, codec: str) -> None:
-    """Those of Python raise what nobody awaits, or take the time of the square of the length."""
+    """Those of Python raise unexpected errors, or take the time of the square of the length."""
     part = b'--X\r\nContent-Disposition: form-data; name="password"\r\n\r\n\\ud800\r\n--X--\r\n'
     headers = {"Content-Type": f"multipart/form-data; boundary=X; charset={codec}"}
     assert site.client().post("/login", content=part, headers=headers).status_code == 415
@@ -160,7 +160,7 @@ def test_a_log_line_is_one_line(site: Site) -> None:
     ]
 
 
-def test_a_session_is_not_chosen_by_who_sends_it(site: Site) -> None:
+def test_a_client_can_not_choose_its_session(site: Site) -> None:
     """Whatever the browser had before, a log-in begins a session of its own."""
     client = site.client("password")
     before = client.cookies["amqsidecar_session"]
@@ -183,7 +183,7 @@ def test_a_session_is_not_chosen_by_who_sends_it(site: Site) -> None:
     ],
 )
 def test_nobody_finds_by_a_filter_what_they_don_t_see(site: Site, path: str) -> None:
-    """Whether something matches tells what is in it."""
+    """A match reveals content."""
     assert site.client("token", Role.VIEWER).get(path).status_code == 403
     assert site.client("token", Role.OPERATOR).get(path).status_code == 200
 

@@ -129,7 +129,7 @@ async def raw(site: Site, head: str) -> bytes:
 
 
 @pytest.mark.parametrize(("role", "status"), [(Role.VIEWER, b"403"), (None, b"401")])
-def test_nobodys_body_is_read_who_may_not_change_anything(
+def test_no_body_is_read_without_the_right_to_changes(
     site: Site, role: Role | None, status: bytes
 ) -> None:
     token = "" if role is None else f"Authorization: Bearer {site.tokens[role]}\r\n"
@@ -215,7 +215,7 @@ def test_bodies_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(play())
 
 
-def test_answers_that_nobody_reads_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_answers_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "ANSWERS_BYTES_MAX", 300_000)
 
     async def play() -> None:

@@ -88,7 +88,7 @@ def attackers(
     return found
 
 
-def test_who_pipelines_and_never_reads_keeps_no_probe_out() -> None:
+def test_a_client_that_pipelines_and_never_reads_keeps_no_probe_out() -> None:
     with serving_on() as (address, _), ExitStack() as stack:
         attackers(stack, address, MAX_CONNECTIONS + 16, ["/large"] * 20)
         for _ in range(3):
@@ -124,7 +124,7 @@ def test_unread_answers_count_as_idle() -> None:
         eventually(lambda: b" 200 " in ask(address, "/large"))
 
 
-def test_an_answer_that_nobody_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is smaller than what a connection holds back by itself."""
     with serving_on(timeout_s=0.3) as (address, server), ExitStack() as stack:
         attackers(stack, address, 3, ["/large"])

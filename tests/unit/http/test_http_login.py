@@ -1,4 +1,4 @@
-"""Passwords over HTTP: what is said to who guesses, and that strangers lock nobody out."""
+"""Passwords over HTTP: the answers to a guesser, and that strangers lock no user out."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def test_a_wrong_name_or_password_says_the_same(site: Site, name: str, password:
     assert "set-cookie" not in answer.headers
 
 
-def test_who_guesses_has_to_wait_and_nobody_else(site: Site) -> None:
+def test_only_a_guesser_is_delayed(site: Site) -> None:
     anna = site.client("password", Role.OPERATOR)  # has logged in here before
     for _ in range(5):
         assert log_in(anna, "operator", "wrong", "203.0.113.7").status_code == 403
@@ -66,8 +66,8 @@ def test_who_guesses_has_to_wait_and_nobody_else(site: Site) -> None:
     assert log_in(elsewhere, "operator", PASSWORD, "203.0.113.8").status_code == 303
 
 
-def test_who_guesses_from_many_addresses_has_to_wait(site: Site) -> None:
-    """Also from the many that one has who has a /64 of IPv6."""
+def test_guesses_from_many_addresses_are_delayed(site: Site) -> None:
+    """Also from the many addresses in one /64 of IPv6."""
     operator = site.client("password", Role.OPERATOR)
     stranger = site.client()
     for number in range(5):

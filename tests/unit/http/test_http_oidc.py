@@ -1,4 +1,4 @@
-"""Log-in by an OpenID provider that really runs: who it vouches for comes in, and nobody else."""
+"""Log-in by an OpenID provider that really runs: it admits its users, and no others."""
 
 import re
 import time
@@ -59,7 +59,7 @@ def come_back(client: httpx2.Client) -> httpx2.Response:
 
 
 @pytest.mark.usefixtures("provider")
-def test_who_the_provider_vouches_for_comes_in(site: Site) -> None:
+def test_a_user_of_the_provider_is_admitted(site: Site) -> None:
     client = site.client()
     answer = come_back(client)
     assert answer.status_code == 200
@@ -101,7 +101,7 @@ def test_groups_give_the_role(site: Site, provider: Provider, groups: Any, role:
         {"sub": None},
     ],
 )
-def test_a_token_that_is_not_for_us_lets_nobody_in(
+def test_a_token_for_another_audience_admits_no_user(
     site: Site, provider: Provider, claims: dict[str, Any]
 ) -> None:
     provider.claims.update(claims)
@@ -112,7 +112,7 @@ def test_a_token_that_is_not_for_us_lets_nobody_in(
     assert client.get("/api/v1/status").status_code == 401
 
 
-def test_a_token_that_another_has_signed_lets_nobody_in(site: Site, provider: Provider) -> None:
+def test_a_token_signed_by_another_key_admits_no_user(site: Site, provider: Provider) -> None:
     provider.sign_with = RSAKey.generate_key(2048, {"kid": "one"})
     client = site.client()
     assert come_back(client).status_code == 403
@@ -120,7 +120,7 @@ def test_a_token_that_another_has_signed_lets_nobody_in(site: Site, provider: Pr
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "none"])
-def test_only_a_signature_that_nobody_else_can_make_lets_in(
+def test_only_an_asymmetric_signature_admits_a_user(
     site: Site, provider: Provider, algorithm: str
 ) -> None:
     """Even where the provider itself names the other ones, and shows the secret as a key."""
@@ -149,9 +149,7 @@ def test_a_provider_that_calls_itself_otherwise_is_not_gone_to(
     assert "not the one" in answer.text
 
 
-def test_a_provider_that_calls_itself_otherwise_meanwhile_lets_nobody_in(
-    site: Site, provider: Provider
-) -> None:
+def test_a_provider_that_changes_its_name_admits_no_user(site: Site, provider: Provider) -> None:
     client = site.client()
     away = client.get("/login/oidc")
     back = httpx2.get(away.headers["location"])

@@ -68,7 +68,7 @@ def test_beyond_loopback_nothing_starts_without_a_way_in(tmp_path: Path) -> None
             statuses(tmp_path, [f"http.listen={address}"])
 
 
-def test_beyond_loopback_a_way_in_opens_to_who_comes_by_it(tmp_path: Path) -> None:
+def test_beyond_loopback_each_authentication_method_admits_its_users(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("ci viewer sha256:" + "0" * 64 + "\n")
     found = statuses(tmp_path, [EVERYWHERE, f"http.tokens_file={tokens}"])
@@ -87,7 +87,7 @@ def test_metrics_and_health_alone_need_no_way_in(tmp_path: Path) -> None:
     assert {found[place] for place in ("/", "/login", "/api/v1/status")} == {404}
 
 
-def test_who_only_looks_has_no_schedule_to_show(tmp_path: Path) -> None:
+def test_an_observing_sidecar_has_no_schedule_to_show(tmp_path: Path) -> None:
     found = statuses(tmp_path, [], has_store=False)
     assert (found["/"], found["/api/v1/status"], found["/metrics"]) == (404, 404, 200)
 

@@ -70,7 +70,7 @@ def test_changed_settings_are_seen_after_a_while() -> None:
 
 
 def test_settings_that_are_needed_are_asked_for_again_at_once() -> None:
-    """Questions one by one take as many round trips; and what nobody needs is not asked for."""
+    """Queries one by one take as many round trips; unneeded ones are left out."""
     link, clock = Settings(), VirtualClock()
     policy = LivePolicy(link, clock, keep_s=60)
 

@@ -69,7 +69,7 @@ def test_a_write_that_fails_leaves_nothing(folder: Folder) -> None:
 def test_a_file_is_durable_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order of the system calls; only a loss of power could tell otherwise."""
+    """The order of the system calls; only a loss of power could prove more."""
     calls = list[str]()
     sync = os.fsync
 
@@ -84,7 +84,7 @@ def test_a_file_is_durable_before_it_has_its_name(
     assert calls == [".", "stream=s/.one.me", "rename", "stream=s"]
 
 
-def test_a_process_that_dies_before_the_rename_leaves_what_nobody_reads(tmp_path: Path) -> None:
+def test_a_process_that_dies_before_the_rename_leaves_an_ignored_file(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         LocalFolder(tmp_path, "me", lambda: os._exit(7)).write("s", "one", hello)

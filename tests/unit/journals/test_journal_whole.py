@@ -116,7 +116,7 @@ def test_a_segment_with_other_events_than_planned_is_not_written(journaled: Jour
     assert journaled.folder.names("s") == []
 
 
-def test_a_file_tells_spark_and_people_what_is_in_it(journaled: Journaled) -> None:
+def test_a_file_describes_its_content_for_spark_and_people(journaled: Journaled) -> None:
     journaled.add(1)
     metadata = pq.read_metadata(journaled.path(1, 1))
     assert metadata.metadata[SCHEMA_VERSION_KEY.encode()] == b"1"
@@ -141,7 +141,7 @@ def test_tens_of_segments_are_merged_and_nothing_else_changes(journaled: Journal
     assert compact(journaled.folder, 10**6) == Compacted()
 
 
-def test_a_merged_file_has_at_most_so_many_events(journaled: Journaled) -> None:
+def test_a_merged_file_has_a_bounded_number_of_events(journaled: Journaled) -> None:
     journaled.add(*range(100))
     compact(journaled.folder, 299)
     assert ranges(journaled) == [(first, first + 9) for first in range(1, 101, 10)]

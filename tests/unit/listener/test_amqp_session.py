@@ -161,7 +161,7 @@ def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(FRAMES, max_size=6), st.lists(FRAMES, max_size=6), CUTS)
-def test_what_nobody_rejects_passes_byte_for_byte(
+def test_without_a_reject_every_byte_passes(
     from_client: list[bytes], from_broker: list[bytes], cuts: list[int]
 ) -> None:
     wire = Relayed(AmqpSession(BodyBudget(1 << 20, 0, Path("/nowhere")), OnFailure.CLOSED))
@@ -295,7 +295,7 @@ def test_on_artemis_copy_and_verdict_are_in_one_transaction(budget: BodyBudget) 
 def test_what_no_note_can_help_is_passed_on_at_once(
     budget: BodyBudget, broker: bytes, payload: bytes, are_obeyed: bool | None, state: bytes
 ) -> None:
-    """Nobody reads notes, nothing is said, the time is over, no id; the last one is not durable."""
+    """No reader of notes, no error, the time is over, no id; the last one is not durable."""
     wire = begun(budget, broker=broker, are_obeyed=are_obeyed)
     wire.broker(transfer(5, payload))
     said = disposition(TRUE, 5, 5, state)

@@ -260,7 +260,7 @@ def test_beyond_the_limit_a_client_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("from_client", [True, False])
-def test_who_does_not_read_holds_the_other_up(tmp_path: Path, from_client: bool) -> None:
+def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path, from_client: bool) -> None:
     """What is on its way stays bounded; nothing of it is lost once it is read."""
 
     async def run() -> None:

@@ -170,7 +170,7 @@ def test_properties_of_openwire_have_their_types() -> None:
     ]
 
 
-def test_headers_are_told_apart_and_locked() -> None:
+def test_headers_are_distinguished_and_locked() -> None:
     view = view_message(AMQP, amqp(body="x", id="ID:1", subject="type", properties={"own": "x"}))
     assert ("message-id", ValueType.STRING, "ID:1") in shown(view.headers)
     assert ("subject", ValueType.STRING, "type") in shown(view.headers)

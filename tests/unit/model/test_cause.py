@@ -91,7 +91,7 @@ def test_the_group_of(cause: str, _: str, group: str) -> None:
 
 @settings(deadline=None)
 @given(template, st.lists(value, min_size=6, max_size=6))
-def test_numbers_ids_addresses_and_times_do_not_tell_failures_apart(
+def test_numbers_ids_addresses_and_times_do_not_separate_failures(
     cause: str, values: list[str]
 ) -> None:
     assert cause_group(cause.format(*values[:3])) == cause_group(cause.format(*values[3:]))
@@ -158,7 +158,7 @@ def test_any_text_has_a_short_group_that_is_its_own_group(text: str) -> None:
     ],
 )
 def test_a_megabyte_of_anything_is_cut_before_it_is_read(piece: str) -> None:
-    """Whoever reads all of it, or with a pattern that is not linear, runs into pytest's timeout."""
+    """Code that reads all of it, or by a pattern that is not linear, exceeds pytest's timeout."""
     text = piece * (1_000_000 // len(piece))
     assert cause_group(text) == cause_group(text[:TEXT_MAX])
 

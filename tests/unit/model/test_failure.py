@@ -107,7 +107,7 @@ def test_counts_add_up(events: list[AnyEvent]) -> None:
 
 
 @given(st.lists(st.one_of(deaths, sends)))
-def test_a_group_tells_of_its_deaths(events: list[Received | Returned | Resent]) -> None:
+def test_a_group_records_its_deaths(events: list[Received | Returned | Resent]) -> None:
     expected: dict[tuple[str, str], list[Received]] = {}
     for event in events:
         if isinstance(event, Received):

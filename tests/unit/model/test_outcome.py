@@ -185,7 +185,7 @@ def test_where_deaths_count_as_acknowledged_none_pays_for_what_was_purged() -> N
     assert verdict(seen).kind is OutcomeKind.UNKNOWN
 
 
-def test_counters_that_began_anew_are_not_compared() -> None:
+def test_counters_that_restarted_are_not_compared() -> None:
     seen = looks(
         (90_000, counted(0, 7), 0),
         (95_000, counted(0, 7), 0),
@@ -208,7 +208,7 @@ def test_counters_that_went_back_are_not_compared() -> None:
     assert verdict(seen).kind is OutcomeKind.UNKNOWN
 
 
-def test_queue_that_nobody_read_is_not_consumed() -> None:
+def test_a_queue_without_a_reader_is_not_consumed() -> None:
     seen = looks(
         (90_000, counted(0, 7), 0),
         (95_000, counted(0, 7), 0),

@@ -352,7 +352,7 @@ TABLE = (
 )
 
 
-def test_what_rules_beyond_the_brokers_ask_can_be_told() -> None:
+def test_facts_for_rules_beyond_the_brokers_can_be_given() -> None:
     asked = ("--set", CLASSIC, "--set", TABLE, "--destination", "queue://orders.eu")
     down = ("--cause", "java.net.ConnectException: refused", "--age")
     assert _one(*asked, *down, "1h")["rule"] == "rule 1 redeliver (--set policy.plugins)"

@@ -127,7 +127,7 @@ def test_a_list_is_read_once(client: httpx2.Client, monkeypatch: pytest.MonkeyPa
     assert len(read) == len(set(read))
 
 
-def test_what_is_masked_and_who_may_not_ask_is_the_same_as_elsewhere(tmp_path: Path) -> None:
+def test_masking_and_rights_are_the_same_as_elsewhere(tmp_path: Path) -> None:
     with running_site(tmp_path, Masking(patterns=["timeout after"])) as site:
         viewer = site.client("token", Role.VIEWER)
         for path in ("/messages.csv", "/api/v1/messages.csv"):

@@ -194,7 +194,7 @@ def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
 
 
 def test_an_edit_after_one_that_the_person_has_not_seen_is_refused(store: SqliteStore) -> None:
-    """Both began when nobody had edited it; the second would undo the first's text."""
+    """Both began before any edit; the second would undo the first's text."""
     row_id = keep(store)
     first, second = MessageEdit(text="first"), MessageEdit(text="second")
     edit_and_retry(store, row_id, first, edit_message, now_ms=NOW_MS, actor="a", edits=0)

@@ -563,7 +563,7 @@ def test_a_preview_says_what_expired_and_what_is_final(
         assert any(note.startswith("5 of them are already going") for note in look(stage).notes)
 
 
-def test_a_preview_tells_of_operations_that_run(stage: Stage) -> None:
+def test_a_preview_names_running_operations(stage: Stage) -> None:
     stage.hold(2)
     stage.begin(actor="console:ben")
     [note] = look(stage, Action.HOLD, state=RowState.HELD).notes
@@ -599,7 +599,7 @@ def test_a_preview_of_many_says_what_goes_past_gates(
     assert look(stage, Action.CANCEL).gated == 0
 
 
-def test_a_preview_that_nobody_tallies_is_bounded_and_can_be_gone_on_with(
+def test_a_preview_without_tallies_is_bounded_and_can_continue(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.hold(5, cause="java.io: timeout")
@@ -802,7 +802,7 @@ def test_what_is_never_sent_is_waited_for_one_day(stage: Stage) -> None:
 # --- the service -------------------------------------------------------------------------------
 
 
-def test_the_service_carries_out_what_nobody_does(stage: Stage) -> None:
+def test_the_service_carries_out_operations_without_a_runner(stage: Stage) -> None:
     stage.hold(700)
     stage.begin(runner="")
     operating = stage.operating()

@@ -287,7 +287,7 @@ def test_a_sidecar_is_well_only_when_nothing_needs_a_person() -> None:
     assert not sidecar_status(health, metrics).is_well
 
 
-def test_the_command_tells_groups(
+def test_the_command_shows_groups(
     store: SqliteStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"store.url=sqlite:///{tmp_path / 'schedule.db'}"
@@ -359,7 +359,7 @@ AGO_MS = 30 * 60_000
 
 
 def gone(store: SqliteStore, *more: AnyEvent, ago_ms: int = AGO_MS) -> None:
-    """Let one die that is not in the schedule any more."""
+    """Make one die that is not in the schedule any more."""
     death = Received(
         at_ms=NOW_MS - ago_ms, redelivery_id="r-1", source="queue://DLQ", origin=PAY, cause=LIMIT
     )

@@ -58,7 +58,7 @@ def opened() -> Gate:
     return gate
 
 
-def test_it_opens_at_the_share_and_tells_so_once() -> None:
+def test_it_opens_at_the_share_and_reports_it_once() -> None:
     gate = breaker()
     assert send(gate, 0, 4) == 4
     come_back(gate, 50, 1)

@@ -92,7 +92,7 @@ def test_it_counts_from_when_the_broker_has_it() -> None:
     assert found[0] == 16_000
 
 
-def test_where_nobody_said_that_it_arrived_it_counts_from_when_the_next_asks() -> None:
+def test_without_a_report_of_its_arrival_it_counts_from_the_next_question() -> None:
     """A link was lost, and the next one found the cycle committed."""
     gate = begun()
     gate.passed(message("a"), 10_000)
@@ -167,7 +167,7 @@ def test_what_a_person_sends_is_out_and_what_went_before_it_stays_out() -> None:
     assert found[0] == 11_000
 
 
-def test_a_clock_that_is_set_back_lets_nobody_wait_for_long() -> None:
+def test_a_clock_that_is_set_back_delays_no_message_for_long() -> None:
     gate = begun()
     send(gate, message("a"), 10**9)
     found = asked(gate, message("b"), 5_000)
@@ -237,7 +237,7 @@ class Group:
             self.gate.arrived(message(name, None), self.now_ms)
 
     def lose(self, number: int) -> None:
-        """The same, but the link is lost and nobody tells the gate."""
+        """The same, but the link is lost and the gate gets no notice."""
         for name in self.passing(150 * number):
             self.arrive(name)
 
@@ -275,7 +275,7 @@ class Group:
         return [names[number % len(names)]] if names else []
 
     def passing(self, lag_ms: int) -> list[str]:
-        """Ask those that are due; return who passes."""
+        """Ask for due rows; return those that pass."""
         passed, names = [], sorted(self.due)
         for name in sorted(set(names) - self.held, key=lambda name: (self.due[name], name)):
             if self.due[name] > self.now_ms:

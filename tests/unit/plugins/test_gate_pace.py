@@ -63,7 +63,7 @@ def test_a_long_queue_is_worked_off_in_order_at_nearly_the_pace_each_waiting_onc
     assert went[-1][0] < 5_000 / 20 * 1_000 * 1.06
 
 
-def test_who_comes_later_does_not_overtake_the_queue() -> None:
+def test_a_later_message_does_not_overtake_the_queue() -> None:
     gate = gate_of(plugin, default_entry={"messages": 10})
     # The queue of the first 500 is 52 s long; meanwhile others come, more than may go.
     went, waits = play(gate, [0] * 500 + list(range(100, 50_000, 90)), lambda: 7, FAR_MS)
@@ -82,7 +82,7 @@ def test_after_a_stop_it_does_not_catch_up_faster_than_the_pace() -> None:
 
 
 def test_nobody_waits_behind_messages_that_are_gone() -> None:
-    """A person cancels what queues: who comes later finds the way free."""
+    """A person cancels the queued messages: a later one does not wait."""
     gate = gate_of(plugin, default_entry={"messages": 1})
     gate.passed(due(0), 0)
     waits = [gate.wait_of(due(0), 0) for _ in range(3_600)]

@@ -246,7 +246,7 @@ def test_an_expression_that_takes_too_long_parks_the_message() -> None:
     ],
     ids=str,
 )
-def test_a_mistake_is_told_with_place_and_what_is_expected(
+def test_a_mistake_is_reported_with_its_place_and_the_expected_form(
     rule: Mapping[str, object], said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -298,7 +298,7 @@ def test_a_policy_with_rules_is_written_and_read_back_and_has_its_own_digest(tex
 
 
 @pytest.mark.parametrize("text", [CLASSIC, ARTEMIS], ids=["classic", "artemis"])
-def test_rules_are_asked_before_the_brokers_and_told_with_their_lines(text: str) -> None:
+def test_rules_are_asked_before_the_brokers_and_named_with_their_lines(text: str) -> None:
     lines = text.splitlines()
     down = 1 + next(at for at, line in enumerate(lines) if "name: down" in line)
     chain = compile_policy(parse_policy("p.yaml", text.encode(), PLUGINS, {}), PLUGINS)
@@ -313,7 +313,7 @@ def test_rules_are_asked_before_the_brokers_and_told_with_their_lines(text: str)
     assert "rule " not in untouched.rule
 
 
-def test_without_the_plugin_nobody_asks_for_facts() -> None:
+def test_without_the_plugin_no_facts_are_read() -> None:
     for text in (CLASSIC, ARTEMIS):
         whole = parse_policy("p.yaml", text.encode(), PLUGINS, {})
         plain = compile_policy(replace(whole, plugins=whole.plugins[:-1]), PLUGINS)
@@ -432,7 +432,7 @@ def test_a_forecast_grows_older_with_each_redelivery() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "i1-7", "abc", "x.", "x.g1", "x." + "f" * 13, "x.-1"])
-def test_an_id_that_tells_no_time_makes_a_message_young(name: str) -> None:
+def test_an_id_without_a_time_makes_a_message_young(name: str) -> None:
     assert age_ms(name, 5_000) == 0
 
 

@@ -76,7 +76,7 @@ def test_row_17_last_plugin_is_asked_first() -> None:
     )
 
 
-def test_rule_tells_the_whole_way() -> None:
+def test_the_rule_names_the_whole_chain() -> None:
     """A dead letter that was passed on says by which rule, then where it ended."""
     plugins = load_plugins()
     no_policy = RedeliveryRules(source=_at(9))
@@ -102,7 +102,7 @@ def test_a_plugin_may_stand_in_the_chain_twice() -> None:
 
 @given(st.lists(st.booleans(), max_size=6))
 def test_first_answer_from_the_end_wins(answers: list[bool]) -> None:
-    """Of several deciders the last that has an answer decides; nobody's answer is None."""
+    """The last decider with an answer decides; without any the answer is None."""
     deciders = [_Always(Discard(str(i)) if a else None) for i, a in enumerate(answers)]
     expected = [i for i, answer in enumerate(answers) if answer]
     decision = Chain(deciders).decide(DEAD, None)

@@ -62,7 +62,7 @@ def _matches(pattern: str, destination: str) -> bool:
 def test_pattern_matches_as_in_the_broker(
     pattern: str, matching: list[str], not_matching: list[str]
 ) -> None:
-    """A pattern matches what the broker's tree and filter let through (spec 3.1, 3.2)."""
+    """A pattern matches what the broker's tree and filter accept (spec 3.1, 3.2)."""
     assert [name for name in matching if not _matches(pattern, name)] == []
     assert [name for name in not_matching if _matches(pattern, name)] == []
 

@@ -113,7 +113,7 @@ def test_refrains_as_java_does(pattern: str, text: str) -> None:
     ],
 )
 def test_refuses_what_java_refuses_with_the_position(pattern: str, position: int) -> None:
-    """An invalid pattern is an error that tells pattern, position and reason in one sentence."""
+    """An invalid pattern is an error with pattern, position and reason in one sentence."""
     with pytest.raises(JavaRegexError) as refusal:
         compile_java_regex(pattern)
     assert refusal.value.position == position

@@ -70,7 +70,7 @@ def test_maximum_of_none_is_for_ever_and_below_one_is_never(
     )
 
 
-def test_row_5_exhausted_message_is_dropped_when_told_so() -> None:
+def test_row_5_exhausted_message_is_dropped_when_configured() -> None:
     """sendToDlqIfMaxRetriesExceeded=false discards the exhausted, and says by which rule."""
     decision = _decider(2, send_to_dlq_if_max_retries_exceeded=False).decide(_dead(count=2), None)
     assert decision == Discard(
@@ -79,7 +79,7 @@ def test_row_5_exhausted_message_is_dropped_when_told_so() -> None:
     )
 
 
-def test_row_5_unmatched_message_is_dropped_when_told_so() -> None:
+def test_row_5_unmatched_message_is_dropped_when_configured() -> None:
     """fallbackToDeadLetter=false discards what no policy matches."""
     decider = _decider(fallback_to_dead_letter=False)
     assert decider.decide(_dead("B"), None) == Discard(

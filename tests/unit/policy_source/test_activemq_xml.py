@@ -421,7 +421,7 @@ def test_surprises_are_named_in_a_warning(plugins: str, policies: str, words: st
 
 
 def test_plain_rules_have_no_warnings() -> None:
-    """A file that surprises nobody is silent."""
+    """A file without surprises gives no warning."""
     text = _broker(
         _redelivery('<redeliveryPolicy queue="A"/>'),
         '<policyEntry queue="A"><deadLetterStrategy>'

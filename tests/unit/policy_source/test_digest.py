@@ -21,7 +21,7 @@ def read(text: str, path: str) -> Rules:
     return read_policy_mapping(read_yaml(path, text.encode()), RuleSource(path), load_plugins())
 
 
-def test_a_digest_tells_rules_apart_and_not_their_files() -> None:
+def test_a_digest_distinguishes_rules_and_not_their_files() -> None:
     rules = read(POLICY, "a.yaml")
     copied = read(f"# a comment\n\n{write_yaml(rules)}", "folder/b.yaml")
     changed = read(POLICY.replace("5", "6"), "a.yaml")

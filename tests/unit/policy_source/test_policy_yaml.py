@@ -426,5 +426,5 @@ def test_round_trip_of_classic_rules(
 
 @pytest.mark.parametrize("kind", BrokerProduct)
 def test_a_policy_to_start_with_has_no_warnings(kind: BrokerProduct) -> None:
-    """Nobody reads warnings that are always there."""
+    """Warnings that are always there are not read."""
     assert _read(STARTING_POLICIES[kind]).warnings == ()

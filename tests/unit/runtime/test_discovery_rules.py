@@ -31,7 +31,7 @@ DASHES = ClassicRules(
 
 
 class ListingLink(MemoryLink):
-    """Tells its queues, or why not."""
+    """Returns its queues, or raises the reason."""
 
     names: tuple[str, ...] = ()
     refusal = ""

@@ -89,7 +89,7 @@ class LookingLink(MemoryLink):
 
 
 class HearingLink(LookingLink):
-    """Tells deaths of queue `heard`."""
+    """Reports deaths of queue `heard`."""
 
     deaths: list[str]
 
@@ -201,7 +201,7 @@ def test_it_sums_up_every_minute_and_at_the_end() -> None:
     assert world.said.summaries == [1, 1, 1]
 
 
-def test_a_lost_link_is_made_anew_and_nothing_counts_twice() -> None:
+def test_a_lost_link_is_replaced_and_nothing_counts_twice() -> None:
     world = World(interval_s=1)
 
     def lose() -> None:

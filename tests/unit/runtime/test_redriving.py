@@ -48,7 +48,7 @@ class GivenPlan:
 
 
 class RecordingHand:
-    """Takes each batch in one step; waiting lets the time pass.
+    """Takes each batch in one step; waiting advances the clock.
 
     Attributes:
         due: when each message was to be sent, in the order they were begun with.
@@ -181,7 +181,7 @@ def test_what_was_late_does_not_make_the_rest_come_faster(site: Site) -> None:
         first += size
 
 
-def test_a_batch_has_so_many_messages_and_so_long_ids(site: Site) -> None:
+def test_a_batch_has_a_bounded_number_of_messages_and_bytes_of_ids(site: Site) -> None:
     long = "x" * 250
     messages = [planned(number) for number in range(BATCH_MAX + 1)]
     messages += [
@@ -268,7 +268,7 @@ def test_progress_is_of_one_execution(tmp_path: Path) -> None:
 
 
 def test_a_newer_token_to_log_in_with_opens_the_next_hand_at_once(site: Site) -> None:
-    """Its batch is begun again, and nobody waits."""
+    """Its batch begins again, without waiting."""
     site.hand.outdated_once = True
     began_ms = site.clock.now_ms()
     assert site.run([planned(0)]).sent == 1

@@ -147,7 +147,7 @@ def test_a_queue_that_the_user_may_not_look_at_keeps_no_other_from_being_watched
     assert [one.is_open for one in brokers.made] == [True]
 
 
-def test_messages_of_a_queue_that_nobody_reads_are_counted_once_two_looks_agree(
+def test_messages_of_an_unread_queue_are_counted_once_two_looks_agree(
     store: SqliteStore, brokers: Brokers, clock: Clock
 ) -> None:
     watching = make_watching(

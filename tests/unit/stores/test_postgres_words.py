@@ -1,4 +1,4 @@
-"""What the PostgreSQL store tells people, and what it makes of texts, without a server."""
+"""Messages of the PostgreSQL store, and its treatment of texts, without a server."""
 
 import psycopg
 import pytest

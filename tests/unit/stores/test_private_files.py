@@ -1,4 +1,4 @@
-"""Whoever is not their owner can't read what holds messages, whatever the umask and the past."""
+"""Only their owner can read files with messages, whatever the umask and earlier modes."""
 
 import os
 import stat

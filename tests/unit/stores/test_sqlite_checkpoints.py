@@ -31,7 +31,7 @@ def take(store: SqliteStore, cycle: int, size_bytes: int) -> None:
 
 
 def test_what_a_service_commits_gets_into_the_file_without_a_full_log(tmp_path: Path) -> None:
-    """1 MiB is a quarter of what other connections let the log grow to."""
+    """1 MiB is a quarter of the size to which other connections allow the log to grow."""
     path = tmp_path / "schedule.db"
     store = service_store(path)
     take(store, 1, MIB)

@@ -117,7 +117,7 @@ def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(path: Path)
     assert version_of(path) == OLD
 
 
-def test_who_only_looks_changes_nothing_and_hears_who_will(newer: Path) -> None:
+def test_looking_changes_nothing_and_names_the_migrating_command(newer: Path) -> None:
     with pytest.raises(StoreUnavailable, match="older amqsidecar; the service brings it up to"):
         store_at(newer, read_only=True).open()
     assert version_of(newer) == OLD

@@ -298,7 +298,7 @@ def test_statements_of_a_cycle_do_not_grow_with_its_messages(
 
 
 def test_every_query_is_used() -> None:
-    """A query that nobody runs is only a burden."""
+    """An unused query is only a burden."""
     folder = Path(__file__).parents[3] / "sidecar/amqsidecar/stores/sqlite"
     code = "".join(path.read_text() for path in folder.glob("*.py"))
     sources = ("all", "kept", "by_destination", "by_group", "by_redelivery_id", "by_ids")

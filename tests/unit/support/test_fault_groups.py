@@ -1,4 +1,4 @@
-"""Dead letters of twelve faults are twelve groups, whoever says why they died."""
+"""Dead letters of twelve faults are twelve groups, from any source of the cause."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from support.machine.ports import free_port, is_open
 
 
 def given_elsewhere(port: int) -> str:
-    """Let another process ask for a port that can only be this one; return its last line."""
+    """Make another process ask for a port that can only be this one; return its last line."""
     script = (
         "from support.machine import ports\n"
         f"ports.LOWEST = ports.HIGHEST = {port}\n"
@@ -23,14 +23,14 @@ def given_elsewhere(port: int) -> str:
     return (done.stdout + done.stderr).splitlines()[-1]
 
 
-def test_a_port_is_ours_also_while_nobody_listens_there() -> None:
+def test_a_port_is_ours_also_without_a_listener() -> None:
     """As it is while a broker starts, or is down before it comes back."""
     port = free_port()
     assert not is_open(port)
     assert "no free port" in given_elsewhere(port)
 
 
-def test_who_listens_on_any_address_keeps_the_port() -> None:
+def test_a_listener_on_any_address_keeps_the_port() -> None:
     """A broker on all addresses is met on 127.0.0.1, too."""
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]

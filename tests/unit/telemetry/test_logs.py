@@ -1,4 +1,4 @@
-"""The log tells problems one by one, floods in sums, and nothing that must not be seen."""
+"""The log has problems one by one, floods as sums, and no secrets."""
 
 import io
 import json

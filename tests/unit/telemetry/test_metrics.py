@@ -177,7 +177,7 @@ def test_new_causes_are_those_that_were_reported_last() -> None:
     assert metrics.labelled("amqsidecar_new_causes") == {(OTHER,): 3}
 
 
-def test_space_that_nobody_knows_of_is_not_shown_as_none() -> None:
+def test_unknown_space_is_not_shown_as_none() -> None:
     metrics = Metrics()
     sample = ("amqsidecar_store_available_bytes", ())
     assert sample not in scrape(metrics)

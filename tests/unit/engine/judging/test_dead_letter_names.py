@@ -1,4 +1,4 @@
-"""The name of a dead-letter queue tells an origin only where one alone explains it."""
+"""The name of a dead-letter queue shows an origin only if one alone explains it."""
 
 import pytest
 

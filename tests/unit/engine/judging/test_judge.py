@@ -178,7 +178,7 @@ def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
     assert row_of(verdict).cause_group == (expected or "(no reason given)")
 
 
-def test_the_event_tells_the_properties_that_were_chosen_and_else_none() -> None:
+def test_the_event_has_only_the_chosen_properties() -> None:
     assert event_of(judge(REDELIVER)[0], Received).properties is None
     judged = Judge(
         Answers(REDELIVER),
@@ -224,7 +224,7 @@ def test_the_final_queue_gets_a_suffix_where_the_intake_reads_it() -> None:
     assert event.decided_destination == "queue://DLQ"
 
 
-def test_a_final_queue_that_nobody_reads_keeps_its_name() -> None:
+def test_a_final_queue_that_is_not_read_keeps_its_name() -> None:
     verdict, _ = judge(DeadLetterTo(queue("archive"), 0, "rule"))
     assert row_of(verdict).final_queue == "queue://archive"
     assert event_of(verdict, Exhausted).decided_destination is None
@@ -275,7 +275,7 @@ def test_what_cannot_be_sent_back_is_parked_unasked(provenance: Fields, words: s
     assert row_of(verdict).message == b"body"
 
 
-def test_a_topic_is_parked_unless_told_otherwise() -> None:
+def test_a_topic_is_parked_unless_allowed() -> None:
     parked, _ = judge(REDELIVER, origin=topic("news"))
     assert row_of(parked).state is RowState.PARKED
     sent, _ = judge(REDELIVER, origin=topic("news"), parks_topics=False)

@@ -68,7 +68,7 @@ def test_a_durable_subscriptions_dead_letter_keeps_its_origin() -> None:
     assert find(source, default=strategy) == TOPIC
 
 
-def test_a_shared_queue_tells_nothing() -> None:
+def test_a_shared_queue_shows_no_origin() -> None:
     shared = SharedDeadLetterStrategy(dead_letter_queue=queue("My.DLQ"))
     assert find("My.DLQ", entry(queue(">"), shared)) == TOPIC
     assert find("ActiveMQ.DLQ") == TOPIC

@@ -97,7 +97,7 @@ def test_values_of_strangers_stay_short_and_on_one_line() -> None:
         ("{entries: [{queue: a, fields: [jms_type], by: b}]}", "by: there is no such option"),
     ],
 )
-def test_a_mistake_is_told_with_what_is_expected(text: str, said: str) -> None:
+def test_a_mistake_is_reported_with_the_expected_form(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("`", ".")):
         load_grouping(load_config(None, (f"intake.group_by={text}",), {}))
 
