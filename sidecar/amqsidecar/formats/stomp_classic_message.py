@@ -113,7 +113,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
         payload: its body, exactly.
         message_id: the header's bytes.
         ack: what an ACK has to name.
-        origin: where it says that it died; a text = why it can't be told.
+        origin: where it says that it died; a text = why that is unknown.
     """
 
     headers: list[Header]
@@ -130,7 +130,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def footprint(self) -> Footprint:
-        """What it takes."""
+        """Its footprint."""
         return footprint_of(self.headers, self.payload)
 
 
@@ -187,7 +187,7 @@ def provenance(
     Args:
         message: what its frame shows.
         source: the queue that it was found in.
-        origin: where it died; a text = why that can't be told.
+        origin: where it died; a text = why that is unknown.
         now_ms: without a cause, what had to expire before now has expired.
     """
     found = dict(reversed(message.headers))
@@ -230,7 +230,7 @@ def provenance(
 def _identity(timestamp_ms: int) -> bytes:
     """Return what stays through death; clients set another time on what they send.
 
-    The connection, with which the broker begins the message id, would tell more, but a STOMP client
+    The connection, with which the broker begins the message id, would prove more, but a client
     is not told its own: `session` of the CONNECTED frame is the client id.
     """
     return b"%d" % timestamp_ms
@@ -250,7 +250,7 @@ def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:
     as one only if no number, boolean or null has such a text; so never more is lost than this
     returns, but a string such as "42" is left behind.
 
-    What the wire can't tell: OpenWire clients may give a property the name `correlation-id`,
+    Not visible on this wire: OpenWire clients may give a property the name `correlation-id`,
     `reply-to`, `message-id` or `content-length`, which no JMS client does; the first two would
     become the field, the last makes a Text a Bytes, none of them harms another message.
 
@@ -290,7 +290,7 @@ def _lost_by_property(header: Header, *, is_stomp_made: bool) -> str | None:
 
 
 def is_too_long(header: Header) -> bool:
-    """Return whether a header is longer than Classic takes."""
+    """Return whether a header is longer than Classic accepts."""
     name, value = header
     # Why: most are short even if each byte needed another one as an escape.
     if 2 * (len(name) + len(value)) < _LINE_BYTES_MAX:

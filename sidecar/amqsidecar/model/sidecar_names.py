@@ -17,7 +17,7 @@ PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
 
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
 PROPERTY_ORIGINAL_DESTINATION = "amqsidecarOriginalDestination"
-"""Where a final dead letter died; over STOMP nobody but the broker can say it in its own field."""
+"""Where a final dead letter died; over STOMP only the broker can write its own field."""
 
 PROPERTY_ORIGINAL_DUPLICATE_ID = "amqsidecarOriginalDuplicateId"
 """The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
