@@ -73,7 +73,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         message: the encoded dead letter as it was received.
         is_final: True = a final dead letter: provenance and cause stay on the message, and the
             sidecar properties give the last count. False = a redelivery: dead-letter
-            annotations are stripped, the time to live starts anew.
+            annotations are stripped, the time to live restarts.
         redelivery_id: written as `amqsidecarRedeliveryId` (string).
         redelivery_count: written as `amqsidecarRedeliveryCount` (int) and as the delivery count
             where the wire has one.

@@ -5,8 +5,8 @@ stream is the history of one store, numbered by segments from 1 without a gap; a
 segment as it was written, or several after compaction. `(stream, segment, position)` names an event
 for ever: compaction changes which file it is in and nothing else.
 
-What a segment holds is fixed in the store before its file is written (`Outbox`), so whoever writes
-it, and however often, writes the same rows: each event is in exactly one segment after any crash.
+What a segment holds is fixed in the store before its file is written (`Outbox`), so every write of
+it has the same rows: each event is in exactly one segment after any crash.
 
 Compaction writes a file of ten, a hundred or more segments and then removes those that it was made
 of. A process that dies in between leaves both; `current_files` says which ones count.

@@ -89,7 +89,7 @@ DIFFERENCES: Final = (
         "Artemis 2.54 and later",
         "A user can log in with a bearer token (`OIDCLoginModule`), over AMQP by `OAUTHBEARER` and "
         "`XOAUTH2`.",
-        "It logs in so, and anew before the token expires "
+        "It logs in so, and again before the token expires "
         "([connecting.md](../reference/connecting.md#tokens)).",
         "tests/end_to_end/rights/test_tokens.py",
     ),

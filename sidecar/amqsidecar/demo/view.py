@@ -47,7 +47,7 @@ class View(Protocol):
 
 
 class Board:
-    """A board of tiles, one per message, drawn anew several times a second."""
+    """A board of tiles, one per message, drawn again several times a second."""
 
     def __init__(self, live: Live) -> None:
         self._live = live

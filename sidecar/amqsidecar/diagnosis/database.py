@@ -52,7 +52,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         has_schedule: the schedule's tables are there.
         may_create: whether we may make them.
         may_write: whether we may read and write those that are there.
-        is_pooled: somebody stands between us and the server, and shares its sessions out.
+        is_pooled: a pooler stands between us and the server, and shares its sessions.
         is_open: the connection is unencrypted and leaves the machine.
     """
 

@@ -69,7 +69,7 @@ class Dispatch:
 
         Args:
             tx: its writes count only with the rest of the cycle.
-            due: rows whose time has come; sorted anew where one may have ended a link.
+            due: rows whose time has come; sorted again where one may have ended a link.
             encoding: of the cycle.
             now_ms: the time.
             events: receives the events of the others.

@@ -7,7 +7,7 @@ REFUSALS_BEFORE_PARKING: Final = 3
 """A message that was refused so often while later ones got through is at fault itself."""
 
 COUNTED_MAX: Final = 10_000
-"""Messages whose refusals are counted; beyond, all counts begin anew."""
+"""Maximum messages whose refusals are counted; beyond, all counts restart."""
 
 
 class Refusals:

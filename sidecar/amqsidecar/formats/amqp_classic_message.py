@@ -348,7 +348,7 @@ def _edit_properties(
 
     Quirk (Classic): a message id that comes over AMQP is text to the broker, and STOMP consumers
     can't acknowledge such a message. One that the broker had made itself is left out, so that the
-    broker makes a real one anew; one that was text already stays.
+    broker replaces a real one; one that was text already stays.
     """
     edited = list(items)
     dropped: str | None = None

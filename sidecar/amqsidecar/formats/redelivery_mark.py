@@ -22,7 +22,7 @@ MARKS: Final = frozenset(
         *(PROPERTY_REDELIVERY_DELAY, PROPERTY_REDELIVERY_CHECK),
     )
 )
-"""The properties that each re-send writes anew."""
+"""The properties that each re-send replaces."""
 
 ENCODED_MARKS: Final = frozenset(name.encode() for name in MARKS)
 

@@ -7,7 +7,7 @@ What Artemis 2.44 does with headers, measured:
   the number of the consumer and the number that the broker gave the message.
 - `content-length` comes before `message-id` where the body is bytes, and last where it is text. Of
   empty bytes it comes as a property of the SEND that made them; an empty text has none.
-- `_AMQ_ORIG_*` are written anew by the broker whenever it moves a message to a dead-letter address.
+- `_AMQ_ORIG_*` are replaced by the broker whenever it moves a message to a dead-letter address.
 - Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
 """
 

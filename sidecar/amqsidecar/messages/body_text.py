@@ -28,7 +28,7 @@ _CLASS_DESCRIPTION, _PROXY = 0x72, 0x7D
 _DESCRIBED = frozenset((0x73, 0x75, 0x76, 0x7E))  # An object, an array, a class, an enum.
 _OTHERS = {0x70: "null", 0x74: "java.lang.String", 0x7C: "java.lang.String"}
 _PLAIN_VALUES = frozenset((0x77, 0x7A))
-# Why a string need not end: else each quote of a text without an end is looked at anew.
+# Why a string need not end: else each quote of a text without an end is read again.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOO_DEEP: Final = f"boolean({'/*' * (DEPTH_MAX + 1)})"

@@ -40,7 +40,7 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownFacts:
-    """Facts that somebody states, such as `explain`; what is not stated, is not there."""
+    """Facts that a caller states, such as `explain`; facts not stated are absent."""
 
     age_ms: int = 0
     cause: str | None = None

@@ -175,7 +175,7 @@ class DestinationBlocked(Event, frozen=True, gc=False, kw_only=True, tag="destin
 class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
     """A person asked to redeliver it now.
 
-    Where it was exhausted its redeliveries are counted anew from here.
+    If it was exhausted, its redeliveries are counted from here.
 
     Attributes:
         reason: why, in the person's words.

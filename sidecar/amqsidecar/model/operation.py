@@ -152,7 +152,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             keeps it off the row. None = an older version began it, which took no notice of others.
         beside: actions and actors of those that ran when it began: it has the last word over these.
         matched: rows that the selection hit; those in flight or final may have been left.
-        overtaken: rows of these that were left because somebody did something else to them since.
+        overtaken: rows of these that were left because another act has changed them since.
         changed: rows that were changed.
         resent: how many of the changed ones were sent since; of several rows of one message all
             but one count at once.
@@ -392,7 +392,7 @@ def lacks_sends(operation: Operation) -> bool:
 
 
 def is_working(operation: Operation) -> bool:
-    """Return whether somebody carries it out, or should."""
+    """Return whether a runner carries it out, or should."""
     return operation.state in _WORKING
 
 

@@ -87,7 +87,7 @@ class Account:
 
     What left the queue otherwise than by an acknowledgement is owed, until as many messages that
     died there came to the sidecar. While something is owed, nothing is proved: it may be a dead
-    letter on its way, or a message that somebody purged.
+    letter on its way, or a purged message.
     """
 
     def __init__(self, destination: str) -> None:

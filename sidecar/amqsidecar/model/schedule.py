@@ -222,7 +222,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None
 
     def __post_init__(self) -> None:
-        # Why not anew where it is known: masking changes the name of a group, never its number.
+        # Why a known one stays: masking changes the name of a group, never its number.
         if self.cause_group and self.group is None:
             number = group_number(self.destination, self.cause_group)
             msgspec.structs.force_setattr(self, "group", number)
@@ -299,7 +299,7 @@ class MissingTally(msgspec.Struct, frozen=True, kw_only=True):
     """A final dead-letter queue that holds fewer messages than went there.
 
     Attributes:
-        count: how many are no longer there, at least: somebody took them, or purged the queue.
+        count: at least how many are gone: a consumer took them, or the queue was purged.
         seen_at_ms: when the queue was looked at.
     """
 
@@ -354,7 +354,7 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         instance: name of this sidecar's share of the schedule; names the token queue.
         uid: made with the store, never chosen: a row's number is unique together with it, also
-            after a store was lost and made anew under the same instance name.
+            after a store was lost and replaced under the same instance name.
         cycle: the last finished cycle; 0 = none yet.
         unfinished: the cycle after it, where one was begun.
         token_created: whether the first token was put into the broker.

@@ -33,7 +33,7 @@ OPENED_MAX: Final = 1_000
 """The same, where rules look into them."""
 
 RULES_BYTES_MAX: Final = 32 * 1024
-"""Of rules that somebody tries out."""
+"""Of rules that a person tries out."""
 
 RULES_VALUES_MAX: Final = 2_000
 """Keys and values of such rules; the time to read and compare them grows with these."""

@@ -58,7 +58,7 @@ class Attempts:
 
     A link that was up and is lost is first tried at the same broker, since a standby accepts no
     client while that one lives. All brokers are tried before the pauses grow. A link that ended for
-    a cause that the next one avoids, such as a message that STOMP can't show, is made anew at once:
+    a cause that the next one avoids, such as a message that STOMP can't show, is replaced at once:
     there may be many such messages, and each ends one link only.
     """
 

@@ -74,7 +74,7 @@ class Gauges(Protocol):
 
 
 class Housekeeping:
-    """Opens the store anew for each piece of work: jobs run in threads of the clock."""
+    """Opens the store for each piece of work: jobs run in threads of the clock."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ STOP_S: Final = 5.0
 
 
 class ScheduleThread:
-    """Keeps the schedule open from step to step, and opens it anew after a step that failed.
+    """Keeps the schedule open from step to step, and reopens it after a failed step.
 
     Attributes:
         stop: set when the thread is to end.

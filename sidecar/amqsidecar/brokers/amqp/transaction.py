@@ -50,7 +50,7 @@ class Transaction:
         self.send_state = _data(_list(encoded_id))
         self.accept_state = _data(_list(encoded_id, _ACCEPTED))
         self._answer = ffi.new("char[]", _STATE_BYTES_MAX)
-        # Why: the engine encodes anew what came in, so the same words are the same bytes.
+        # Why: the engine encodes the answer again, so the same words are the same bytes.
         self._accepted = self._encoded(self.accept_state)
 
     def accept(self, in_hand: AmqpDelivery) -> None:

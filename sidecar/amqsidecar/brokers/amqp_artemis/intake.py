@@ -165,7 +165,7 @@ class AmqpIntake(AheadIntake):
             (queue, listed)
             for queue, listed in self._listed.items()
             if (receiver := self._receivers[queue]).is_open
-            # Why: what is arriving in pieces would begin anew.
+            # Why: a message that is arriving in pieces would begin again.
             and not receiver.is_receiving
             and listed.is_due(now_s, self._list_s, holds_back=self._held_back(receiver) > 0)
         ]

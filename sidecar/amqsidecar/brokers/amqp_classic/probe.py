@@ -1,7 +1,7 @@
 """Determines how Classic's AMQP connector converts messages, before one is taken.
 
 A message is sent to a temporary queue and read back. With `transport.transformer=jms` the broker
-has made a JMS message of it, and encodes that anew; with the others the same bytes come back, and
+has made a JMS message of it, and encodes that again; with the others the same bytes come back, and
 with `raw` the broker has not even read its properties. The queue is gone with its link.
 """
 

@@ -6,7 +6,7 @@ it is closed. So the idle wire gets a turn where groups are bound: all consumers
 closed, which ends what groups are bound to, and then this wire reads alone.
 
 Quirk (Artemis 2.44): a consumer is offered a message once. What was bound at that moment and is
-bound no more comes only to a new consumer. So where no group is bound, the idle wire attaches anew,
+bound no more comes only to a new consumer. So with no bound group the idle wire attaches again,
 which disturbs no other consumer.
 """
 
@@ -113,7 +113,7 @@ class ReaderTurns:
             self._idle_since_s[queue, wire] = max(now_s, self._idle_since_s[queue, wire])
 
     def renewed(self, queue: Destination, wire: int, now_s: float) -> None:
-        """Take note that a wire has attached anew to a queue."""
+        """Take note that a wire has attached to a queue again."""
         self._idle_since_s[queue, wire] = now_s + _AGAIN_S
 
     def begin(self, queue: Destination, wire: int, now_s: float) -> None:

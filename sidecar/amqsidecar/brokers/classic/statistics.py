@@ -4,7 +4,7 @@ The stock configuration does not have the plugin (`<statisticsBrokerPlugin/>` am
 Without it a question would stay where it was sent, so the first one goes to a topic, where it is
 dropped. Measured on 6.3.1, and 5.18.3 answers the same: `dequeueCount` grows with all that leaves
 a queue, acknowledged, dead, expired or purged; `expiredCount` with what expires; `dispatchCount`
-with all that is handed out, also ahead and again; `size` has what is handed out. All begin anew
+with all that is handed out, also ahead and again; `size` has what is handed out. All restart
 with the broker, whose `brokerId` is then another.
 
 So what left without having been handed out was not acknowledged: purged, or removed by a person.

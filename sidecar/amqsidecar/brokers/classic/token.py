@@ -87,7 +87,7 @@ class TokenChoice(ABC, Generic[HeldT]):
             del self._tokens[:-1]
             self._is_only_one = waiting <= PREFETCH
         if len(self._tokens) > 1:
-            # Why: which one is ours to take is settled when all of them are handed out anew.
+            # Why: it is settled which one is ours when all of them are delivered again.
             numbers = ", ".join(str(number) for number, _ in self._tokens)
             raise LinkLost(f"{self._destination} holds several tokens: {numbers}")
         return self._tokens[-1]

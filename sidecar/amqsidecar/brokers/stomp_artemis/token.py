@@ -141,7 +141,7 @@ class TokenKeeper:
             raise LinkLost(str(refused)) from refused
 
     def reopen(self) -> None:
-        """Connect anew after an ERROR, and take the same token again.
+        """Connect again after an ERROR, and take the same token.
 
         Raises:
             LinkLost: another token came, or none: another instance has it, or the commit happened.

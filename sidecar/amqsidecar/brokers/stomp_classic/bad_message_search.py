@@ -19,7 +19,7 @@ from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import shown
 from amqsidecar.model.destination import Destination
 
-# Bound: how long a lost link is not made anew for this; the next one that is lost looks further.
+# Bound: time of one search while the link is down; the next lost link continues it.
 _AT_MOST_S = 30.0
 _ID_CHARACTERS_MAX = 200
 # Precedent: a consumer with a selector sees no more messages of a queue (maxPageSize).

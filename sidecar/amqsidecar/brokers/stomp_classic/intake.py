@@ -6,10 +6,10 @@ selector on `JMSDestination` knows the truth: of what has arrived, a browser is 
 messages that did not die where they say.
 
 What would lose something by being taken stays unacknowledged in hand. The broker counts it against
-the prefetch, so that a subscription with many of them is made anew with room for as many more.
+the prefetch, so that a subscription with many of them is replaced with room for as many more.
 
 A prefetch is fixed when a subscription is made, and it counts messages. It is small until the size
-of some is known; then the subscription is made anew as soon as nothing of it is in hand.
+of some is known; then the subscription is replaced as soon as nothing of it is in hand.
 """
 
 from collections import Counter, deque

@@ -79,7 +79,7 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
         """Give everything back and disconnect; never raises, safe to call twice.
 
         Quirk (Classic): the broker counts each message as redelivered; no limit of its looks at
-        the count of a STOMP consumer, and it starts anew with every send.
+        the count of a STOMP consumer, and it restarts with every send.
         """
         connection = self._connection
         if self._is_closed:

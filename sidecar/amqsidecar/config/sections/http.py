@@ -182,12 +182,12 @@ class HttpOptions(Section):
     tokens_file: OptionalPath = option(
         None,
         "File of bearer tokens for programs, one `NAME ROLE sha256:...` a line; `amqsidecar access "
-        "token` makes them. Read anew when it changes.",
+        "token` makes them. Read again when it changes.",
     )
     users_file: OptionalPath = option(
         None,
         "File of users with passwords, one `NAME ROLE scrypt$...` a line; `amqsidecar access "
-        "user` makes them. Read anew when it changes.",
+        "user` makes them. Read again when it changes.",
     )
     session_key_file: OptionalPath = option(
         None,

@@ -345,7 +345,7 @@ class Judge:
             try:
                 draft.edit(self._edit_properties, decision.edit, decision.redelivery_count)
             except EditRefused as refused:
-                # Why not re-sent as it is: whoever removes a property has a reason for it.
+                # Why not re-sent as it is: the rule has a reason to remove a property.
                 return draft.park(origin, f"{decision.rule}: {refused}")
         return draft.redeliver(to, decision, is_backlog=is_backlog)
 

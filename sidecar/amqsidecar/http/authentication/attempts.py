@@ -1,7 +1,7 @@
 """Slows down password guessing without locking users out.
 
 Counted are failures of an address, of a name from an address, and of a name wherever they come
-from. A browser in which somebody has logged in before is counted by itself: strangers can't make it
+from. A browser with an earlier log-in is counted by itself: strangers can't make it
 wait. IPv6 addresses of one /64 count as one, because one client has them all.
 """
 

@@ -1,4 +1,4 @@
-"""Files of bearer tokens, and of users with passwords; read anew when changed.
+"""Files of bearer tokens, and of users with passwords; read again when changed.
 
 A line has a name, a role, and a proof: `sha256:` of a token, `scrypt$` of a password.
 """

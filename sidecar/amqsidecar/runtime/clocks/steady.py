@@ -1,6 +1,6 @@
 """A clock that can't be set: it starts at the wall clock and advances with the machine's uptime.
 
-A delay that is measured by the wall clock changes when somebody sets that clock: an hour back turns
+A delay that is measured by the wall clock changes when that clock is set: an hour back turns
 12 s into an hour. This clock keeps its course and closes the gap slowly, as time daemons do: it
 agrees with the wall clock again some day, and no delay is off by more than a twentieth.
 """

@@ -152,7 +152,7 @@ class QueueHand:
             elif self._looks >= _LOOKS_MAX:
                 self._leave(ids, NOT_HANDED_OVER)
         self._chooser.choose(self._pending_by_queue())
-        # Why longer: the broker begins anew to search a queue, which may be long.
+        # Why longer: the broker searches a queue from its start, which may be long.
         self._look_s = min(2 * self._look_s, _LONGEST_LOOK_S)
         self._wait_for_look()
 

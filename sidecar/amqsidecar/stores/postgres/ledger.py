@@ -163,7 +163,7 @@ class PostgresLooking:
         """Return events that became visible after a position; whole blocks, one at least.
 
         No event is left out and none comes twice, also where several processes write and commit out
-        of order. What was forgotten meanwhile is left out. In a database that was made anew of a
+        of order. What was forgotten meanwhile is left out. In a database restored from a
         dump a position of before says nothing: there it is the end.
         """
         found, now = msgspec.json.decode(position, type=_Position), self._now()

@@ -99,7 +99,7 @@ class PostgresOperations:
     ) -> Operation:
         """Apply an action to the next rows of a running operation; durable with its progress.
 
-        A row that somebody has locked now ends the step before it, so that none is passed over: a
+        A row that is locked now ends the step before it, so that none is passed over: a
         cycle may give it back. In-flight rows are left as they are.
 
         Promise: if the process dies inside, the step was done whole or not at all.

@@ -433,7 +433,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         return False
 
     def room(self) -> Room:
-        """Return whether the reserve stands, so that dead letters may be taken; seldom asked anew.
+        """Return whether the reserve exists, so that dead letters may be taken; mostly cached.
 
         Raises:
             StoreUnavailable: the server does not answer.

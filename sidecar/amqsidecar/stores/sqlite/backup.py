@@ -53,7 +53,7 @@ def copy_schedule(path: Path, target: Path) -> None:
 def _copy(store: SqliteDatabase, part: Path) -> None:
     os.close(open_private(part, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     with closing(sqlite3.connect(part)) as copy:
-        # Why all at once: by steps it would begin anew whenever the service writes.
+        # Why all at once: by steps it would restart whenever the service writes.
         store.copy_into(copy)
         (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
