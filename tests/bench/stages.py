@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,13 +24,24 @@ from bench.staged_sidecar import Told
 from support.jms.process import LONG_RUN, shared_process
 
 OWN = Path(__file__).parents[2]
-PROGRAM = (sys.executable, "-m", "bench.staged_sidecar")
+PROGRAM = ("-m", "bench.staged_sidecar")
 OTHER_THREADS = "other threads"
+
+
+class Program(NamedTuple):
+    """What is measured: a checkout, run by an interpreter that has the dependencies."""
+
+    checkout: Path
+    python: Path
+
+
+OWN_PROGRAM = Program(OWN, Path(sys.executable))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--other", type=Path, help="a clone to compare with")
+    parser.add_argument("--other-python", type=Path, help="an interpreter to compare with")
     parser.add_argument("--broker", choices=tuple(BROKERS), default="artemis")
     parser.add_argument("--wire", help="default: core or openwire")
     parser.add_argument("--rounds", type=int, default=5)
@@ -37,7 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     shared_process(LONG_RUN)
     wire = options.wire or ("core" if options.broker.startswith("artemis") else "openwire")
-    checkouts = [OWN] if options.other is None else [options.other, OWN]
+    other = Program(options.other or OWN, options.other_python or OWN_PROGRAM.python)
+    programs = [OWN_PROGRAM] if other == OWN_PROGRAM else [other, OWN_PROGRAM]
     rounds: list[list[Told]] = []
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
@@ -45,30 +58,29 @@ def main() -> None:
         dead_letters(broker, "bench.moved") as dead,
     ):
         for number in range(options.rounds + 1):
-            told: dict[Path, Told] = {}
-            for checkout in checkouts if number % 2 else checkouts[::-1]:
+            told: dict[Program, Told] = {}
+            for program in programs if number % 2 else programs[::-1]:
                 run = Path(folder, f"{number}-{len(told)}")
-                told[checkout] = bench_stages(dead, run, options.count, wire, checkout)
+                told[program] = bench_stages(dead, run, options.count, wire, program)
             if number:  # The first round warms broker and bytecode up.
-                rounds.append([told[checkout] for checkout in checkouts])
+                rounds.append([told[program] for program in programs])
                 print(*(f"{whole_us(one):.1f}" for one in rounds[-1]), "µs", file=sys.stderr)
     print(
         f"{NAMES[options.broker]}; {wire}://, {options.rounds} rounds of {options.count} messages"
     )
     print(f"load at the end: {os.getloadavg()[0]:.1f}")
     print(table(rounds))
-    if len(checkouts) > 1:
+    if len(programs) > 1:
         ratios = [whole_us(ours) / whole_us(other) for other, ours in rounds]
         print(f"median of the ratios of the rounds, here by there: {median(ratios):.2f}")
 
 
-def bench_stages(
-    dead: DeadLetters, folder: Path, count: int, wire: str, checkout: Path = OWN
-) -> Told:
-    """Let a checkout's sidecar move this many dead letters, and return what it spent."""
+def bench_stages(dead: DeadLetters, folder: Path, count: int, wire: str, program: Program) -> Told:
+    """Let a sidecar move this many dead letters, and return what it spent."""
     dead.put(count)
     with measured_sidecar(folder, dead.broker, delay_ms=0, wire=wire) as sidecar:
-        sidecar.program = PROGRAM
+        sidecar.program = (str(program.python), *PROGRAM)
+        checkout = program.checkout
         folders = (checkout / "sidecar", checkout / "plugins", OWN / "tests")
         path = os.pathsep.join(str(folder.resolve()) for folder in folders)
         sidecar.start(environ={"PYTHONPATH": path})

@@ -12,7 +12,7 @@ from bench.decisions import KINDS, bench_decisions
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
 from bench.proxying import bench_proxying
-from bench.stages import bench_stages
+from bench.stages import OWN_PROGRAM, bench_stages
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.versions import CLASSIC_5, CLASSIC_6
@@ -55,7 +55,7 @@ def test_all_dead_letters_are_moved_with_a_journal_and_without(
 def test_stages_take_no_longer_than_the_process(own_broker: Broker, tmp_path: Path) -> None:
     wire = "core" if own_broker.kind == "artemis" else "openwire"
     with dead_letters(own_broker, "bench.stages") as dead:
-        told = bench_stages(dead, tmp_path / "stages", 1_500, wire)
+        told = bench_stages(dead, tmp_path / "stages", 1_500, wire, OWN_PROGRAM)
 
     assert 0 < told.moved <= 1_500
     assert {"judge", "make and encode re-sends"} < told.stages_ns.keys()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import DueRow, RowFilter, TakenRow
 from amqsidecar.store import Store, StoreTransaction
 from support.stores.memory import MemoryStore
 from support.virtual_clock import VirtualClock
@@ -95,7 +95,8 @@ def cycle_in_flight(store: Store) -> set[str]:
     if contents is None or contents.begun is None:
         return set()
     begun = contents.begun
-    sent = [contents.rows[one].message for one in begun.sent]
+    # Why not all: what is sent at once was never written.
+    sent = [contents.rows[one].message for one in begun.sent if one in contents.rows]
     return {one.decode() for one in (*sent, *(row.message for row in begun.taken.values()))}
 
 
@@ -112,11 +113,22 @@ class FaultyStore:
         faults: Faults,
         step: Callable[[str], None],
         doubt: Callable[[set[str]], None],
+        messages: dict[int, set[str]],
     ) -> None:
+        """Wrap a store.
+
+        Args:
+            store: that does the work.
+            faults: that may happen.
+            step: called at each step.
+            doubt: called with the messages of a cycle in doubt.
+            messages: receives those of each cycle, by its number; outlives processes.
+        """
         self.inner = store
         self._faults = faults
         self._step = step
         self._doubt = doubt
+        self._messages = messages
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -127,13 +139,25 @@ class FaultyStore:
         self._faults.slow_store()
         doubted: set[str] = set()
         with self.inner.transaction() as tx:
-            settle = tx.settle_in_doubt
+            settle, record_cycle = tx.settle_in_doubt, tx.record_cycle
 
             def settle_in_doubt(cycle: int) -> None:
-                doubted.update(cycle_in_flight(self.inner))
+                doubted.update(self._messages[cycle])
                 settle(cycle)
 
+            def remember(
+                cycle: int,
+                taken: Sequence[TakenRow],
+                sent: Sequence[DueRow | TakenRow],
+                *others: Any,
+            ) -> None:
+                record_cycle(cycle, taken, sent, *others)
+                # Why added: this attempt may not become durable where an earlier one was.
+                names = self._messages.setdefault(cycle, set())
+                names.update(row.message.decode() for row in (*taken, *sent))
+
             tx.settle_in_doubt = settle_in_doubt  # type: ignore[method-assign]
+            tx.record_cycle = remember  # type: ignore[method-assign,assignment]
             yield tx
             self._step("written, not durable")
             self._faults.fail_store("store_fails")

@@ -274,18 +274,10 @@ def told_before_it_is_true(patch: Patch) -> None:
 
 
 def refused_commit_counts_as_done(patch: Patch) -> None:
-    fail = CycleEngine._fail
-    failed: dict[CycleEngine, Any] = {}
+    def go_on(engine: CycleEngine, cycle: Any, _refused: Any, _now: int) -> None:
+        engine._in_hand.remove(cycle.deliveries)
+        engine._succeed(cycle)
 
-    def remember(engine: CycleEngine, cycle: Any) -> None:
-        fail(engine, cycle)
-        failed[engine] = cycle
-
-    def go_on(engine: CycleEngine, deliveries: Any, _sent: Any, _refused: Any, _now: int) -> None:
-        engine._in_hand.remove(deliveries)
-        engine._succeed(failed[engine])
-
-    patch.setattr(CycleEngine, "_fail", remember)
     patch.setattr(CycleEngine, "_narrow", go_on)
 
 
@@ -424,10 +416,11 @@ def blocked_rows_stay_due(patch: Patch) -> None:
 def who_was_near_when_a_link_was_held_up_is_parked(patch: Patch) -> None:
     suspect = CycleEngine._suspect
 
-    def blame(engine: CycleEngine, sent: Any, lost: LinkLost, now_ms: int) -> None:
-        suspect(engine, sent, lost, now_ms)
+    def blame(engine: CycleEngine, cycles: Any, lost: LinkLost, now_ms: int) -> None:
+        suspect(engine, cycles, lost, now_ms)
         if lost.held_up_by:
-            engine._losses._guilts |= {row.id: GUILT_BEFORE_PARKING for row in sent}
+            near = {row.id: GUILT_BEFORE_PARKING for one in cycles for row in one.due}
+            engine._losses._guilts |= near
 
     patch.setattr(CycleEngine, "_suspect", blame)
 
@@ -444,7 +437,7 @@ def final_ones_go_home(patch: Patch) -> None:
 
 
 def refused_commit_is_unexpected(patch: Patch) -> None:
-    def fall(_engine: CycleEngine, _deliveries: Any, _sent: Any, refused: Any, _now: int) -> None:
+    def fall(_engine: CycleEngine, _cycle: Any, refused: Any, _now: int) -> None:
         raise RuntimeError(f"can't be: {refused}")
 
     patch.setattr(CycleEngine, "_narrow", fall)

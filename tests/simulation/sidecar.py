@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
@@ -51,6 +51,7 @@ class Surroundings:
     began: Callable[[], None]
     make_gates: Callable[[], Gates] = lambda: NO_GATES
     group_of: GroupOf = no_group
+    in_cycles: dict[int, set[str]] = field(default_factory=dict)
 
 
 class Sidecar:
@@ -73,7 +74,9 @@ class Sidecar:
         self.is_owner = False
         self._blockages, self._losses = Blockages(), Losses()
         self._gates = around.make_gates()
-        self.store = FaultyStore(around.make_store(), around.faults, self._step, around.doubt)
+        self.store = FaultyStore(
+            around.make_store(), around.faults, self._step, around.doubt, around.in_cycles
+        )
 
     def turn(self, max_wait_s: float) -> None:
         """Do one turn, whatever it takes; the process starts again when it is dead."""

@@ -14,6 +14,8 @@ import pytest
 from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
 from amqsidecar.engine.cycle_size import CycleLimits
+from amqsidecar.engine.gates import Gates
+from amqsidecar.engine.immediate import MESSAGE_BYTES_MAX
 from amqsidecar.errors import LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination
@@ -27,6 +29,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.store import ENOUGH_ROOM, Room
 from simulation.rules import DLQ, CountingRules
@@ -36,6 +39,25 @@ from support.brokers.memory import Killed, StoredMessage
 E = TypeVar("E")
 
 ALL = RowFilter()
+
+
+class AlwaysOpen:
+    """A gate that nothing waits at."""
+
+    def describe(self, _destination: Destination) -> str | None:
+        return None
+
+    def wait_of(self, _message: DueMessage, _now_ms: int) -> Wait | None:
+        return None
+
+    def passed(self, _message: DueMessage, _now_ms: int) -> None:
+        pass
+
+    def resent(self, _destination: Destination, _now_ms: int) -> None:
+        pass
+
+    def returned(self, _destination: Destination, _now_ms: int) -> None:
+        pass
 
 
 @pytest.fixture
@@ -518,3 +540,82 @@ def test_what_cycles_make_is_freed_without_the_collector(world: World) -> None:
         gc.enable()
     assert len(world.bodies("orders")) == 310
     assert unreachable == 0
+
+
+def send_first(world: World) -> None:
+    world.die("first")
+    while not world.bodies("orders"):
+        world.run(1)
+
+
+def test_without_a_delay_a_dead_letter_is_sent_by_the_cycle_that_takes_it(tmp_path: Path) -> None:
+    """Once the schedule has sent one to the same destination; no row is written of it."""
+    world = World(tmp_path, CountingRules(delay_ms=0))
+    world.start()
+    send_first(world)
+    commits = world.broker.commits
+    world.die("a")
+    world.die("b")
+    world.run(1)
+    assert world.bodies("orders") == ["first", "a", "b"]
+    assert world.broker.commits == commits + 1
+    assert world.store.list_rows(ALL, 10) == []
+    last = [event.redelivery_id for event in kinds(world, Scheduled)][-1]
+    history = world.store.history(last)
+    assert [type(event).__name__ for event in history] == ["Received", "Scheduled", "Resent"]
+    world.kill()
+
+
+def test_what_the_broker_does_not_take_at_once_is_stored(tmp_path: Path) -> None:
+    world = World(tmp_path, CountingRules(delay_ms=0))
+    world.start()
+    send_first(world)
+    world.broker.refuse_send = lambda resend: "full" if resend.message == b"a" else None
+    world.die("a")
+    world.die("b")
+    world.run(1)
+    assert world.bodies("orders") == ["first"]
+    assert world.bodies("DLQ") == []
+    world.run(1)
+    assert {row.state for row in world.store.list_rows(ALL, 10)} == {RowState.WAITING}
+    world.broker.refuse_send = lambda _resend: None
+    while len(world.bodies("orders")) < 3:
+        world.run(1)
+    assert sorted(world.bodies("orders")) == ["a", "b", "first"]
+    world.kill()
+
+
+def test_a_link_lost_with_immediate_sends_blames_nothing_that_waits(tmp_path: Path) -> None:
+    world = World(tmp_path, CountingRules(delay_ms=0))
+    world.start()
+    send_first(world)
+    for number in range(3):
+        faults = ["lost_before"]
+        world.broker.commit_fault = lambda faults=faults: faults.pop() if faults else None
+        world.die(f"m{number}")
+        with pytest.raises(LinkLost):
+            world.run(5)
+        world.connect()
+        world.run(10)
+    assert not world.losses.has_suspects
+    assert len(world.bodies("orders")) == 4
+    assert kinds(world, Parked) == []
+    world.kill()
+
+
+@pytest.mark.parametrize("reason", ["a gate", "large", "behind others"])
+def test_what_has_to_wait_or_is_large_is_stored_first(tmp_path: Path, reason: str) -> None:
+    world = World(tmp_path, CountingRules(delay_ms=0), max_sent=2)
+    if reason == "a gate":
+        world.gates = Gates({"none": AlwaysOpen()})
+    world.start()
+    send_first(world)
+    bodies = {"a gate": ["a"], "large": ["a" * (MESSAGE_BYTES_MAX + 1)], "behind others": "abc"}
+    for body in bodies[reason]:
+        world.die(body)
+    world.run(1)
+    assert len(world.store.list_rows(ALL, 10)) == 1
+    while len(world.bodies("orders")) <= len(bodies[reason]):
+        world.run(1)
+    assert world.bodies("orders") == ["first", *bodies[reason]]
+    world.kill()

@@ -26,6 +26,7 @@ from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
 from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.encodings import EncodingTurns, InHand
 from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.immediate import ImmediateSends
 from amqsidecar.engine.judging.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.open_cycle import CycleEnd, OpenCycle, RunningAhead
@@ -89,6 +90,7 @@ class CycleEngine:
         self._refusals = Refusals()
         self._room = ENOUGH_ROOM
         self._ahead = RunningAhead()
+        self._immediate = ImmediateSends(link)
         if (background := link.features.background) is not None:
             background.while_committing(self._begin_ahead)
 
@@ -106,6 +108,7 @@ class CycleEngine:
             LinkLost: the connection is gone.
             ConfigError: the token is of another store, which this one is not to adopt.
         """
+        self._immediate.forget()
         owned = self._recovery.own(state, wait_s)
         if owned is None:
             return False
@@ -197,7 +200,7 @@ class CycleEngine:
         try:
             self._begin(cycle, takes=takes, send_limit=send_limit)
         except LinkLost as lost:
-            self._suspect(cycle.sent, lost, now_ms)
+            self._suspect([cycle], lost, now_ms)
             raise
         has_run = False
         try:
@@ -211,8 +214,8 @@ class CycleEngine:
     def _begin(self, cycle: OpenCycle, *, takes: bool, send_limit: int) -> None:
         """Write the cycle into the store, not yet durable, and begin its sends.
 
-        The sends go out first, so the broker works on them while we decide and write; no consumer
-        sees them before the commit, and they are abandoned if the store refuses.
+        The sends go out before the store writes, so that the broker works on them meanwhile; no
+        consumer sees them before the commit, and they are abandoned if the store refuses.
         """
         now_ms, is_ahead = cycle.now_ms, self._ahead.is_begun(cycle)
         try:
@@ -227,10 +230,11 @@ class CycleEngine:
                 sendable = self._dispatch.choose(
                     tx, due, encoding, now_ms, cycle.blocked, hides_others=is_full
                 )
-                cycle.sent = sendable[:send_limit]
-                cycle.sent = self._gates.choose(tx, cycle.sent, now_ms, cycle.blocked)
-                cycle.resends = [self._resend(row) for row in cycle.sent]
-                if cycle.resends:
+                cycle.due = self._gates.choose(tx, sendable[:send_limit], now_ms, cycle.blocked)
+                cycle.resends = [self._resend(row) for row in cycle.due]
+                # Why not yet: a transaction's sends are begun all at once.
+                may_send_at_once = takes and not is_full and self._may_send_at_once
+                if cycle.resends and not may_send_at_once:
                     self._link.begin_sends(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
@@ -241,8 +245,18 @@ class CycleEngine:
                     deliveries = list(takewhile(self._is_no_backlog, deliveries))
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
-                taken = self._decide(cycle, deliveries, self._clock.now_ms())
-                cycle.events.extend([sent_event(row, now_ms) for row in cycle.sent])
+                taken_at_ms = self._clock.now_ms()
+                taken = self._decide(cycle, deliveries, taken_at_ms)
+                cycle.events.extend([sent_event(row, now_ms) for row in cycle.due])
+                if may_send_at_once:
+                    limit = send_limit - len(cycle.due)
+                    cycle.immediate, taken = self._immediate.choose(
+                        taken, cycle.replaced, taken_at_ms, limit
+                    )
+                    cycle.events.extend([sent_event(row, taken_at_ms) for row in cycle.immediate])
+                    cycle.resends += [self._resend(row) for row in cycle.immediate]
+                    if cycle.resends:
+                        self._link.begin_sends(cycle.resends)
                 if cycle.blocked:
                     tx.record(cycle.blocked)
                 for source, count in self._backlog.counted.items():
@@ -298,20 +312,20 @@ class CycleEngine:
             with self._ahead.committing(cycle):
                 self._link.commit_cycle(cycle.deliveries, cycle.resends, cycle.number)
         except LinkLost as lost:
-            self._suspect([*cycle.sent, *self._ahead.sent], lost, cycle.now_ms)
+            self._suspect([cycle, *self._ahead.begun], lost, cycle.now_ms)
             raise
         except SendsRefused as refused:
             self._fail(cycle)
-            self._refuse(cycle.sent, refused, cycle.now_ms)
+            self._refuse(cycle, refused, cycle.now_ms)
             return None
         except CommitRefused as refused:
             self._fail(cycle)
-            self._narrow(cycle.deliveries, cycle.sent, refused, cycle.now_ms)
+            self._narrow(cycle, refused, cycle.now_ms)
             return None
         self._crash_point("committed")
         self._succeed(cycle)
         duration_s = self._clock.monotonic_s() - cycle.started_s
-        stats = CycleStats(len(cycle.deliveries), len(cycle.sent), duration_s)
+        stats = CycleStats(len(cycle.deliveries), len(cycle.resends), duration_s)
         self._observe(cycle.events, stats)
         return self._ahead.take()
 
@@ -327,7 +341,7 @@ class CycleEngine:
         # than what was begun ahead would.
         if (
             before is None
-            or not self._size.is_large(len(before.deliveries), len(before.sent))
+            or not self._size.is_large(len(before.deliveries), len(before.resends))
             or not self._is_calm
         ):
             return
@@ -340,6 +354,11 @@ class CycleEngine:
         if not cycle.does_something:
             self._give_up_ahead()
             self._link.abandon_sends()
+
+    @property
+    def _may_send_at_once(self) -> bool:
+        """Whether messages may be sent that no row of the store could remember."""
+        return self._immediate.has_places and self._is_calm and self._gates.are_none
 
     @property
     def _is_calm(self) -> bool:
@@ -385,7 +404,7 @@ class CycleEngine:
             row_id += 1
         return taken
 
-    def _resend(self, row: DueRow) -> Resend:
+    def _resend(self, row: DueRow | TakenRow) -> Resend:
         return Resend(
             destination=parse_destination(row.destination),
             message=row.message,
@@ -403,29 +422,37 @@ class CycleEngine:
         self._cycle = cycle.number
         self._unwritten_end = CycleEnd(cycle.number, is_committed=True)
         self._backlog.commit()
-        self._gates.observe(cycle.events, cycle.sent, self._clock.now_ms())
+        self._gates.observe(cycle.events, cycle.due, self._clock.now_ms())
         if len(self._blockages) or len(self._refusals):
-            for row in cycle.sent:
+            for row in cycle.due:
                 self._blockages.clear(row.destination)
                 self._refusals.forget(row.id)
-        if cycle.sent:
-            self._losses.forget([row.id for row in cycle.sent])
-            self._losses.note_taken(row.destination for row in cycle.sent)
+        if cycle.due:
+            self._losses.forget([row.id for row in cycle.due])
+            self._losses.note_taken(row.destination for row in cycle.due)
+            self._immediate.note_taken(cycle.due)
             self._size.grow_sends()
         if cycle.deliveries:
             self._size.grow_takes()
 
     def _fail(self, cycle: OpenCycle) -> None:
         self._unwritten_end = CycleEnd(cycle.number, is_committed=False)
+        self._immediate.forget()
         if self._give_up_ahead():
             self._link.abandon_sends()
         self._give_back(cycle)
         self._backlog.rollback()
 
-    def _suspect(self, sent: Sequence[DueRow], lost: LinkLost, now_ms: int) -> None:
+    def _suspect(self, cycles: Sequence[OpenCycle], lost: LinkLost, now_ms: int) -> None:
         """Remember the sends in progress when the link was lost; one may have ended it."""
+        sent = [row for cycle in cycles for row in cycle.due]
+        immediate = [row for cycle in cycles for row in cycle.immediate]
+        self._immediate.forget()
         if lost.held_up_by:
-            self._block_those_without_room(sent, lost.held_up_by)
+            self._block_those_without_room([*sent, *immediate], lost.held_up_by)
+            return
+        if immediate:
+            # Why: it may have been one of these, which are stored and sent again as others are.
             return
         is_probe = bool(sent) and self._blockages.get(sent[0].destination) is not None
         if self._losses.note([row.id for row in sent], is_probe=is_probe):
@@ -433,7 +460,7 @@ class CycleEngine:
             self._blockages.block(sent[0].destination, now_ms, reason, ends_links=True)
 
     def _block_those_without_room(
-        self, sent: Sequence[DueRow], held_up_by: Mapping[str, str]
+        self, sent: Sequence[DueRow | TakenRow], held_up_by: Mapping[str, str]
     ) -> None:
         events: list[AnyEvent] = []
         offered = Counter(row.destination for row in sent)
@@ -444,15 +471,22 @@ class CycleEngine:
             self._dispatch.block_once(destination, reason, now_ms, events)
         self._observe(events, None)
 
-    def _refuse(self, sent: Sequence[DueRow], refused: SendsRefused, now_ms: int) -> None:
-        """Postpone a message that the broker refused; park one that it keeps refusing."""
+    def _refuse(self, cycle: OpenCycle, refused: SendsRefused, now_ms: int) -> None:
+        """Postpone a message that the broker refused; park one that it keeps refusing.
+
+        What it refused to take at once is taken once more, and stored.
+        """
         events: list[AnyEvent] = []
+        sent = cycle.sent
         offered = Counter(row.destination for row in sent)
         before_others = refused_before_others([row.destination for row in sent], refused.refusals)
         with self._store.transaction() as tx:
             self._write_end(tx)
             for index, words in refused.refusals.items():
-                row = sent[index]
+                if index >= len(cycle.due):
+                    self._dispatch.block_once(sent[index].destination, words, now_ms, events)
+                    continue
+                row = cycle.due[index]
                 is_its_own = index in before_others or (
                     offered[row.destination] == 1
                     and self._blockages.get(row.destination) is None
@@ -472,14 +506,12 @@ class CycleEngine:
         self._size.send_at_most(len(sent) - len(refused.refusals))
         self._observe(events, None)
 
-    def _narrow(
-        self,
-        deliveries: Sequence[Delivery],
-        sent: Sequence[DueRow],
-        refused: CommitRefused,
-        now_ms: int,
-    ) -> None:
+    def _narrow(self, cycle: OpenCycle, refused: CommitRefused, now_ms: int) -> None:
         """Cut the next cycles smaller, or park the one send that is at fault."""
+        deliveries, sent = cycle.deliveries, cycle.due
+        if cycle.immediate:
+            # Why nothing else: without these it is another transaction.
+            return
         if not sent:
             if len(deliveries) <= 1:
                 raise LinkLost(f"the broker refuses the acceptance of a dead letter: {refused}")

@@ -86,6 +86,11 @@ class Gates:
         self._report_fault = report_fault
         self._faulty: set[str] = set()
 
+    @property
+    def are_none(self) -> bool:
+        """Whether every message passes."""
+        return not self._gates
+
     def choose(
         self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
     ) -> list[DueRow]:

@@ -7,7 +7,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import DueRow
+from amqsidecar.model.schedule import DueRow, TakenRow
 from amqsidecar.store import StoreTransaction
 
 
@@ -39,7 +39,10 @@ class OpenCycle:
         started_s: the same by the monotonic clock.
         before: how the cycle before it ended, which is written with it; None = the store has it.
         store: the transaction of the store, until it is kept or given up.
-        deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
+        deliveries: what it takes.
+        due: rows that it sends.
+        immediate: what it takes and sends without a row (`immediate.py`).
+        resends: those of `sent`, in the same order.
         replaced: rows that go when what it takes counts, by the rows that take their places.
         events: recorded only with the cycle; `blocked` happens also without it.
     """
@@ -51,7 +54,8 @@ class OpenCycle:
         self.before = before
         self.store = ExitStack()
         self.deliveries: Sequence[Delivery] = ()
-        self.sent: list[DueRow] = []
+        self.due: list[DueRow] = []
+        self.immediate: list[TakenRow] = []
         self.replaced: dict[int, int] = {}
         self.resends: list[Resend] = []
         self.events: list[AnyEvent] = []
@@ -60,7 +64,12 @@ class OpenCycle:
     @property
     def does_something(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.deliveries or self.sent)
+        return bool(self.deliveries or self.due)
+
+    @property
+    def sent(self) -> list[DueRow | TakenRow]:
+        """All that it sends."""
+        return [*self.due, *self.immediate]
 
     def give_up(self) -> None:
         """Undo its writes in the store, which are not durable yet."""
@@ -111,9 +120,9 @@ class RunningAhead:
         return cycle is self._begun
 
     @property
-    def sent(self) -> list[DueRow]:
-        """The sends of the cycle that was begun ahead."""
-        return [] if self._begun is None else self._begun.sent
+    def begun(self) -> Sequence[OpenCycle]:
+        """The cycle that was begun ahead, if there is one."""
+        return () if self._begun is None else (self._begun,)
 
     def take(self) -> OpenCycle | None:
         """Return the cycle that was begun ahead, once the one before it is committed."""

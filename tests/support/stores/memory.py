@@ -186,7 +186,7 @@ class MemoryTransaction:
         self,
         cycle: int,
         taken: Sequence[TakenRow],
-        sent: Sequence[DueRow],
+        sent: Sequence[DueRow | TakenRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
@@ -277,7 +277,10 @@ class MemoryTransaction:
         final = {
             one: row
             for one in ids
-            if (row := rows[one]).is_final and row.state is not RowState.EXHAUSTED
+            # Why perhaps none: what is sent at once was never written.
+            if (row := rows.get(one)) is not None
+            and row.is_final
+            and row.state is not RowState.EXHAUSTED
         }
         self._forget(ids)
         for one, row in final.items():

@@ -231,7 +231,7 @@ class PostgresTransaction:
         self,
         cycle: int,
         taken: Sequence[TakenRow],
-        sent: Sequence[DueRow],
+        sent: Sequence[DueRow | TakenRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
@@ -241,7 +241,7 @@ class PostgresTransaction:
         Args:
             cycle: the last finished cycle plus one.
             taken: new rows.
-            sent: rows out of `claim_due`.
+            sent: rows out of `claim_due`, and what is sent without ever being a row.
             events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it took out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
@@ -253,15 +253,16 @@ class PostgresTransaction:
             f"cycle {cycle} was begun, but {finished} is the last finished one",
         )
         replaced = replaced or {}
-        sent_ids = [row.id for row in sent]
-        self._lock_at_rest([*sent_ids, *replaced.values()])
+        claimed_ids = [row.id for row in sent if isinstance(row, DueRow)]
+        never_written = [row.id for row in sent if not isinstance(row, DueRow)]
+        self._lock_at_rest([*claimed_ids, *replaced.values()])
         if taken:
             database.copy("add_rows", ROW_TYPES, copied_rows(taken))
             database.copy(
                 "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
             )
         tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
-        leaving = [(row_id, self._locked[row_id]) for row_id in sent_ids]
+        leaving = [(row_id, self._locked[row_id]) for row_id in claimed_ids]
         tally.subtract((tally_name(row.destination), _WAITING) for _, row in leaving)
         counts = CountChanges()
         counts.add_events(events)
@@ -282,7 +283,7 @@ class PostgresTransaction:
             tally[tally_name(known.destination), _EXHAUSTED] -= 1
             counts.add_rows(known.destination, _EXHAUSTED, known.cause_group, -1)
             counts.add_exhausted(known.destination, known.queue, known.is_final, -1)
-        removed_ids = sorted(set(sent_ids) - set(final_ids)) if final_ids else sent_ids
+        removed_ids = sorted(set(claimed_ids) - set(final_ids)) if final_ids else claimed_ids
         packed = counts.packed()
         block = self._write_block(events)
         holds = {source: count for source, count in (holds or {}).items() if count}
@@ -290,7 +291,7 @@ class PostgresTransaction:
             "add_unfinished",
             cycle=cycle,
             taken=[row.id for row in taken],
-            sent=[*removed_ids, *replaced.values()],
+            sent=[*removed_ids, *never_written, *replaced.values()],
             final=final_ids,
             renamed=list(replaced),
             renamed_to=list(replaced.values()),

@@ -166,7 +166,7 @@ class SqliteTransaction:
         self,
         cycle: int,
         taken: Sequence[TakenRow],
-        sent: Sequence[DueRow],
+        sent: Sequence[DueRow | TakenRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
@@ -176,7 +176,7 @@ class SqliteTransaction:
         Args:
             cycle: the last finished cycle plus one.
             taken: new rows.
-            sent: rows out of `claim_due`.
+            sent: rows out of `claim_due`, and what is sent without ever being a row.
             events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new

@@ -1,0 +1,86 @@
+"""Redeliveries without a delay: sent by the cycle that takes them, and never written as a row.
+
+The broker's transaction accepts the dead letter and sends the message to its origin, so that the
+message is always in exactly one of the two. Only what nothing speaks against goes this way: a
+destination has to have taken a re-send from the schedule since anything went wrong. Whatever the
+broker refuses stays in the dead-letter queue, and is stored when it is taken next.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from amqsidecar.broker import TakeSession
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.schedule import DueRow, RowState, TakenRow
+
+MESSAGE_BYTES_MAX = 64 * 1024
+"""A larger message is stored first: a cycle's worth of them would not fit into memory."""
+
+DESTINATIONS_MAX = 10_000
+"""Destinations remembered; beyond it all are forgotten, and proven again."""
+
+
+class ImmediateSends:
+    """Chooses the rows that need not be stored, and remembers the destinations that take them."""
+
+    def __init__(self, link: TakeSession) -> None:
+        self._link = link
+        self._proven: set[str] = set()
+
+    @property
+    def has_places(self) -> bool:
+        """Whether any destination is proven."""
+        return bool(self._proven)
+
+    def note_taken(self, rows: Iterable[DueRow]) -> None:
+        """Take note that the broker took these; those without a delay prove their destinations."""
+        self._proven.update(
+            row.destination for row in rows if not row.delay_ms and not row.is_final
+        )
+        if len(self._proven) > DESTINATIONS_MAX:
+            self._proven.clear()
+
+    def forget(self) -> None:
+        """Take note that something went wrong: all is stored first until it is proven anew."""
+        self._proven.clear()
+
+    def choose(
+        self, taken: Sequence[TakenRow], replacing: Iterable[int], now_ms: int, limit: int
+    ) -> tuple[list[TakenRow], list[TakenRow]]:
+        """Return the rows to send in this cycle and those to store, both in their order.
+
+        Args:
+            taken: what the cycle takes.
+            replacing: numbers of rows that take the places of others; they are stored.
+            now_ms: the time.
+            limit: rows to send at most; 0 = all are stored.
+        """
+        sent: list[TakenRow] = []
+        stored: list[TakenRow] = []
+        can_take: dict[str, bool] = {}
+        replacing = frozenset(replacing)
+        for row in taken:
+            is_due = row.state is RowState.WAITING and not row.is_final and row.due_at_ms <= now_ms
+            if not is_due:
+                stored.append(row)
+            elif (
+                len(sent) < limit and row.id not in replacing and self._goes_at_once(row, can_take)
+            ):
+                sent.append(row)
+            else:
+                # Why: what was taken later must not overtake it.
+                can_take[row.destination] = False
+                stored.append(row)
+        return sent, stored
+
+    def _goes_at_once(self, row: TakenRow, can_take: dict[str, bool]) -> bool:
+        name = row.destination
+        if name not in can_take:
+            can_take[name] = name in self._proven and self._can_take(name)
+        return can_take[name] and len(row.message) <= MESSAGE_BYTES_MAX
+
+    def _can_take(self, name: str) -> bool:
+        destination = parse_destination(name)
+        return (
+            self._link.resend_problem(destination) is None
+            and self._link.route_problem(destination) is None
+        )
