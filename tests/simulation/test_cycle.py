@@ -559,6 +559,7 @@ def test_without_a_delay_a_dead_letter_is_sent_by_the_cycle_that_takes_it(tmp_pa
     world.run(1)
     assert world.bodies("orders") == ["first", "a", "b"]
     assert world.broker.commits == commits + 1
+    world.engine.settle_up()
     assert world.store.list_rows(ALL, 10) == []
     last = [event.redelivery_id for event in kinds(world, Scheduled)][-1]
     history = world.store.history(last)
@@ -575,8 +576,9 @@ def test_what_the_broker_does_not_take_at_once_is_stored(tmp_path: Path) -> None
     world.die("b")
     world.run(1)
     assert world.bodies("orders") == ["first"]
-    assert world.bodies("DLQ") == []
     world.run(1)
+    world.engine.settle_up()
+    assert world.bodies("DLQ") == []
     assert {row.state for row in world.store.list_rows(ALL, 10)} == {RowState.WAITING}
     world.broker.refuse_send = lambda _resend: None
     while len(world.bodies("orders")) < 3:
@@ -614,6 +616,7 @@ def test_what_has_to_wait_or_is_large_is_stored_first(tmp_path: Path, reason: st
     for body in bodies[reason]:
         world.die(body)
     world.run(1)
+    world.engine.settle_up()
     assert len(world.store.list_rows(ALL, 10)) == 1
     while len(world.bodies("orders")) <= len(bodies[reason]):
         world.run(1)
