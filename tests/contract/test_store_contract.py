@@ -336,6 +336,29 @@ def test_in_doubt_what_was_taken_waits_and_what_was_sent_waits_again(store: Open
     assert (state.cycle, state.unfinished) == (2, None)
 
 
+@pytest.mark.parametrize(
+    ("end", "events"), [("finish_cycle", 3), ("undo_cycle", 0), ("settle_in_doubt", 0)]
+)
+def test_what_is_sent_without_being_a_row_leaves_only_its_events(
+    store: OpenableStore, end: str, events: int
+) -> None:
+    take(store, taken_row(1))
+    row = taken_row(2)
+    with store.transaction() as tx:
+        due = tx.claim_due(10_000, 10)
+        sent = [*due, row]
+        told: list[AnyEvent] = [took(row), scheduled(row), *map(resent, sent)]
+        tx.record_cycle(2, [taken_row(3)], sent, told)
+    assert [one.sent_count for one in [store.open().unfinished] if one is not None] == [2]
+    with store.transaction() as tx:
+        getattr(tx, end)(2)
+    left = {"finish_cycle": [3], "undo_cycle": [1], "settle_in_doubt": [1, 3]}[end]
+    assert ids_of(store) == left
+    assert store.tallies()[0].count == len(left)
+    assert len(store.history(row.redelivery_id)) == events
+    assert store.open().unfinished is None
+
+
 @pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
 def test_only_the_unfinished_cycle_can_be_ended(store: OpenableStore, end: str) -> None:
     take(store, taken_row(1))

@@ -63,7 +63,7 @@ def scheduled(row: TakenRow) -> Scheduled:
     )
 
 
-def resent(row: DueRow, at_ms: int = 2_000) -> Resent:
+def resent(row: DueRow | TakenRow, at_ms: int = 2_000) -> Resent:
     """Return the event of its re-send."""
     return Resent(
         at_ms=at_ms,
