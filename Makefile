@@ -1,7 +1,8 @@
 # Every target explains itself: `make` prints this list.
 SHELL := /bin/bash
 VENV := .venv
-PYTHON ?= python3
+# Debian's is built with profile-guided optimisation, as the image's is, and takes nine tenths of the time of one without.
+PYTHON ?= $(shell /usr/bin/python3.11 -c 'import ensurepip' 2>/dev/null && echo /usr/bin/python3.11 || echo python3)
 BIN := $(VENV)/bin
 # What a plain `pip install` installs: no AMQP, so that nothing is compiled.
 PLAIN := .venv-plain
