@@ -346,8 +346,8 @@ def test_what_is_sent_without_being_a_row_leaves_only_its_events(
     row = taken_row(2)
     with store.transaction() as tx:
         due = tx.claim_due(10_000, 10)
-        sent = [*due, row]
-        told: list[AnyEvent] = [took(row), scheduled(row), *map(resent, sent)]
+        sent: list[DueRow | TakenRow] = [*due, row]
+        told: list[AnyEvent] = [took(row), scheduled(row), *(resent(one) for one in sent)]
         tx.record_cycle(2, [taken_row(3)], sent, told)
     assert [one.sent_count for one in [store.open().unfinished] if one is not None] == [2]
     with store.transaction() as tx:

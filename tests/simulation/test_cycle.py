@@ -587,13 +587,14 @@ def test_what_the_broker_does_not_take_at_once_is_stored(tmp_path: Path) -> None
     world.kill()
 
 
-def test_a_link_lost_with_immediate_sends_blames_nothing_that_waits(tmp_path: Path) -> None:
+def test_a_link_lost_with_immediate_sends_loses_and_parks_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, CountingRules(delay_ms=0))
     world.start()
     send_first(world)
+    faults: list[str] = []
+    world.broker.commit_fault = lambda: faults.pop() if faults else None
     for number in range(3):
-        faults = ["lost_before"]
-        world.broker.commit_fault = lambda faults=faults: faults.pop() if faults else None
+        faults.append("lost_before")
         world.die(f"m{number}")
         with pytest.raises(LinkLost):
             world.run(5)
