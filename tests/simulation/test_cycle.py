@@ -15,7 +15,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.immediate import MESSAGE_BYTES_MAX
+from amqsidecar.engine.immediate import CYCLE_BYTES_MAX
 from amqsidecar.errors import LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination
@@ -613,7 +613,7 @@ def test_what_has_to_wait_or_is_large_is_stored_first(tmp_path: Path, reason: st
         world.gates = Gates({"none": AlwaysOpen()})
     world.start()
     send_first(world)
-    bodies = {"a gate": ["a"], "large": ["a" * (MESSAGE_BYTES_MAX + 1)], "behind others": "abc"}
+    bodies = {"a gate": ["a"], "large": ["a" * (CYCLE_BYTES_MAX + 1)], "behind others": "abc"}
     for body in bodies[reason]:
         world.die(body)
     world.run(1)

@@ -249,9 +249,8 @@ class CycleEngine:
                 taken = self._decide(cycle, deliveries, taken_at_ms)
                 cycle.events.extend([sent_event(row, now_ms) for row in cycle.due])
                 if may_send_at_once:
-                    limit = send_limit - len(cycle.due)
                     cycle.immediate, taken = self._immediate.choose(
-                        taken, cycle.replaced, taken_at_ms, limit
+                        taken, cycle.replaced, taken_at_ms, due, send_limit
                     )
                     cycle.events.extend([sent_event(row, taken_at_ms) for row in cycle.immediate])
                     cycle.resends += [self._resend(row) for row in cycle.immediate]

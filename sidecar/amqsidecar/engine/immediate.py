@@ -12,8 +12,8 @@ from amqsidecar.broker import TakeSession
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import DueRow, RowState, TakenRow
 
-MESSAGE_BYTES_MAX = 64 * 1024
-"""A larger message is stored first: a cycle's worth of them would not fit into memory."""
+CYCLE_BYTES_MAX = 16 * 1024 * 1024
+"""What a cycle sends at once, with all that is due: less than the bytes that a store claims."""
 
 DESTINATIONS_MAX = 10_000
 """Destinations remembered; beyond it all are forgotten, and proven again."""
@@ -44,7 +44,12 @@ class ImmediateSends:
         self._proven.clear()
 
     def choose(
-        self, taken: Sequence[TakenRow], replacing: Iterable[int], now_ms: int, limit: int
+        self,
+        taken: Sequence[TakenRow],
+        replacing: Iterable[int],
+        now_ms: int,
+        due: Sequence[DueRow],
+        limit: int,
     ) -> tuple[list[TakenRow], list[TakenRow]]:
         """Return the rows to send in this cycle and those to store, both in their order.
 
@@ -52,35 +57,39 @@ class ImmediateSends:
             taken: what the cycle takes.
             replacing: numbers of rows that take the places of others; they are stored.
             now_ms: the time.
-            limit: rows to send at most; 0 = all are stored.
+            due: what the cycle sends besides.
+            limit: rows to send at most, with those.
         """
         sent: list[TakenRow] = []
         stored: list[TakenRow] = []
-        can_take: dict[str, bool] = {}
+        known: dict[str, bool] = {}
         replacing = frozenset(replacing)
+        limit -= len(due)
+        left_bytes = CYCLE_BYTES_MAX - sum(len(row.message) for row in due)
         for row in taken:
             is_due = row.state is RowState.WAITING and not row.is_final and row.due_at_ms <= now_ms
             if not is_due:
                 stored.append(row)
             elif (
-                len(sent) < limit and row.id not in replacing and self._goes_at_once(row, can_take)
+                len(sent) < limit
+                and len(row.message) <= left_bytes
+                and row.id not in replacing
+                and self._is_open(row.destination, known)
             ):
                 sent.append(row)
+                left_bytes -= len(row.message)
             else:
                 # Why: what was taken later must not overtake it.
-                can_take[row.destination] = False
+                known[row.destination] = False
                 stored.append(row)
         return sent, stored
 
-    def _goes_at_once(self, row: TakenRow, can_take: dict[str, bool]) -> bool:
-        name = row.destination
-        if name not in can_take:
-            can_take[name] = name in self._proven and self._can_take(name)
-        return can_take[name] and len(row.message) <= MESSAGE_BYTES_MAX
-
-    def _can_take(self, name: str) -> bool:
-        destination = parse_destination(name)
-        return (
-            self._link.resend_problem(destination) is None
-            and self._link.route_problem(destination) is None
-        )
+    def _is_open(self, name: str, known: dict[str, bool]) -> bool:
+        if name not in known:
+            destination = parse_destination(name)
+            known[name] = (
+                name in self._proven
+                and self._link.resend_problem(destination) is None
+                and self._link.route_problem(destination) is None
+            )
+        return known[name]
