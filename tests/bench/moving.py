@@ -27,6 +27,8 @@ class Moving(NamedTuple):
     """Medians over the rounds; `ratio` is the median of the rounds' ratios.
 
     Attributes:
+        sidecar: of redeliveries without a delay, which the cycle that takes them sends.
+        stored: of redeliveries with a delay of 1 ms, each a row of the schedule.
         java: the better batch size of each round.
         by_broker: the broker's own retry; None = it has none that moves in bulk.
         bare_cpu_us: of a mover in Python over Core or OpenWire, without store and policy.
@@ -34,6 +36,8 @@ class Moving(NamedTuple):
 
     sidecar: float
     cpu_us: float
+    stored: float
+    stored_cpu_us: float
     java: float
     ratio: float
     by_broker: float | None
@@ -62,14 +66,24 @@ def bench_moving(
         if isinstance(broker, ArtemisBroker):
             by_broker = median(_by_broker(dead, count) for _ in range(rounds))
     moving = Moving(
-        sidecar=median(sidecar.per_second for sidecar, _ in results),
-        cpu_us=median(sidecar.cpu_us for sidecar, _ in results),
-        java=median(java for _, java in results),
-        ratio=median(sidecar.per_second / java for sidecar, java in results),
+        sidecar=median(one.sidecar.per_second for one in results),
+        cpu_us=median(one.sidecar.cpu_us for one in results),
+        stored=median(one.stored.per_second for one in results),
+        stored_cpu_us=median(one.stored.cpu_us for one in results),
+        java=median(one.java for one in results),
+        ratio=median(one.sidecar.per_second / one.java for one in results),
         by_broker=by_broker,
         bare_cpu_us=bare_cpu_us,
     )
     return moving, remarks
+
+
+class _Round(NamedTuple):
+    """What moved in one round; `java` as in `Moving`."""
+
+    sidecar: Moved
+    stored: Moved
+    java: float
 
 
 def _round(
@@ -80,28 +94,34 @@ def _round(
     *,
     order: int,
     remarks: list[str],
-) -> tuple[Moved, float]:
-    found: dict[str, Moved] = {}
+) -> _Round:
+    by_delay: dict[int, Moved] = {}
     java: list[float] = []
 
-    def by_sidecar() -> None:
-        found["sidecar"] = _by_sidecar(dead, folder, count, wire)
+    def by_sidecar(delay_ms: int) -> Callable[[], None]:
+        def move() -> None:
+            by_delay[delay_ms] = _by_sidecar(dead, folder, count, wire, delay_ms)
+
+        return move
 
     def by_java(batch: int) -> Callable[[], None]:
         return lambda: java.append(_by_java(dead, count, batch, remarks))
 
-    movers = [by_sidecar, *(by_java(batch) for batch in JAVA_BATCHES)]
-    for mover in movers[order % 3 :] + movers[: order % 3]:
+    movers = [by_sidecar(0), by_sidecar(1), *(by_java(batch) for batch in JAVA_BATCHES)]
+    first = order % len(movers)
+    for mover in movers[first:] + movers[:first]:
         dead.put(count)
         mover()
         arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
         assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
-    return found["sidecar"], max(java)
+    return _Round(by_delay[0], by_delay[1], max(java))
 
 
-def _by_sidecar(dead: DeadLetters, folder: Path, count: int, wire: str | None) -> Moved:
+def _by_sidecar(
+    dead: DeadLetters, folder: Path, count: int, wire: str | None, delay_ms: int
+) -> Moved:
     run = folder / f"moving-{next(_folder_numbers)}"
-    with measured_sidecar(run, dead.broker, delay_ms=0, wire=wire) as sidecar:
+    with measured_sidecar(run, dead.broker, delay_ms=delay_ms, wire=wire) as sidecar:
         sidecar.start()
         samples = watch(sidecar, count)
         sidecar.stop()

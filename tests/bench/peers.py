@@ -131,6 +131,13 @@ def _moving(run: _Run) -> Iterator[Row]:
         java_aim,
     )
     yield Row(
+        "same, with a delay of 1 ms, through the store; Java JMS client",
+        run.where,
+        f"{found.stored:,.0f}/s, {found.stored_cpu_us:.0f} µs",
+        f"{found.java:,.0f}/s",
+        f"{found.stored / found.java:.2f}",
+    )
+    yield Row(
         f"processor time per message; a bare mover in Python over {bare}",
         run.where,
         f"{found.cpu_us:.0f} µs",

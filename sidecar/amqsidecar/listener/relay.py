@@ -235,8 +235,17 @@ class Relay:
             return
         self._listening.began(self)
         self._client.read(does=False)
+        asyncio.get_running_loop().call_soon(self._pause_client)
         self._opening = asyncio.ensure_future(self._open(self._broker, transport))
         self._opening.add_done_callback(self._opened)
+
+    def _pause_client(self) -> None:
+        """Stop to read from the client until the broker is connected."""
+        # Quirk (asyncio of Python 3.11.2): a socket that is paused while it is made is read all the
+        # same, and pausing it again does nothing.
+        if not self._broker.is_open:
+            self._client.read(does=True)
+            self._client.read(does=False)
 
     def _opened(self, opening: "asyncio.Future[object]") -> None:
         if opening.cancelled() or self._is_over:
