@@ -56,6 +56,8 @@ def measured_sidecar(
             f"intake.queues=[{dead_letter_queue(broker)}]",
             "discovery.interval_s=30",
             "cycle.max_wait_ms=500",
+            # Why: lateness is read from the history of a whole run.
+            "history.max_events=10000000",
         ),
         program=COMMAND,
     )
