@@ -67,7 +67,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 .PHONY: test
 test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
 	@# Why first: in a fresh clone each worker would compile all tests, 8 s of processor time.
-	$(PYTEST) --collect-only $(SHARED) > /dev/null
+	$(PYTEST) --collect-only $(SHARED) > /dev/null || $(PYTEST) --collect-only $(SHARED)
 	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
 	@# Why apart: memory is measured, while brokers take whole processors.
 	$(PYTEST) $(TIER) --numprocesses 2 --dist loadfile tests/soak

@@ -42,7 +42,7 @@ log_offsets = pytest.StashKey[dict[Broker, int]]()
 # Why: tests leave queues, and a link to Artemis asks about each: the same test takes nine times as
 # much processor time where 200 others were before.
 TESTS_OF_A_BROKER = 50
-"""After a file with which so many have used a shared broker, it starts anew, and empty."""
+"""A shared broker that more tests have used restarts empty after their file."""
 uses_of: Counter[Broker] = Counter()
 """How many tests have used a shared broker since it was empty."""
 

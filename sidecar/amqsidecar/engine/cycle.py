@@ -108,7 +108,6 @@ class CycleEngine:
             LinkLost: the connection is gone.
             ConfigError: the token is of another store, which this one is not to adopt.
         """
-        self._immediate.forget()
         owned = self._recovery.own(state, wait_s)
         if owned is None:
             return False
@@ -446,7 +445,6 @@ class CycleEngine:
         """Remember the sends in progress when the link was lost; one may have ended it."""
         sent = [row for cycle in cycles for row in cycle.due]
         immediate = [row for cycle in cycles for row in cycle.immediate]
-        self._immediate.forget()
         if lost.held_up_by:
             self._block_those_without_room([*sent, *immediate], lost.held_up_by)
             return

@@ -20,7 +20,10 @@ DESTINATIONS_MAX = 10_000
 
 
 class ImmediateSends:
-    """Chooses the rows that need not be stored, and remembers the destinations that take them."""
+    """Chooses the rows that need not be stored, and remembers the destinations that take them.
+
+    It belongs to one link: after a lost one, the engine of the next one begins with another.
+    """
 
     def __init__(self, link: TakeSession) -> None:
         self._link = link
