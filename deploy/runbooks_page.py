@@ -1,7 +1,7 @@
 """Prints the runbooks as a page of the console, where the links of alerts lead by default.
 
 `make reference` writes it to `sidecar/amqsidecar/http/console/static/runbooks.html`. It is open to
-everybody, as all static files, so it holds nothing but the document.
+every client, as all static files, so it holds nothing but the document.
 """
 
 import sys

@@ -52,7 +52,7 @@ class Out:
         verdict_ms: as in `Order`.
         redelivery_id: of the last one that went.
         others_until_ms: when those that went before it got through.
-        until_ms: when the last one got through; None = nobody knows yet whether it has arrived.
+        until_ms: when the last one got through; None = it is not known yet whether it has arrived.
     """
 
     verdict_ms: int
@@ -168,8 +168,8 @@ class OrderGate:
 def _turn(place: GroupPlace, verdict_ms: int, now_ms: int) -> tuple[int, str]:
     """Return when a message may be the first of its group, if all before it get through.
 
-    Those further back ask later, so that a long group costs little. Nobody waits much longer than
-    that for a first one of which a person may dispose meanwhile.
+    Those further back ask later, so that a long group costs little. If a person disposes of the
+    first one meanwhile, no message waits much longer than that.
     """
     why = f"message {place.first_id} of its group goes first"
     until_ms = now_ms + ASK_AGAIN_MS + (place.before - 1) * verdict_ms

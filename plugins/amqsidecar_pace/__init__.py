@@ -64,7 +64,7 @@ class Lane:
         self._last_count = 0
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return whether it remembers nothing: the bucket is full and nobody has a slot."""
+        """Return whether it remembers nothing: the bucket is full and no message has a slot."""
         return self._empty_until <= now_ms * self._pace.messages and self._last_ms <= now_ms
 
     def may_go(self, due_at_ms: int, now_ms: int) -> bool:
@@ -77,7 +77,7 @@ class Lane:
             self._last_ms = 0
         self._seen_ms = now_ms
         if now_ms * self._pace.messages - self._empty_until >= self._stall:
-            # Why: nobody comes to the slots: those who had them were held, cancelled, or blocked.
+            # Why: messages with slots were held, cancelled or blocked, so the slots stay empty.
             self._last_ms = 0
         scaled, room = now_ms * self._pace.messages, self._pace.messages * self._pace.per_ms
         self._empty_until = min(self._empty_until, scaled + room)

@@ -2,7 +2,7 @@
 
 Expressions are those of crontab with five fields, read in the entry's time zone by APScheduler, so
 that changes to and from daylight saving time are the library's business. A window is open from an
-opening for a number of minutes, by the wall clock only as long as nobody sets it.
+opening for a number of minutes, by the wall clock only until it is set.
 """
 
 from dataclasses import dataclass

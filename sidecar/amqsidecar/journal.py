@@ -252,7 +252,7 @@ class Outbox(Protocol):
         """Begin a new stream with the events of the planned segment.
 
         For a journal that has other events under its number: a lost later state of this store wrote
-        them, before anybody noticed that this one is of the past. Safe to call again.
+        them, before it was noticed that this one is of the past. Safe to call again.
         """
         ...
 

@@ -74,7 +74,7 @@ QUICK: Final = Script(many=8, few=4, spread_s=2, kill_after_s=1.5, dead_s=1)
 
 
 class Cut(Exception):
-    """Somebody wants the demo to end now."""
+    """The demo was told to end now."""
 
 
 class DemoStory:

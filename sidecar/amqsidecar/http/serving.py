@@ -92,7 +92,7 @@ class HttpServer:
             ConfigError: the address can't be listened on.
         """
         listening = _listen(host, port)
-        # Why: it logs every bad request of anybody.
+        # Why: it logs every bad request of any client.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         self._thread = Thread(
             target=self._server.run, args=([listening],), name="http", daemon=True

@@ -1,7 +1,7 @@
 """A note of a consumer: why it failed on a message, and what it advises (`cause-notes.md`).
 
-Anybody with the right to write to the queue of notes may write one: each part is bounded here, and
-a note changes nothing but the cause, unless verdicts are obeyed.
+Each client with the right to write to the queue of notes may write one, so each part is bounded
+here. A note changes nothing but the cause, unless verdicts are obeyed.
 """
 
 from typing import Annotated, Final

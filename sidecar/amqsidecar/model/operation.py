@@ -128,7 +128,7 @@ class OperationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody changed the state of an operation, or it did so by itself (actor = "")."""
+    """The state of an operation changed, by a person or by itself (actor = "")."""
 
     at_ms: int
     state: OperationState
@@ -164,7 +164,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         mark: since when it is judged how many came back.
         state_changes: the latest changes of its state, the oldest first.
         runner: unique name of the process that runs it now; "" = none.
-        runner_until_ms: if the runner gives no sign until then, anybody may go on.
+        runner_until_ms: if the runner gives no sign until then, any other may go on.
     """
 
     id: int
@@ -406,7 +406,7 @@ def claimed(operation: Operation, runner: str, now_ms: int) -> Operation:
 
 
 def left(operation: Operation, runner: str) -> Operation:
-    """Return the operation with the lease of a runner given up, so that anybody may go on."""
+    """Return the operation with the lease of a runner given up, so that any other may go on."""
     if operation.runner != runner:
         return operation
     return msgspec.structs.replace(operation, runner="", runner_until_ms=0)

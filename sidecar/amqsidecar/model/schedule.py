@@ -76,7 +76,7 @@ def dated_redelivery_id(redelivery_id: str, now_ms: int) -> str:
 def age_ms(redelivery_id: str, now_ms: int) -> int:
     """Return the milliseconds since a message's first death by its id; 0 = the id has no time.
 
-    Anybody may write an id: the answer is 0 to `now_ms`, whatever it is.
+    Any client can write an id: the answer is 0 to `now_ms`, whatever it is.
     """
     _, dot, date = redelivery_id.rpartition(".")
     if not dot or not 0 < len(date) <= _DATE_DIGITS or not _HEXADECIMAL.issuperset(date):

@@ -1,4 +1,4 @@
-"""Operations: begun, paused, resumed, cancelled, and carried out step by step by anybody."""
+"""Operations: begun, paused, resumed, cancelled, and carried out in steps by any sidecar."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,6 +1,6 @@
 """The values of the metrics, fed by the events of cycles and a few setters.
 
-They are kept in plain dictionaries under one lock and handed to the metrics library when somebody
+They are kept in plain dictionaries under one lock and handed to the metrics library when a client
 scrapes: a batch of events costs one pass and one lock, whatever its size.
 """
 

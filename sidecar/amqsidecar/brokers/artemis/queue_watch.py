@@ -25,7 +25,7 @@ DeadLetterAddressesOf = Callable[[list[str]], Iterable[str]]
 
 
 class _NoLook(NamedTuple):
-    """Nobody has looked yet."""
+    """The queue was not asked about yet."""
 
 
 class _LastLook(NamedTuple):

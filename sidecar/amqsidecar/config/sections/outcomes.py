@@ -33,6 +33,6 @@ class OutcomesOptions(Section):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield a window that is over before anybody has looked."""
+        """Yield a window that is over before the first look."""
         if self.window_s < 2 * self.interval_s:
             yield "window_s", "has to be at least twice `interval_s`"

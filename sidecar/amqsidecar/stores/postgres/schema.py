@@ -5,7 +5,7 @@ go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon a
 is an instance any more. Each file runs in one transaction with the note that it ran.
 
 `NNNN_index_<name>.sql` makes an optional index: at once where the schema is
-new, else beside everybody's work, because it takes its time among millions of rows.
+new, else beside the work of all sidecars, because it takes its time among millions of rows.
 """
 
 import re

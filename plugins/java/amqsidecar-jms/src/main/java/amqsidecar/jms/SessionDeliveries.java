@@ -14,7 +14,7 @@ final class SessionDeliveries {
     ROLLED_BACK
   }
 
-  /** A roll-back whose exception nobody told. */
+  /** A roll-back without a known exception. */
   static final class Unexplained {
     static final Unexplained NONE = new Unexplained(Delivery.NONE, null);
 
