@@ -17,6 +17,7 @@ from lxml import etree
 from amqsidecar.messages.kept_message import ReadProperties, chosen_properties
 from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import BodyKind, MessageView
+from amqsidecar.model.property_locks import lock_of
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """A longer body is not opened: its fields have no values."""
@@ -28,15 +29,6 @@ LISTED_MAX: Final = 200
 """Fields of one message that `list_fields` returns."""
 
 _LISTED_DEPTH: Final = 6
-_LISTED_NAMES: Final = (
-    "amqsidecar",
-    "_AMQ",
-    "JMSX",
-    "AMQ_",
-    "dlqDelivery",
-    "redeliveryDelay",
-    "JMSType",
-)
 _TYPE_HEADERS: Final = frozenset({"JMSType", "subject", "type"})
 _PARSER: Final = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, encoding="utf-8"
@@ -185,7 +177,7 @@ class OpenMessage:
         if (jms_type := self.jms_type) is not None:
             found[str(FieldKind.JMS_TYPE)] = jms_type
         for one in self._opened().properties:
-            if not one.name.startswith(_LISTED_NAMES) and not one.depth and not one.is_cut:
+            if lock_of(one.name) is None and not one.depth and not one.is_cut:
                 found[f"{FieldKind.PROPERTY}:{one.name}"] = one.value
         text = self.body()
         begin = text.lstrip()[:1]

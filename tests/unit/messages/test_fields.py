@@ -122,6 +122,13 @@ def test_the_fields_of_a_message_are_listed_with_their_values() -> None:
     assert all(OpenMessage(STOMP, stomp(XML)).value(parse_field(name)) for name in listed)
 
 
+def test_what_broker_and_sidecar_write_is_not_listed() -> None:
+    theirs = ("__AMQ_CID", "__HDR_ARRIVAL", "_AMQ_ORIG_QUEUE", "dlqDeliveryFailureCause")
+    headers = [(name.encode(), b"x") for name in (*theirs, "redeliveryDelay", "amqsidecarCause")]
+    message = OpenMessage(STOMP, kept([*headers, (b"code", b"x")], b""))
+    assert message.list_fields() == {"property:code": "x"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
