@@ -33,6 +33,33 @@ connection.once("connection_open", () => writeNote(connection, messageId, error,
 connection.on("sender_close", () => connection.close());
 """
 
+DOTNET_APPLICATION = """
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Net.Sockets;
+%s
+static class Application
+{
+    static void Main(string[] arguments)
+    {
+        var stream = new TcpClient("127.0.0.1", int.Parse(arguments[0])).GetStream();
+        var login = "login:admin\\npasscode:admin\\n";
+        var connect = "CONNECT\\naccept-version:1.2\\nhost:/\\n" + login + "\\n\\0";
+        stream.Write(Encoding.UTF8.GetBytes(connect), 0, connect.Length);
+        while (stream.ReadByte() > 0) { }
+        WriteNote(stream, arguments[2], new TypeError("no stock"), arguments[1]);
+    }
+
+%s
+}
+
+class TypeError : Exception
+{
+    public TypeError(string message) : base(message) { }
+}
+"""
+
 
 def example(language: str) -> str:
     """Return the only code of a language on the page."""
@@ -57,6 +84,16 @@ def write_by_node(broker: ArtemisBroker, queue: str, message_id: str) -> None:
     subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
 
 
+def write_by_dotnet(broker: ArtemisBroker, queue: str, message_id: str) -> None:
+    usings, _, function = example("csharp").partition("\n\n")
+    source, program = broker.folder / "Application.cs", broker.folder / "Application.exe"
+    source.write_text(DOTNET_APPLICATION % (usings, function), encoding="utf-8")
+    build = ["mcs", "-r:System.Runtime.Serialization.dll", f"-out:{program}", str(source)]
+    run = ["mono", str(program), str(broker.ports["PORT"]), queue, message_id]
+    for command in (build, run):
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+
+
 @pytest.mark.parametrize(
     "write",
     [
@@ -66,6 +103,16 @@ def write_by_node(broker: ArtemisBroker, queue: str, message_id: str) -> None:
             marks=[
                 pytest.mark.proof,
                 pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
+            ],
+        ),
+        pytest.param(
+            write_by_dotnet,
+            marks=[
+                pytest.mark.proof,
+                pytest.mark.skipif(
+                    shutil.which("mcs") is None,
+                    reason="Debian's mono-mcs, libmono-system-runtime-serialization4.0-cil missing",
+                ),
             ],
         ),
     ],
