@@ -26,9 +26,12 @@ export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/amqsidecar/mypy
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
-$(VENV)/.installed: pyproject.toml deploy/requirements/dev.txt deploy/prepare-machine
+$(VENV)/.installed: pyproject.toml deploy/requirements/build.txt deploy/requirements/dev.txt deploy/prepare-machine
 	deploy/prepare-machine
 	$(PYTHON) -m venv $(VENV)
+	@# Why first: its pip takes what it has compiled once, such as python-qpid-proton, out of its cache; older ones
+	@# compile that again where hashes are required.
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r deploy/requirements/build.txt
 	@# Why uncompiled: tests keep what they compile in a folder of their own (PYTEST).
 	$(BIN)/pip install --quiet --no-compile --require-hashes -r deploy/requirements/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
