@@ -26,7 +26,10 @@ MAKE: dict[str, Callable[[], Broker]] = {
 
 @pytest.fixture(
     scope="module",
-    params=["artemis", pytest.param("classic_5", marks=pytest.mark.proof), "classic_6"],
+    params=[
+        "artemis",
+        *(pytest.param(one, marks=pytest.mark.proof) for one in ("classic_5", "classic_6")),
+    ],
 )
 def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker whose dead-letter queue holds nothing of other tests."""
@@ -44,11 +47,11 @@ def test_all_dead_letters_are_moved_back(own_broker: Broker, tmp_path: Path) -> 
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("own_broker", ["artemis"], indirect=True)
 def test_all_dead_letters_are_moved_with_a_journal_and_without(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    if own_broker.kind == "artemis":
-        assert bench_journal(own_broker, tmp_path, count=500, rounds=1).cpu_ratio > 0
+    assert bench_journal(own_broker, tmp_path, count=500, rounds=1).cpu_ratio > 0
 
 
 @pytest.mark.broker
@@ -70,10 +73,11 @@ def test_all_messages_of_a_steady_load_come_back(own_broker: Broker, tmp_path: P
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    "own_broker", [pytest.param("classic_5", marks=pytest.mark.proof), "classic_6"], indirect=True
+)
 def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> None:
     """Through the sidecar, and through the plugin where there is one."""
-    if own_broker.kind == "artemis":
-        return
     assert bench_sidecar(own_broker, tmp_path, 200).whole > 0
     if own_broker.version == CLASSIC_6:
         with plugin_broker(own_broker.version) as broker:
