@@ -37,15 +37,11 @@ WIRES: tuple[tuple[type[LinkHarness], str, str], ...] = (
     (StompClassicHarness, "classic_6", "stomp_url"),
     (AmqpClassicHarness, "classic_6", "amqp_jms_url"),
 )
-OFTEN = (PairOfCoreHarness, OpenWireHarness)
+OFTEN = {(PairOfCoreHarness.name, True), (OpenWireHarness.name, False)}
+"""What `make test` tries: the maker's name, and whether the sidecar is killed."""
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(one, id=one[0].name, marks=[] if one[0] in OFTEN else pytest.mark.proof)
-        for one in WIRES
-    ]
-)
+@pytest.fixture
 def wire(request: pytest.FixtureRequest, unique: str) -> Iterator[tuple[LinkHarness, str]]:
     """What makes messages, and the URL of the sidecar."""
     make, broker, url = request.param
@@ -55,7 +51,20 @@ def wire(request: pytest.FixtureRequest, unique: str) -> Iterator[tuple[LinkHarn
     harness.close()
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=("lives", "killed"))
+@pytest.mark.parametrize(
+    ("wire", "is_killed"),
+    [
+        pytest.param(
+            one,
+            is_killed,
+            id=f"{one[0].name}-{'killed' if is_killed else 'lives'}",
+            marks=[] if (one[0].name, is_killed) in OFTEN else pytest.mark.proof,
+        )
+        for one in WIRES
+        for is_killed in (False, True)
+    ],
+    indirect=["wire"],
+)
 def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
     wire: tuple[LinkHarness, str], unique: str, tmp_path: Path, *, is_killed: bool
 ) -> None:
