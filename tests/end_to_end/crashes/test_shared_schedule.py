@@ -215,10 +215,7 @@ class Run:
             application.check(self.dead_letter_queue)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["classic", "artemis", pytest.param("artemis-amqp", marks=pytest.mark.proof)],
-)
+@pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker that soon gives up a client that is frozen."""
     idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
@@ -257,6 +254,15 @@ def run(
         yield made
 
 
+@pytest.mark.parametrize(
+    "broker",
+    [
+        pytest.param("classic", marks=pytest.mark.proof),
+        "artemis",
+        pytest.param("artemis-amqp", marks=pytest.mark.proof),
+    ],
+    indirect=True,
+)
 def test_one_of_three_is_killed_for_good_twice(run: Run) -> None:
     """It dies in its last cycle, before the broker's commit and after: the others find out."""
     victim, *others = run.sidecars
