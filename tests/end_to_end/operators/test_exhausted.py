@@ -148,8 +148,11 @@ class Site:
         self.sidecar.options.append(KEEP)
 
 
-on_either_in_proof = pytest.mark.parametrize(
+on_classic_in_proof = pytest.mark.parametrize(
     "broker", [pytest.param("classic", marks=pytest.mark.proof), "artemis"], indirect=True
+)
+on_artemis_in_proof = pytest.mark.parametrize(
+    "broker", ["classic", pytest.param("artemis", marks=pytest.mark.proof)], indirect=True
 )
 # Why with its console: a stock Classic shows its counters nowhere else.
 on_counting_in_proof = pytest.mark.parametrize(
@@ -246,7 +249,7 @@ def test_paged_at_three_300_of_thousands_after_everything_has_exhausted(
     assert "because: OPS-1207: mended" in history
 
 
-@on_either_in_proof
+@on_classic_in_proof
 def test_what_others_took_out_of_the_final_queue_is_missed(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, 20)
@@ -259,7 +262,7 @@ def test_what_others_took_out_of_the_final_queue_is_missed(site: Site) -> None:
     assert site.peer.browse(site.final) == []
 
 
-@on_either_in_proof
+@on_classic_in_proof
 def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
     site: Site,
 ) -> None:
@@ -305,6 +308,7 @@ def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
     assert len(site.peer.consume(unread, count=7 if is_artemis else 8)) >= 7
 
 
+@on_classic_in_proof
 def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
     """Undone when all is discarded, then in its middle: all is in its final queue again."""
     site.sidecar.start()
@@ -328,7 +332,7 @@ def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
     assert site.sidecar.stop() == 0
 
 
-@on_either_in_proof
+@on_classic_in_proof
 def test_exhausted_messages_are_exported_and_redirected(site: Site) -> None:
     """By number, while they lie in their final queue."""
     site.sidecar.start()
@@ -348,7 +352,7 @@ def test_exhausted_messages_are_exported_and_redirected(site: Site) -> None:
     all_back(site, 9)
 
 
-@on_either_in_proof
+@on_classic_in_proof
 def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     """It lies in its final queue: by command line and by API it comes out, or goes back as it was.
 
@@ -392,7 +396,7 @@ def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     all_back(site, 4)
 
 
-@on_either_in_proof
+@on_classic_in_proof
 @pytest.mark.browser
 def test_an_exhausted_message_is_edited_at_the_console(site: Site) -> None:
     site.sidecar.start()
@@ -426,6 +430,7 @@ def row_of(rows: Sequence[Mapping[str, Any]], row_id: int) -> Mapping[str, Any]:
     return next(row for row in rows if row["id"] == row_id)
 
 
+@on_artemis_in_proof
 def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, KILLED)
@@ -444,7 +449,7 @@ def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) ->
     assert site.peer.browse(site.final) == []
 
 
-@on_either_in_proof
+@on_classic_in_proof
 def test_killed_while_named_ones_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.others, OURS)
