@@ -57,6 +57,10 @@ FAILURES = (1, 2, -1)
 RANDOM = "random"
 KILLS = [*JOURNAL_NAMES, "committed", RANDOM]
 KILLS += at_length([*JOURNAL_NAMES[1:3], "stored", RANDOM, RANDOM], otherwise=[])
+KILLS_OF_ONE_OF_TWO = at_length(
+    ["segment_planned", "segment_hidden", "segment_there", RANDOM],
+    otherwise=["segment_hidden", RANDOM],
+)
 MOST_BATCHES = 100
 BLOCKS = "SELECT packing, body FROM {}event_block"
 DISK_BYTES = 8 * 2**20
@@ -215,7 +219,7 @@ def test_two_sidecars_drain_one_store_and_one_of_them_dies(stage: Stage, postgre
         stage.consume(),
     ):
         two.start()
-        for name in ("segment_planned", "segment_hidden", "segment_there", RANDOM):
+        for name in KILLS_OF_ONE_OF_TWO:
             kill(stage, one, name, chance)
         one.start()
         stage.produce()
