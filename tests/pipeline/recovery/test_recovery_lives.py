@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +23,14 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.pipeline.recovery.judge import rounded_ms
+from amqsidecar.pipeline.recovery.judge import (
+    MOMENT_STEP,
+    NONE,
+    STEPS,
+    ObservedStreams,
+    count_lives,
+    rounded_ms,
+)
 from amqsidecar.pipeline.recovery.lives import (
     count_outcomes,
     survey,
@@ -346,3 +354,17 @@ def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
         (False, True),
         (True, False),
     ]
+
+
+def test_counts_do_not_depend_on_the_order_of_steps() -> None:
+    """Two sidecars report the same death at the same moment, with other places and causes."""
+    died = {"id": 1, "check": 1, "step": 2, "moment": 5 * MOMENT_STEP}
+    first = {**died, "stream": 1, "place": 7, "cause": 9}
+    second = {**died, "stream": 2, "place": 6, "cause": 8}
+    streams, ends_ms = np.array([1, 2]), np.array([1000, 50])
+    observed = ObservedStreams(streams, ends_ms, HORIZON_MS, NONE)
+    there, back = (
+        count_lives(pyarrow.Table.from_pylist(rows, STEPS), observed)
+        for rows in ([first, second], [second, first])
+    )
+    assert there == back

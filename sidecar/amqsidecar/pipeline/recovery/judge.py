@@ -237,7 +237,10 @@ def _rounds(steps: pyarrow.Table, observed: ObservedStreams) -> _Rounds:
 
 
 def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Flags]:
-    """Return the order of steps by message, step and moment, and where in it a message begins."""
+    """Return the order of steps by message, step and moment, and where in it a message begins.
+
+    Steps of the same moment are in order of the rest: counts don't depend on how Spark brings them.
+    """
     ident, check = _column(steps, "id"), _column(steps, "check")
     order = np.argsort(ident)
     if np.any(~_changes(ident[order]) & _changes(check[order])):
@@ -249,8 +252,8 @@ def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Flags]:
     order, key = order[by_key], key[by_key]
     is_same = ~_changes(key)
     tied = np.flatnonzero(is_same | np.append(is_same[1:], False))
-    moment = _column(steps, "moment")[order[tied]]
-    order[tied] = order[tied][np.lexsort((moment, key[tied]))]
+    rest = [_column(steps, name)[order[tied]] for name in ("cause", "place", "stream", "moment")]
+    order[tied] = order[tied][np.lexsort((*rest, key[tied]))]
     return order, _changes(key >> _STEP_BITS)
 
 
