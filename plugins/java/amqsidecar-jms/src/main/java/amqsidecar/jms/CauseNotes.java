@@ -42,7 +42,7 @@ public final class CauseNotes implements AutoCloseable {
    *
    * @param factory a connection factory of {@code javax.jms} or {@code jakarta.jms} that knows the
    *     login
-   * @throws IllegalArgumentException it is none
+   * @throws IllegalArgumentException it is no connection factory of JMS
    */
   public static Builder through(Object factory) {
     JmsApi api = JmsApi.of(factory);
@@ -58,8 +58,8 @@ public final class CauseNotes implements AutoCloseable {
    * Returns a connection factory whose sessions notice failed deliveries.
    *
    * <p>A note is written where an exception leaves a {@code MessageListener}. After a roll-back or a
-   * recover it is written with the session's next call, and says only where it was rolled back,
-   * unless {@link #failed(Throwable)} was told the exception.
+   * recover without {@link #failed(Throwable)} it is written with the session's next call and
+   * names only the place of the roll-back.
    *
    * @param type the interface that the application uses, such as {@code ConnectionFactory.class}
    * @throws IllegalArgumentException it is no connection factory of JMS
@@ -108,7 +108,7 @@ public final class CauseNotes implements AutoCloseable {
     current.set(deliveries);
   }
 
-  /** Explains a roll-back by its place, if no exception was told until the session goes on. */
+  /** Explains a roll-back by its place, unless the application has reported its exception. */
   void explainRollback(SessionDeliveries deliveries) {
     quietly(
         () -> {
@@ -139,7 +139,7 @@ public final class CauseNotes implements AutoCloseable {
     }
   }
 
-  /** Runs what must not disturb the application, whatever an exception's own methods throw. */
+  /** Runs a task and catches all that it throws, also from the exception's own methods. */
   private static void quietly(Runnable task) {
     try {
       task.run();
@@ -148,7 +148,7 @@ public final class CauseNotes implements AutoCloseable {
     }
   }
 
-  /** What notes say about the application, and where they go. */
+  /** Settings of {@link CauseNotes}. */
   public static final class Builder {
     private final Function<String, NoteWriter> writers;
     private String queue = QUEUE;
@@ -161,29 +161,29 @@ public final class CauseNotes implements AutoCloseable {
       this.writers = writers;
     }
 
-    /** The application's name and version. */
+    /** Sets the application's name and version. */
     public Builder consumer(String name, String itsVersion) {
       consumer = name;
       version = itsVersion;
       return this;
     }
 
-    /** Another queue than {@link CauseNotes#QUEUE}. */
+    /** Sets a queue in place of {@link CauseNotes#QUEUE}. */
     public Builder queue(String name) {
       queue = name;
       return this;
     }
 
     /**
-     * What to advise about an exception; it is given the application's own, not the wrapper of a
-     * framework.
+     * Sets the function of verdicts. It gets the application's exception without the wrappers of
+     * frameworks.
      */
     public Builder verdicts(Function<Throwable, Verdict> function) {
       verdicts = function;
       return this;
     }
 
-    /** Waits longer for a note than an application should, where a test needs to see it. */
+    /** Sets the longest wait for a note, for tests. */
     Builder waitMs(long longest) {
       waitMs = longest;
       return this;

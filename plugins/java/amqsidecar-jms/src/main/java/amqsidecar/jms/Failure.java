@@ -7,9 +7,9 @@ import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
 
-/** Why a delivery failed, as a note says it. */
+/** The failure of a delivery, as a note describes it. */
 final class Failure {
-  /** Wrappers of frameworks: what they wrap is the application's exception. */
+  /** Wrappers of frameworks around the application's exception. */
   private static final Set<String> WRAPPERS =
       new HashSet<>(
           Arrays.asList(

@@ -72,7 +72,7 @@ final class JmsNoteWriter implements NoteWriter {
     try {
       api.call("Connection", opened, "close", NO_PARAMETERS);
     } catch (Exception ended) {
-      // Why nothing: what broke the connection is thrown by `write` already.
+      // Why ignored: `write` has thrown the error that broke the connection.
     }
   }
 }

@@ -6,7 +6,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 
 /**
- * A connection factory, and all that comes out of it, which notices what becomes of deliveries.
+ * A proxy of a connection factory or of an object made by it; it notices failed deliveries.
  *
  * <p>Each call goes to the real object, with the same arguments, and its result or exception comes
  * back. Messages, producers and destinations are the real ones.

@@ -10,8 +10,8 @@ import java.util.logging.Logger;
 /**
  * Writes notes on a thread of its own, which starts with the first note.
  *
- * <p>It never throws, and waits at most as long as it is told. Notes are dropped while the queue of notes
- * can't be reached and where more than {@link #WAITING_MAX} wait.
+ * <p>It never throws. Notes are dropped while the queue of notes can't be reached, and where more
+ * than {@link #WAITING_MAX} wait.
  */
 final class NotePost implements AutoCloseable {
   static final int WAITING_MAX = 1_000;
@@ -145,7 +145,7 @@ final class NotePost implements AutoCloseable {
     return false;
   }
 
-  /** Drops what comes for a while. */
+  /** Drops notes during a pause. */
   private void rest(long pauseMs) throws InterruptedException {
     isDown = true;
     try {

@@ -3,8 +3,8 @@ package amqsidecar.jms;
 /**
  * The last message that a session handed to the application, and what became of it.
  *
- * <p>An error handler may be told of an exception before or after the roll-back. A roll-back
- * without an exception is therefore explained by its place only when the session goes on.
+ * <p>An error handler may get the exception before or after the roll-back. A roll-back without
+ * an exception is therefore explained by its place only when the session goes on.
  */
 final class SessionDeliveries {
   private enum State {
@@ -62,7 +62,7 @@ final class SessionDeliveries {
     rollback = Unexplained.NONE;
   }
 
-  /** Returns, once, the roll-back that is still without an exception, as the session goes on. */
+  /** Returns and forgets the roll-back that is still without an exception. */
   synchronized Unexplained takeUnexplained() {
     Unexplained taken = rollback;
     rollback = Unexplained.NONE;
