@@ -113,7 +113,11 @@ def read(link: AmqpArtemisTake, count: int, source: str = "DLQ") -> int:
         found += len(link.receive(100))
         return found >= count and bool(link.left_behind())
 
-    eventually(is_all, what=f"{count} dead letters")
+    eventually(
+        is_all,
+        what=f"{count} dead letters",
+        last=lambda _: f"{found} came, left behind: {link.left_behind()}",
+    )
     for _ in range(10):
         link.wait(0.2)
         found += len(link.receive(100))
