@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from amqsidecar.model.cause_note import CauseNote, SharedNotes
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.row_changes import RowChange
@@ -317,6 +318,22 @@ class Store(Rows, Protocol):
 
         Raises:
             StoreUnavailable: another process took the instance over; `reopen` takes another one.
+        """
+        ...
+
+    def share_notes(self, notes: Sequence[CauseNote]) -> None:
+        """Hand notes over to the other instances; nothing where the schedule is not shared.
+
+        Durable. They are kept for ten minutes and up to 16 MiB, the newest, and dropped where the
+        medium is short.
+        """
+        ...
+
+    def shared_notes(self, position: int | None) -> SharedNotes:
+        """Return notes that other instances handed over since a position.
+
+        Args:
+            position: of the last call; None = all that are kept, also those of this instance.
         """
         ...
 

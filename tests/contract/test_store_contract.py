@@ -12,6 +12,7 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause_note import CauseNote
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import (
@@ -34,6 +35,7 @@ from support.stores.rows import due_row, resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
+NOTE = CauseNote(message_id="m", text="why")
 MakeStore = Callable[..., OpenableStore]
 
 
@@ -1196,3 +1198,11 @@ def test_a_row_that_is_taken_back_is_recalled_only_once(store: OpenableStore, en
         assert store.change(ALL, row_changes.give_back(100, {1: 100})) == 1
         (due,) = claim(store)
         assert (due.id, due.is_final, due.destination) == (1, True, "queue://DLQ.exhausted")
+
+
+def test_no_instance_gets_its_own_notes_back(store: OpenableStore) -> None:
+    position = store.shared_notes(None).position
+    store.share_notes([NOTE])
+    found = store.shared_notes(position)
+    assert not found.notes
+    assert not store.shared_notes(found.position).notes

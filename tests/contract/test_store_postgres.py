@@ -13,6 +13,7 @@ import pytest
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause_note import NOTES_KEPT_BYTES, CauseNote, RetryAfter, SharedNotes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.stores.postgres.database import QUERIES
@@ -75,6 +76,65 @@ def vanish(store: PostgresStore) -> None:
             ),
             what="the server ends the backend",
         )
+
+
+# Notes of consumers.
+
+
+def cause_note(message_id: str, text: str = "why") -> CauseNote:
+    return CauseNote(message_id=message_id, text=text, verdict=RetryAfter(5))
+
+
+def test_notes_go_to_each_other_instance_once_in_order(make: MakeStore) -> None:
+    first, second = make(), make()
+    for store in (first, second):
+        store.open()
+    own, of_other = first.shared_notes(None), second.shared_notes(None)
+    first.share_notes([cause_note("a"), cause_note("b")])
+    first.share_notes([])
+    first.share_notes([cause_note("c")])
+    assert first.shared_notes(own.position).notes == []
+    found = second.shared_notes(of_other.position)
+    assert [note for _, note in found.notes] == [cause_note(name) for name in "abc"]
+    assert second.shared_notes(found.position) == SharedNotes(found.position, [])
+    second.share_notes([cause_note("d")])
+    [(age_s, note)] = first.shared_notes(own.position).notes
+    assert note == cause_note("d")
+    assert 0 <= age_s < 600
+
+
+def test_an_instance_that_starts_reads_all_that_is_kept_also_its_own(make: MakeStore) -> None:
+    store = make()
+    store.open()
+    store.share_notes([cause_note("a")])
+    store.close()
+    store.open()
+    assert [note for _, note in store.shared_notes(None).notes] == [cause_note("a")]
+
+
+def test_notes_are_kept_for_ten_minutes_and_up_to_16_mib(make: MakeStore) -> None:
+    store = make()
+    store.open()
+    for number in range(9):
+        notes = [cause_note(f"{number}-{each}", "x" * 8_000) for each in range(300)]
+        store.share_notes(notes)
+    kept = [note for _, note in store.shared_notes(None).notes]
+    assert NOTES_KEPT_BYTES // 2 < sum(len(note.text) for note in kept) <= NOTES_KEPT_BYTES
+    assert kept[-1] == notes[-1]
+    store._database.run("UPDATE shared_note SET at = at - interval '601 seconds'")
+    store.forget_ledger(0, 0, 100)
+    assert store.shared_notes(None).notes == []
+
+
+def test_notes_that_a_newer_program_wrote_are_skipped(make: MakeStore) -> None:
+    store = make()
+    store.open()
+    store._database.run(
+        "INSERT INTO shared_note (instance, body) VALUES (0, %s)",
+        b'[{"message_id": "m", "verdict": {"action": "new"}}]',
+    )
+    store.share_notes([cause_note("a")])
+    assert [note for _, note in store.shared_notes(None).notes] == [cause_note("a")]
 
 
 # Leases.

@@ -20,7 +20,7 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 2
+VERSION = 3
 OLDEST = 1
 NEWER = VERSION + 1
 

@@ -1,8 +1,8 @@
 """Joins notes of consumers with the deaths that they are about, whichever comes first.
 
 All of it is in memory, bounded in bytes and in time: a process that dies forgets it, which costs
-causes. Notes are accepted in the cycle that hands them over, so that an undone cycle brings them
-again.
+causes. Where instances share a schedule, each hands its notes over to the others. Notes are
+accepted in the cycle that takes them, so that an undone cycle brings them again.
 """
 
 from collections import OrderedDict
@@ -10,13 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from amqsidecar.model.cause_note import CauseNote, cause_note_key
-
-KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of notes that are kept, and again of deaths; the oldest go first."""
-
-KEPT_S: Final = 600.0
-"""How long a note waits for its death, and a death for its note."""
+from amqsidecar.model.cause_note import NOTES_KEPT_BYTES, NOTES_KEPT_S, CauseNote, cause_note_key
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +46,15 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class CauseNotebook:
-    """Notes without their deaths, and deaths without their notes; belongs to one thread."""
+    """Notes without their deaths, and deaths without their notes; belongs to one thread.
+
+    Attributes:
+        position: up to where notes that others handed over were added; None = none were.
+    """
 
     def __init__(self) -> None:
+        self.position: int | None = None
+        self._unshared: dict[str, None] = {}
         self._notes = _Bounded[CauseNote]()
         self._deaths = _Bounded[Death]()
         self._explained = _Bounded[int]()
@@ -65,10 +65,15 @@ class CauseNotebook:
         """The memory that all of it takes, about."""
         return self._notes.size_bytes + self._deaths.size_bytes + self._explained.size_bytes
 
-    def add(self, note: CauseNote, now_s: float) -> None:
+    def add(self, note: CauseNote, now_s: float, *, is_shared: bool = False) -> None:
         """Take a note: the last one before a death is the death's, else the first one after it.
 
         One that does not name its redelivery may be of a later death of the same message, too.
+
+        Args:
+            note: the note.
+            now_s: when it came.
+            is_shared: another instance handed it over.
         """
         key = note.message_id
         death = self._deaths.get(key, now_s)
@@ -81,6 +86,24 @@ class CauseNotebook:
         if explained is not None and note.redelivery_count == explained:
             return
         self._notes.put(key, note, note.size_bytes, now_s)
+        if not is_shared:
+            self._unshared[key] = None
+
+    def unshared(self, now_s: float) -> list[CauseNote]:
+        """Return notes since `forget_unshared` that may be of another instance's deaths."""
+        found = [
+            (self._notes.get(key, now_s), self._explained.get(key, now_s)) for key in self._unshared
+        ]
+        return [
+            note
+            for note, explained in found
+            if note is not None
+            and (note.redelivery_count is None or note.redelivery_count != explained)
+        ]
+
+    def forget_unshared(self) -> None:
+        """Take note that what `unshared` returns is handed over."""
+        self._unshared.clear()
 
     def find(self, message_id: str | None, attempt: int, now_s: float) -> CauseNote | None:
         """Return the note about a death; None = none came by now, or none that fits."""
@@ -135,7 +158,7 @@ class _Bounded(Generic[_T]):
 
     def get(self, key: str, now_s: float) -> _T | None:
         found = self._of.get(key)
-        return None if found is None or found[2] + KEPT_S < now_s else found[0]
+        return None if found is None or found[2] + NOTES_KEPT_S < now_s else found[0]
 
     def put(self, key: str, value: _T, size_bytes: int, now_s: float) -> None:
         self.remove(key)
@@ -143,7 +166,7 @@ class _Bounded(Generic[_T]):
         self.size_bytes += size_bytes
         while self._of:
             oldest, (_, _, since_s) = next(iter(self._of.items()))
-            if self.size_bytes <= KEPT_BYTES_MAX and since_s + KEPT_S >= now_s:
+            if self.size_bytes <= NOTES_KEPT_BYTES and since_s + NOTES_KEPT_S >= now_s:
                 return
             self.remove(oldest)
 

@@ -4,6 +4,7 @@ Each client with the right to write to the queue of notes may write one, so each
 here. A note changes nothing but the cause, unless verdicts are obeyed.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -18,6 +19,12 @@ NOTE_BYTES_MAX: Final = 65_536
 
 WORD_MAX: Final = 256
 """Characters of a name, a version, a hash or a trace context; the rest is cut."""
+
+NOTES_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of notes that are kept, and again of deaths; the oldest go first."""
+
+NOTES_KEPT_S: Final = 600.0
+"""How long a note waits for its death, and a death for its note."""
 
 DELAY_MAX_MS: Final = 30 * 86_400_000
 """The longest delay that a consumer may advise: 30 days."""
@@ -102,6 +109,18 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
             *(self.stack_hash, self.consumer, self.consumer_version, self.traceparent),
         )
         return 400 + sum(4 * len(one) if not one.isascii() else len(one) for one in texts)
+
+
+class SharedNotes(msgspec.Struct, frozen=True):
+    """Notes that instances of one schedule handed over.
+
+    Attributes:
+        position: up to where they were read.
+        notes: with their ages in seconds, the oldest first.
+    """
+
+    position: int
+    notes: Sequence[tuple[float, CauseNote]] = ()
 
 
 def parse_cause_note(body: str) -> CauseNote:

@@ -79,7 +79,7 @@ class LateCauseNotes:
         self.queue = IntakeQueue(notes.queue)
 
     def tend(self) -> None:
-        """Join notes and deaths since the last call.
+        """Exchange notes with other instances, and join notes and deaths since the last call.
 
         Promise: if the process dies inside, causes and verdicts of this call may be lost, no
         message is.
@@ -87,6 +87,7 @@ class LateCauseNotes:
         Raises:
             StoreUnavailable: the store fails.
         """
+        self._exchange()
         if not self._notes.book.has_late:
             return
         self._engine.settle_up()
@@ -116,6 +117,15 @@ class LateCauseNotes:
         if gone := [event for row_id, event in events.items() if row_id not in seen]:
             with self._schedule.transaction() as transaction:
                 transaction.record(gone)
+
+    def _exchange(self) -> None:
+        book, now_s = self._notes.book, self._clock.monotonic_s()
+        self._schedule.share_notes(book.unshared(now_s))
+        book.forget_unshared()
+        found = self._schedule.shared_notes(book.position)
+        book.position = found.position
+        for age_s, note in found.notes:
+            book.add(note, now_s - age_s, is_shared=True)
 
     def _event(self, join: Join, now_ms: int) -> Explained:
         event = explain(join.note, join.death, now_ms, late_group(join.death, join.note))

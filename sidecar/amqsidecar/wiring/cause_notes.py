@@ -5,7 +5,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import VerdictPolicy
 from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.engine.cause_notebook import CauseNotebook
-from amqsidecar.engine.judging.noted import CauseNotes
+from amqsidecar.engine.judging.noted import SHARED_VERDICT_WAIT_MS, VERDICT_WAIT_MS, CauseNotes
 from amqsidecar.messages.cause_notes import read_cause_note
 from amqsidecar.model.destination import queue
 from amqsidecar.runtime.late_notes import UnreadableCauseNotes
@@ -29,6 +29,7 @@ def load_cause_notes(config: Config, clock: Clock) -> CauseNotes | None:
         book=CauseNotebook(),
         read=read_cause_note,
         obeys=settings.obeys,
+        wait_ms=SHARED_VERDICT_WAIT_MS if config.store.is_shared else VERDICT_WAIT_MS,
         clock=clock,
         report_unreadable=UnreadableCauseNotes(clock).report,
     )

@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.cause_note import CauseNote, SharedNotes
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.row_changes import Change, RowChange
@@ -344,6 +345,13 @@ class MemoryStore:
 
     def keep(self) -> None:
         """No other process is this instance."""
+
+    def share_notes(self, notes: Sequence[CauseNote]) -> None:
+        """Do nothing: the schedule has one instance."""
+
+    def shared_notes(self, position: int | None) -> SharedNotes:
+        """Return no notes."""
+        return SharedNotes(0)
 
     def abandoned(self) -> list[str]:
         return []

@@ -6,9 +6,16 @@ import json
 
 import pytest
 
-from amqsidecar.engine.cause_notebook import KEPT_BYTES_MAX, KEPT_S, CauseNotebook, Death
+from amqsidecar.engine.cause_notebook import CauseNotebook, Death
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.model.cause_note import NOTE_BYTES_MAX, CauseNote, Never, parse_cause_note
+from amqsidecar.model.cause_note import (
+    NOTE_BYTES_MAX,
+    NOTES_KEPT_BYTES,
+    NOTES_KEPT_S,
+    CauseNote,
+    Never,
+    parse_cause_note,
+)
 
 
 def death(attempt: int = 0, row_id: int = 1) -> Death:
@@ -72,15 +79,39 @@ def test_a_late_note_is_of_the_row_that_counts() -> None:
     assert [join.death.row_id for join in book.take_late()] == [2]
 
 
+def test_notes_that_wait_are_handed_over_once() -> None:
+    """One of a death that is here is not, unless it may be of a later death, too."""
+    book = CauseNotebook()
+    for name in ("early", "late", "other"):
+        book.add(note(message_id=name, count=0), 0)
+    book.add(note(message_id="any"), 0)
+    for name in ("early", "any"):
+        book.meet(name, death(), is_explained=True, now_s=1)
+    assert [one.message_id for one in book.unshared(1)] == ["late", "other", "any"]
+    book.forget_unshared()
+    assert book.unshared(2) == []
+
+
+def test_a_note_that_another_instance_handed_over_is_joined_and_not_handed_on() -> None:
+    book = CauseNotebook()
+    book.meet("m", death(), is_explained=False, now_s=0)
+    for _ in range(2):
+        book.add(note(count=0), 1, is_shared=True)
+    book.add(note(message_id="later"), 1, is_shared=True)
+    assert [join.death for join in book.take_late()] == [death()]
+    assert book.find("later", 0, 2) == note(message_id="later")
+    assert book.unshared(2) == []
+
+
 @pytest.mark.parametrize("comes_first", ["note", "death"])
 def test_neither_waits_for_ever(comes_first: str) -> None:
     book = CauseNotebook()
     if comes_first == "note":
         book.add(note(), 0)
-        assert book.find("m", 0, KEPT_S + 1) is None
+        assert book.find("m", 0, NOTES_KEPT_S + 1) is None
     else:
         book.meet("m", death(), is_explained=False, now_s=0)
-        book.add(note(), KEPT_S + 1)
+        book.add(note(), NOTES_KEPT_S + 1)
         assert not book.has_late
 
 
@@ -89,7 +120,7 @@ def test_a_flood_of_forged_notes_takes_bounded_memory() -> None:
     text = "x" * 8_000
     for number in range(3_000):
         book.add(note(text, f"forged-{number}"), 0)
-    assert KEPT_BYTES_MAX // 2 < book.size_bytes <= KEPT_BYTES_MAX
+    assert NOTES_KEPT_BYTES // 2 < book.size_bytes <= NOTES_KEPT_BYTES
     assert book.find("forged-2999", 0, 0) is not None
     assert book.find("forged-0", 0, 0) is None
 

@@ -22,6 +22,9 @@ from amqsidecar.model.provenance import kept_cause
 VERDICT_WAIT_MS: Final = 1_000
 """The shortest delay of a redelivery without a note, where verdicts are obeyed: one may come."""
 
+SHARED_VERDICT_WAIT_MS: Final = 3_000
+"""The same where another instance may read the note: both must end a turn before."""
+
 IGNORED: Final = "ignored: policy.verdicts is ignore"
 RULES_STAND: Final = "not obeyed: the rules' decision stands"
 
@@ -39,6 +42,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         book: joins them with deaths.
         read: reads one.
         obeys: verdicts are obeyed.
+        wait_ms: the shortest delay of a redelivery without a note, where verdicts are obeyed.
         clock: for the age of a note.
         report_unreadable: called with the reason why a note can't be read.
     """
@@ -47,6 +51,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
     book: CauseNotebook
     read: ReadNote
     obeys: bool
+    wait_ms: int
     clock: Clock
     report_unreadable: Callable[[str], None]
 
@@ -73,7 +78,7 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         note = self.find(delivery)
         if note is None:
             # Why: "retry after" is never early, also where the note comes a little later.
-            return replace(decision, delay_ms=max(decision.delay_ms, VERDICT_WAIT_MS))
+            return replace(decision, delay_ms=max(decision.delay_ms, self.wait_ms))
         return advised(decision, note)
 
 

@@ -28,6 +28,7 @@ from amqsidecar.stores.postgres.free_rows import lock_free
 from amqsidecar.stores.postgres.pages import next_window
 from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, pg_text
 from amqsidecar.stores.postgres.schema import Schema
+from amqsidecar.stores.postgres.shared_notes import KEPT
 from amqsidecar.stores.postgres.transaction import CLAIM_BYTES, PostgresTransaction, within
 
 STEP_ROWS = 1_000
@@ -335,6 +336,7 @@ class PostgresOperations:
                     "forget_service_marks",
                 )
             )
+            removed += database.change("forget_shared_notes", **KEPT)
             before_minute = before_ms // _MINUTE_MS
             removed += database.change(
                 "forget_observations", before_minute=before_minute, limit=limit

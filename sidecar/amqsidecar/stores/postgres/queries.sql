@@ -1255,6 +1255,24 @@ FROM group_note
 WHERE id IN (SELECT max(id) FROM group_note GROUP BY destination, cause_group)
 ORDER BY id DESC LIMIT %(limit)s;
 
+-- name: add_shared_notes
+-- Notes for the other instances.
+INSERT INTO shared_note (instance, body) VALUES (%(instance)s, %(body)s);
+
+-- name: read_shared_notes
+-- Notes since a position, with their age; those of this instance without their bodies.
+SELECT id, extract(epoch FROM clock_timestamp() - at)::float8,
+    CASE WHEN instance <> %(instance)s OR %(is_first)s THEN body END
+FROM shared_note WHERE id > %(position)s ORDER BY id;
+
+-- name: forget_shared_notes
+-- Notes that are too old, or too many.
+DELETE FROM shared_note WHERE at < clock_timestamp() - make_interval(secs => %(kept_s)s) OR id IN (
+    SELECT id FROM (
+        SELECT id, sum(octet_length(body)) OVER (ORDER BY id DESC) AS total FROM shared_note
+    ) AS sizes WHERE total > %(kept_bytes)s
+);
+
 -- name: add_service_mark
 -- What a service did; those before the latest ones of its instance go.
 WITH added AS (

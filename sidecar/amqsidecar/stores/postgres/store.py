@@ -48,6 +48,7 @@ from amqsidecar.stores.postgres.rows import (
     view_row,
 )
 from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema
+from amqsidecar.stores.postgres.shared_notes import PostgresSharedNotes
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 
 SCHEMA = "amqsidecar"
@@ -60,7 +61,7 @@ _BLOCK_IDS = 16_384  # As the sequence steps.
 _NOBODY = 0  # Instance number of a process that is no instance.
 
 
-class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
+class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, PostgresSharedNotes):
     """A `Schedule` in one schema of one database, which several processes share.
 
     Args:

@@ -9,7 +9,7 @@ same time.
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,6 +18,7 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
+from amqsidecar.model.cause_note import CauseNote, SharedNotes
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
@@ -188,6 +189,13 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
 
     def keep(self) -> None:
         """Do nothing: the kernel knows whether the holder of the service lock lives."""
+
+    def share_notes(self, notes: Sequence[CauseNote]) -> None:
+        """Do nothing: the schedule has one instance."""
+
+    def shared_notes(self, position: int | None) -> SharedNotes:
+        """Return no notes."""
+        return SharedNotes(0)
 
     def abandoned(self) -> list[str]:
         """Return none: the file is of one instance."""
