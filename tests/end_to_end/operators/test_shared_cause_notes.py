@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.brokers.real import Broker
@@ -32,6 +33,7 @@ class Shared:
         self, broker: Broker, wire: str, provider: str, store_url: str, queue: str, folder: Path
     ) -> None:
         self.peer = JmsPeer.of(broker, provider)
+        self.store_url = store_url
         self.queue, self.notes = queue, f"amqsidecar.causes.{queue}"
         policy = POLICIES / ("artemis.yaml" if provider == "qpid" else "redelivery.yaml")
         sets = [
@@ -58,6 +60,11 @@ class Shared:
     def fail(self, count: int) -> None:
         how = "reject" if self.peer.provider == "qpid" else "rollback"
         self.peer.fail(self.queue, how, messages=count, deliveries=1)
+
+    def handed_over(self) -> int:
+        """Return how often notes were handed over."""
+        with psycopg.connect(self.store_url) as connection:
+            return len(connection.execute("SELECT 1 FROM amqsidecar.shared_note").fetchall())
 
     def rows(self) -> list[dict[str, Any]]:
         listed = self.sidecars[0].json_command("list", "--destination", self.queue)
@@ -104,3 +111,16 @@ def test_a_note_explains_its_death_once_whichever_sidecar_reads_each(shared: Sha
     rows = shared.rows()
     assert {row["cause"] for row in rows} == {"shop.Bug"}
     assert [shared.explained(row) for row in rows] == [1] * COUNT
+
+
+def test_a_note_outlives_the_death_of_the_sidecar_that_read_it(shared: Shared) -> None:
+    survivor, victim = shared.sidecars
+    assert survivor.stop() == 0
+    [message] = shared.produce(1)
+    shared.write(message)
+    eventually(lambda: shared.handed_over() == 1, what="the note is in the database")
+    victim.kill()
+    survivor.start()
+    shared.fail(1)
+    eventually(lambda: [row["cause"] for row in shared.rows()] == ["shop.Bug"], what="its cause")
+    assert [shared.explained(row) for row in shared.rows()] == [1]
