@@ -5,10 +5,10 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-NON_DURABLE: Final = "(non-durable)"
+NON_DURABLE_NAME: Final = "::(non-durable)"
 """In place of the name of a subscription that lives as long as its consumer."""
-
-_UUID: Final = "::[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+NON_DURABLE: Final = "::[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+"""The end of such a place, as a regular expression."""
 
 
 def grouped_place(place: Column) -> Column:
@@ -19,5 +19,5 @@ def grouped_place(place: Column) -> Column:
     """
     # Why asked first: of a hundred million names, nearly all have no subscription.
     return f.when(
-        f.contains(place, f.lit("::")), f.regexp_replace(place, _UUID, f"::{NON_DURABLE}")
+        f.contains(place, f.lit("::")), f.regexp_replace(place, NON_DURABLE, NON_DURABLE_NAME)
     ).otherwise(place)

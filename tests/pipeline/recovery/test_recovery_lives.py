@@ -37,6 +37,7 @@ from amqsidecar.pipeline.recovery.lives import (
 )
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected
+from amqsidecar.pipeline.recovery.steps import COLUMNS, DIVIDED, divided
 from amqsidecar.pipeline.recovery.tables import estimates
 from amqsidecar.pipeline.results import epoch_ms
 from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
@@ -145,17 +146,16 @@ def lives() -> dict[str, list[AnyEvent]]:
     return {"a": a, "b": b}
 
 
+def steps_of(events: DataFrame, until_ms: int | None = None) -> DataFrame:
+    return events.select(*COLUMNS).mapInArrow(lambda one: divided(one, None, until_ms), DIVIDED)
+
+
 def outcomes(
     events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
 ) -> list[dict[str, Any]]:
-    surveyed = survey(events, until_ms)
-    counted = count_outcomes(
-        events,
-        surveyed.ends_ms,
-        horizon_ms=horizon_ms,
-        since_ms=since_ms,
-        until_ms=until_ms,
-    )
+    read = steps_of(events, until_ms)
+    surveyed = survey(read, until_ms)
+    counted = count_outcomes(read, surveyed.ends_ms, horizon_ms=horizon_ms, since_ms=since_ms)
     named = estimates(counted, surveyed.texts, 0.95, Periods(1, 0))
     (counts,) = collected(named, {"recovery_counts": RECOVERY_COUNTS}).values()
     rows: list[dict[str, Any]] = counts.to_pylist()
@@ -316,7 +316,7 @@ def test_what_is_known_of_streams(spark: SparkSession) -> None:
         *("'melted' AS type" if name == "type" else name for name in events.columns)
     )
     until_ms = START_MS + 6
-    surveyed = survey(events.unionAll(odd), until_ms)
+    surveyed = survey(steps_of(events.unionAll(odd), until_ms), until_ms)
     assert surveyed.streams.schema.names == RECOVERY_STREAMS.names
     (row,) = surveyed.streams.to_pylist()
     assert (row["events"], row["unknown_types"]) == (2, 1)
@@ -345,12 +345,12 @@ def test_times_have_three_digits() -> None:
 
 def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
-    events = history(spark, {"a": [Life("x").received(5)]})
-    counted = count_outcomes(events, {}, horizon_ms=1, since_ms=None, until_ms=None)
+    read = steps_of(history(spark, {"a": [Life("x").received(5)]}))
+    counted = count_outcomes(read, {}, horizon_ms=1, since_ms=None)
     named = estimates(counted, {}, 0.95, Periods(1, 0))
     plan = str(named._jdf.queryExecution().executedPlan())
     exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
-    assert [("(id#" in line, "cause_group" in line) for line in exchanges] == [
+    assert [("(bucket#" in line, "cause_group" in line) for line in exchanges] == [
         (False, True),
         (True, False),
     ]

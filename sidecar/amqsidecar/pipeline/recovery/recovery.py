@@ -11,13 +11,13 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.markers import Marker
-from amqsidecar.pipeline.recovery.lives import count_outcomes, survey
+from amqsidecar.pipeline.recovery.lives import count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected, files_of
 from amqsidecar.pipeline.recovery.report import PlottedCurves, write_report
 from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates
 from amqsidecar.pipeline.results import Results, time_text
-from amqsidecar.pipeline.sources.events import read_events
+from amqsidecar.pipeline.sources.event_files import find_files
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
@@ -65,15 +65,13 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     results = Results(spark, options.output_folder, _TABLES)
     # Why earlier: the first death of a message may bear the time of a clock that is ahead.
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
-    events = read_events(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
-    surveyed = survey(events, options.until_ms)
+    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
+    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
+    read = read.persist(StorageLevel.MEMORY_AND_DISK)
+    surveyed = survey(read, options.until_ms)
     results.write("recovery_streams", surveyed.streams)
     counted = count_outcomes(
-        events,
-        surveyed.ends_ms,
-        horizon_ms=options.horizon_ms,
-        since_ms=options.since_ms,
-        until_ms=options.until_ms,
+        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
     )
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
@@ -87,6 +85,7 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         files = files_of(estimated, name, schema)
         results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
     estimated.unpersist()
+    read.unpersist()
     write_report(
         results.report_path,
         _facts(options),

@@ -56,9 +56,36 @@ def read_events(
         ConfigError: it is neither, or a file is torn, foreign or of an unknown version; the
             message names the file. Or `strict` is set and segments are missing.
     """
+    table = table_at(spark, path)
+    if table is not None:
+        return _between(table, since_ms, until_ms).select(*EVENTS.names)
+    slices = journal_slices(path, strict=strict)
+    _check([one.file for one in slices])
+    return _between(_read_slices(spark, slices), since_ms, until_ms)
+
+
+def table_at(spark: SparkSession, path: str) -> DataFrame | None:
+    """Return the table at a path, with the columns of its folders; None = there is none.
+
+    Raises:
+        ConfigError: it has other columns than events.
+    """
     system, root, url = folder_of(path)
-    if any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS")):
-        return _between(_read_table(spark, url), since_ms, until_ms).select(*EVENTS.names)
+    if not any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS")):
+        return None
+    return _read_table(spark, url)
+
+
+def journal_slices(path: str, *, strict: bool = False) -> list[Slice]:
+    """Return what is read of the files of a journal, without a look into them.
+
+    Args:
+        path: its folder.
+        strict: whether a missing segment between two others is an error.
+
+    Raises:
+        ConfigError: no segment is there; or `strict` is set and segments are missing.
+    """
     streams = list_streams([path])
     if not streams:
         what = (
@@ -71,8 +98,7 @@ def read_events(
         found, gaps = cover(files, 1, max(file.last for file in files))
         _report_gaps(path, stream, gaps, strict=strict)
         slices += found
-    _check([one.file for one in slices])
-    return _between(_read_slices(spark, slices), since_ms, until_ms)
+    return slices
 
 
 def _between(events: DataFrame, since_ms: int | None, until_ms: int | None) -> DataFrame:

@@ -162,24 +162,50 @@ def cover(files: Sequence[JournalFile], first: int, last: int) -> tuple[list[Sli
 
 
 @contextmanager
-def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
+def opened(file: JournalFile, texts: Sequence[str] = ()) -> Iterator[parquet.ParquetFile]:
     """Open a file after a check that its footer and its name agree.
+
+    Args:
+        file: one of a journal.
+        texts: columns that are read as dictionaries.
 
     Raises:
         ConfigError: it is torn, foreign, of an unknown version, or its name is wrong; damage may
             show only while the block reads.
         FileNotFoundError: it is gone.
     """
-    with fsspec.open(file.url, "rb") as handle:
+    with opened_parquet(file.url, texts) as content:
+        _check_end(file, content.metadata)
+        yield content
+
+
+@contextmanager
+def opened_parquet(url: str, texts: Sequence[str]) -> Iterator[parquet.ParquetFile]:
+    """Open a file of a table.
+
+    Args:
+        url: as Spark and fsspec take it.
+        texts: columns that are read as dictionaries, where the file has them.
+
+    Raises:
+        ConfigError: it is torn or no Parquet file; damage may show only while the block reads.
+        FileNotFoundError: it is gone.
+    """
+    with fsspec.open(url, "rb") as handle:
         try:
-            content = parquet.ParquetFile(handle, page_checksum_verification=True)
-            _check_end(file, content.metadata)
-            yield content
+            footer = parquet.read_metadata(handle)
+            there = footer.schema.names
+            yield parquet.ParquetFile(
+                handle,
+                metadata=footer,
+                read_dictionary=[one for one in texts if one in there],
+                page_checksum_verification=True,
+            )
         except FileNotFoundError:
             raise
         except (pyarrow.ArrowException, OSError) as error:
             what = f"is torn, or no Parquet file: {error}"
-            raise ConfigError([Problem(file.url, what)]) from error
+            raise ConfigError([Problem(url, what)]) from error
 
 
 def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:

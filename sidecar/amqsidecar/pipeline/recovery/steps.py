@@ -1,0 +1,350 @@
+"""Events to steps of lives, by numpy; Spark moves them as bytes, divided by message.
+
+Texts become numbers here: a place or a cause by a hash of its name once per file, a message by two
+hashes of its id.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    DeadLettered,
+    Discarded,
+    DuplicateSuppressed,
+    Event,
+    Exhausted,
+    Received,
+    Resent,
+    Returned,
+)
+from amqsidecar.pipeline.places import NON_DURABLE, NON_DURABLE_NAME
+from amqsidecar.pipeline.recovery.judge import FIRST_END, MOMENT_STEP, NOTHING, STEPS
+
+DIVIDED: Final = "bucket int, content binary"
+"""`STEPS` of messages of one bucket, column by column; in bucket `SEEN_BUCKET` a `Seen`."""
+SEEN_BUCKET: Final = -1
+TEXT_COLUMNS: Final = ("stream", "type", "origin", "destination", "cause_group")
+COLUMNS: Final = (*TEXT_COLUMNS, "at", "redelivery_id", "redelivery_count")
+"""What is read of an event."""
+
+
+def _tag(event: type[Event]) -> str:
+    return str(event.__struct_config__.tag)
+
+
+_KNOWN_TYPES: Final = frozenset(_tag(event) for event in AnyEvent.__args__)
+"""Events of other types, of a later version, are counted and otherwise left alone."""
+_DEATHS: Final = (_tag(Received), _tag(Returned))
+_ACTS: Final = tuple(
+    _tag(event)
+    for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
+)
+"""What is done with a message that died, in the order of `judge`'s numbers."""
+_DEATH, _OTHER = -1, -2
+"""In place of the number of an act."""
+_KINDS: Final = {
+    **dict.fromkeys(_KNOWN_TYPES, _OTHER),
+    **dict.fromkeys(_DEATHS, _DEATH),
+    **{name: number for number, name in enumerate(_ACTS)},
+}
+_LAST_ROUND: Final = 2**31
+"""Order of an end, which has no count: behind every event."""
+
+_BUCKET_BITS: Final = 8
+_LEAST_STEPS: Final = 200_000
+"""That are divided at once: many small files make few rows of Spark."""
+_NON_DURABLE: Final = re.compile(NON_DURABLE)
+
+_Numbers = NDArray[np.int64]
+_Words = NDArray[np.uint64]
+
+
+class SeenStream(msgspec.Struct, array_like=True):
+    """A stream of some files; times in microseconds since the epoch."""
+
+    events: int
+    unknown_types: int
+    first_us: int
+    last_us: int
+
+    def add(self, other: "SeenStream") -> "SeenStream":
+        """Return both as one."""
+        return SeenStream(
+            self.events + other.events,
+            self.unknown_types + other.unknown_types,
+            min(self.first_us, other.first_us),
+            max(self.last_us, other.last_us),
+        )
+
+
+class Seen(msgspec.Struct):
+    """What some files hold beside steps.
+
+    Attributes:
+        streams: by their names.
+        texts: all that have numbers.
+        problems: where and what, of a file that can't be read; then nothing else counts.
+    """
+
+    streams: dict[str, SeenStream]
+    texts: list[str]
+    problems: list[tuple[str, str]] = []
+
+    def add(self, other: Mapping[str, SeenStream]) -> None:
+        """Add streams."""
+        for name, stream in other.items():
+            known = self.streams.get(name)
+            self.streams[name] = stream if known is None else known.add(stream)
+
+
+def divided(
+    batches: Iterable[pyarrow.RecordBatch], since_ms: int | None, until_ms: int | None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the steps of events as `DIVIDED`, and last what else was seen.
+
+    Args:
+        batches: of events, with `COLUMNS`.
+        since_ms: only events at or after this, in milliseconds since the epoch; None = all.
+        until_ms: only events before this; None = all.
+    """
+    seen = Seen({}, [])
+    numbers = _TextNumbers()
+    waiting: list[_Numbers] = []
+    try:
+        for batch in batches:
+            streams, steps = _read(batch, numbers, since_ms, until_ms)
+            seen.add(streams)
+            waiting.append(steps)
+            if sum(one.shape[1] for one in waiting) >= _LEAST_STEPS:
+                yield _in_buckets(waiting)
+                waiting = []
+    except ConfigError as error:
+        # Why not raised: Spark would try again, and log it with a hundred lines of its own.
+        seen.problems = [(one.where, one.what) for one in error.problems]
+    if waiting:
+        yield _in_buckets(waiting)
+    seen.texts = numbers.texts()
+    yield _rows([SEEN_BUCKET], [msgspec.msgpack.encode(seen)])
+
+
+def seen_in(contents: Iterable[bytes]) -> Seen:
+    """Return all of `Seen` as one."""
+    whole = Seen({}, [])
+    texts: set[str] = set()
+    for content in contents:
+        one = msgspec.msgpack.decode(content, type=Seen)
+        whole.add(one.streams)
+        whole.problems += one.problems
+        texts.update(one.texts)
+    whole.texts = sorted(texts)
+    return whole
+
+
+def buckets_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """Yield `STEPS` of `DIVIDED`, by bucket: all of the messages that have one there."""
+    parts: dict[int, list[bytes]] = {}
+    for batch in batches:
+        for bucket, content in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+            parts.setdefault(bucket, []).append(content)
+    for contents in parts.values():
+        matrix = np.concatenate(
+            [np.frombuffer(one, np.int64).reshape(len(STEPS), -1) for one in contents], axis=1
+        )
+        yield pyarrow.table(list(matrix), schema=STEPS)
+
+
+def text_number(text: str) -> int:
+    """Return the number of a place, a cause group or a stream: a hash of 64 bits.
+
+    In a history of a hundred thousand texts the probability of a collision is 3e-10.
+    """
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+class _TextNumbers:
+    """The numbers of texts, each computed once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, int]] = {}
+
+    def of(self, texts: Sequence[str | None], name: Callable[[str], str] = str) -> _Numbers:
+        """Return the number of each text, after it was given its name; of None `NOTHING`."""
+        return np.array([self._of(one, name) for one in texts], dtype=np.int64)
+
+    def _of(self, text: str | None, name: Callable[[str], str]) -> int:
+        if text is None:
+            return NOTHING
+        named = name(text)
+        found = self._found.get(named)
+        if found is None:
+            found = self._found[named] = (named, text_number(named))
+        return found[1]
+
+    def texts(self) -> list[str]:
+        return list(self._found)
+
+
+def _read(
+    batch: pyarrow.RecordBatch, numbers: _TextNumbers, since_ms: int | None, until_ms: int | None
+) -> tuple[dict[str, SeenStream], _Numbers]:
+    """Return the streams and the steps of events; steps are the rows of a matrix, as `STEPS`."""
+    texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}
+    at_us = batch.column("at").cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
+    at_us = at_us.to_numpy()
+    is_inside = np.ones(len(at_us), dtype=np.bool_)
+    if since_ms is not None:
+        is_inside &= at_us >= since_ms * 1_000
+    if until_ms is not None:
+        is_inside &= at_us < until_ms * 1_000
+    type_codes, types = texts["type"]
+    kinds = np.array([_KINDS.get(one or "", _OTHER) for one in types])[type_codes]
+    is_unknown = np.array([one not in _KNOWN_TYPES for one in types])[type_codes]
+    streams = _streams(*texts["stream"], at_us, is_unknown, is_inside)
+
+    ids = batch.column("redelivery_id").fill_null("")
+    chosen = np.flatnonzero(is_inside & (kinds != _OTHER) & (_lengths(ids) > 0))
+    act = kinds[chosen]
+    is_death, is_send = act == _DEATH, (act >= 0) & (act < FIRST_END)
+    count = batch.column("redelivery_count").cast(pyarrow.int64()).fill_null(0).to_numpy()[chosen]
+    number = np.where(is_death, count + 1, np.where(is_send, count, _LAST_ROUND))
+    origin, destination, cause, stream = (
+        numbers.of(texts[name][1], rule)[texts[name][0][chosen]]
+        for name, rule in (
+            ("origin", _place),
+            ("destination", _place),
+            ("cause_group", str),
+            ("stream", str),
+        )
+    )
+    columns = {
+        **dict(zip(("id", "check"), hashed(ids, chosen), strict=True)),
+        "step": number * 2 + ~is_death,
+        "moment": at_us[chosen] // 1_000 * MOMENT_STEP + np.maximum(act, 0),
+        "stream": stream,
+        "place": np.where(is_send, destination, origin),
+        "cause": np.where(is_death, cause, NOTHING),
+    }
+    return streams, np.stack([columns[name].astype(np.int64) for name in STEPS.names])
+
+
+def _place(name: str) -> str:
+    return _NON_DURABLE.sub(NON_DURABLE_NAME, name) if "::" in name else name
+
+
+def _encoded(column: pyarrow.Array) -> tuple[_Numbers, list[str | None]]:
+    """Return the place of each value in a list of texts, and this list; the last is None."""
+    if not pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    texts = column.dictionary.to_pylist()
+    return column.indices.fill_null(len(texts)).to_numpy(), [*texts, None]
+
+
+def _streams(
+    codes: _Numbers,
+    names: Sequence[str | None],
+    at_us: _Numbers,
+    is_unknown: NDArray[np.bool_],
+    is_inside: NDArray[np.bool_],
+) -> dict[str, SeenStream]:
+    found = {}
+    for code in np.flatnonzero(np.bincount(codes[is_inside])).tolist():
+        of_it = is_inside & (codes == code)
+        times = at_us[of_it]
+        unknown = int(np.count_nonzero(is_unknown & of_it))
+        found[str(names[code])] = SeenStream(
+            len(times), unknown, int(times.min()), int(times.max())
+        )
+    return found
+
+
+# Messages to numbers
+
+
+def _lengths(texts: pyarrow.StringArray) -> NDArray[np.int32]:
+    return np.diff(_offsets(texts))
+
+
+def _offsets(texts: pyarrow.StringArray) -> NDArray[np.int32]:
+    return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+
+
+def hashed(texts: pyarrow.StringArray, chosen: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """Return two independent hashes, each of 64 bits, of the chosen texts.
+
+    Why two: of a hundred million texts two have the same by a chance of 3e-4.
+    """
+    offsets = _offsets(texts)
+    starts, lengths = offsets[chosen], np.diff(offsets)[chosen]
+    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    first, second = (np.zeros(len(chosen), dtype=np.uint64) for _ in range(2))
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        words = _words(content, starts[rows], int(length))
+        first[rows] = _mixed(words, int(length), _FIRST)
+        second[rows] = _mixed(words, int(length), _SECOND)
+    return first.view(np.int64), second.view(np.int64)
+
+
+_FIRST: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+_SECOND: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""Multipliers of MurmurHash3's and of SplitMix64's finalizer."""
+_WORD: Final = 8
+
+
+def _words(content: NDArray[np.uint8], starts: NDArray[np.int32], length: int) -> list[_Words]:
+    """Return texts of one length as words, the last one filled up with zeros."""
+    padded = np.zeros((len(starts), -(-length // _WORD) * _WORD), dtype=np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(content, length)
+    padded[:, :length] = windows[starts]
+    return list(np.ascontiguousarray(padded.view(np.uint64).T))
+
+
+def _mixed(words: Sequence[_Words], length: int, multipliers: tuple[int, int]) -> _Words:
+    """Return a hash: each word goes through a finalizer, whose result begins the next."""
+    found = np.full(len(words[0]), length, dtype=np.uint64)
+    spare = np.empty_like(found)
+    for word in words:
+        found ^= word
+        for multiplier in multipliers:
+            np.right_shift(found, 32, out=spare)
+            found ^= spare
+            found *= np.uint64(multiplier)
+        np.right_shift(found, 29, out=spare)
+        found ^= spare
+    return found
+
+
+# Steps to bytes
+
+
+def _in_buckets(parts: Sequence[_Numbers]) -> pyarrow.RecordBatch:
+    """Return steps as `DIVIDED`, in buckets by the highest bits of their ids."""
+    steps = np.concatenate(parts, axis=1)
+    buckets = (steps[0].view(np.uint64) >> np.uint64(64 - _BUCKET_BITS)).astype(np.uint8)
+    order = np.argsort(buckets, kind="stable")
+    steps = steps[:, order]
+    ends = np.cumsum(np.bincount(buckets, minlength=1 << _BUCKET_BITS))
+    there = [
+        (bucket, steps[:, start:end].tobytes())
+        for bucket, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+        if end > start
+    ]
+    return _rows([one for one, _ in there], [content for _, content in there])
+
+
+def _rows(buckets: Sequence[int], contents: Sequence[bytes]) -> pyarrow.RecordBatch:
+    columns: list[Any] = [
+        pyarrow.array(buckets, pyarrow.int32()),
+        pyarrow.array(contents, pyarrow.binary()),
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, ["bucket", "content"])

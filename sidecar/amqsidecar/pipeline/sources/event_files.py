@@ -1,0 +1,231 @@
+"""The files of a history, read by Python itself: whole columns, without a row of Spark.
+
+Why beside `events`: to bring a row from Spark to Python costs more than to read it here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow
+import pyarrow.compute
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from amqsidecar.pipeline.sources.events import journal_slices, table_at
+from amqsidecar.pipeline.sources.journal_files import (
+    Slice,
+    folder_of,
+    opened,
+    opened_parquet,
+    row_groups_of,
+)
+from amqsidecar.pipeline.tables import EVENTS
+
+_PART_BYTES: Final = 64 * 1024 * 1024
+"""Of a table's file that are read at once, about; row groups are not divided."""
+_FILE_BYTES: Final = 256 * 1024
+"""That could be read in the time that it takes to open a file."""
+_LEAST_TASK_BYTES: Final = 4 * 1024 * 1024
+_TASKS_PER_CORE: Final = 3
+_BATCH_ROWS: Final = 200_000
+_NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+class TablePart(NamedTuple):
+    """The row groups of a table's file whose middle lies between two bytes.
+
+    Attributes:
+        folders: values of the columns that the folders of the table hold.
+    """
+
+    url: str
+    begin: int
+    end: int
+    folders: Mapping[str, str | None]
+
+
+EventFile = Slice | TablePart
+"""What is read of one file."""
+
+
+def find_files(
+    spark: SparkSession, path: str, *, since_ms: int | None = None, until_ms: int | None = None
+) -> list[EventFile]:
+    """Return the files of a table or a journal, as `read_events` takes them, each event once.
+
+    Days of a table that lie outside of the times are left out. A file of a journal is checked when
+    it is read.
+
+    Args:
+        spark: the session.
+        path: see `read_events`.
+        since_ms: only events at or after this, in milliseconds since the epoch; None = all.
+        until_ms: only events before this; None = all.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    table = table_at(spark, path)
+    if table is None:
+        return list(journal_slices(path))
+    days = [None if one is None else _day(one) for one in (since_ms, until_ms)]
+    return [one for one in _parts(table, path) if _is_between(one.folders.get("day"), *days)]
+
+
+def _day(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
+
+
+def _is_between(day: str | None, first: str | None, last: str | None) -> bool:
+    try:
+        day = None if day is None else date.fromisoformat(day).isoformat()
+    except ValueError:
+        day = None
+    return day is None or ((first is None or day >= first) and (last is None or day <= last))
+
+
+def _parts(table: DataFrame, path: str) -> Iterator[TablePart]:
+    system, root, _ = folder_of(path)
+    sizes = {name: int(one["size"] or 0) for name, one in system.find(root, detail=True).items()}
+    for url in sorted(map(unquote, table.inputFiles())):
+        inner = system._strip_protocol(url)  # noqa: SLF001  fsspec has no other name for it
+        inside = inner.removeprefix(root)
+        folders = dict(one.split("=", 1) for one in inside.split("/")[:-1] if "=" in one)
+        values = {
+            name: None if one == _NULL_FOLDER else unquote(one) for name, one in folders.items()
+        }
+        size = sizes.get(inner, 0)
+        for begin in range(0, max(size, 1), _PART_BYTES):
+            is_last = begin + _PART_BYTES >= size
+            yield TablePart(url, begin, size + 1 if is_last else begin + _PART_BYTES, values)
+
+
+def in_tasks(files: Sequence[EventFile], cores: int) -> list[list[EventFile]]:
+    """Return files in parts that take about as long as each other."""
+    costs = [_bytes_of(one) + _FILE_BYTES for one in files]
+    share = max(_LEAST_TASK_BYTES, min(_PART_BYTES, sum(costs) // (cores * _TASKS_PER_CORE)))
+    tasks: list[list[EventFile]] = []
+    left = 0
+    for one, cost in zip(files, costs, strict=True):
+        if left <= 0:
+            tasks.append([])
+            left = share
+        tasks[-1].append(one)
+        left -= cost
+    return tasks
+
+
+def _bytes_of(one: EventFile) -> int:
+    if isinstance(one, TablePart):
+        return one.end - one.begin
+    return one.file.size_bytes
+
+
+def read_batches(
+    files: Iterable[EventFile],
+    columns: Sequence[str],
+    texts: Sequence[str],
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the events of files with these columns.
+
+    Row groups outside of the times are left out; of the others all rows come.
+
+    Args:
+        files: see `find_files`.
+        columns: names of columns of `EVENTS`.
+        texts: those of them that come as dictionaries.
+        since_ms: see `find_files`.
+        until_ms: see `find_files`.
+
+    Raises:
+        ConfigError: a file is torn, foreign or of an unknown version; the message names it.
+        FileNotFoundError: one is gone.
+    """
+
+    def has_times(low: datetime, high: datetime) -> bool:
+        return (since_ms is None or _epoch_ms(high) >= since_ms) and (
+            until_ms is None or _epoch_ms(low) < until_ms
+        )
+
+    asked: dict[str, Any] = {} if since_ms is None and until_ms is None else {"at": has_times}
+    for one in files:
+        if isinstance(one, TablePart):
+            yield from _read_part(one, columns, texts, asked)
+        else:
+            yield from _read_slice(one, columns, texts, asked)
+
+
+def _epoch_ms(moment: datetime) -> float:
+    # Why: a timestamp without a zone is in UTC in all our tables.
+    return moment.replace(tzinfo=UTC).timestamp() * 1000
+
+
+def _read_part(
+    part: TablePart, columns: Sequence[str], texts: Sequence[str], asked: Mapping[str, Any]
+) -> Iterator[pyarrow.RecordBatch]:
+    with opened_parquet(part.url, texts) as content:
+        footer = content.metadata
+        groups = [
+            one
+            for one in row_groups_of(footer, asked)
+            if part.begin <= _middle(footer, one) < part.end
+        ]
+        there = [one for one in columns if one in content.schema_arrow.names]
+        for batch in content.iter_batches(
+            batch_size=_BATCH_ROWS, row_groups=groups, columns=there, use_threads=False
+        ):
+            yield batch if len(there) == len(columns) else _with_folders(batch, columns, part)
+
+
+def _middle(footer: parquet.FileMetaData, group: int) -> int:
+    """Return where the middle of a row group lies in the file, as Spark divides files."""
+    chunks = [footer.row_group(group).column(one) for one in range(footer.num_columns)]
+    starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
+    return int(min(starts) + sum(one.total_compressed_size for one in chunks) // 2)
+
+
+_TYPES: Final = {one.name: one.type for one in to_arrow_schema(EVENTS, timezone="UTC")}
+
+
+def _with_folders(
+    batch: pyarrow.RecordBatch, columns: Sequence[str], part: TablePart
+) -> pyarrow.RecordBatch:
+    """Add the columns that the file lacks: their folders name their values, else they are null."""
+    whole = []
+    for name in columns:
+        if name in batch.schema.names:
+            whole.append(batch.column(name))
+        else:
+            value = pyarrow.scalar(part.folders.get(name), pyarrow.string())
+            whole.append(pyarrow.repeat(value, batch.num_rows).cast(_TYPES[name]))
+    return pyarrow.RecordBatch.from_arrays(whole, list(columns))
+
+
+def _read_slice(
+    one: Slice, columns: Sequence[str], texts: Sequence[str], asked: Mapping[str, Any]
+) -> Iterator[pyarrow.RecordBatch]:
+    with opened(one.file, texts) as content:
+
+        def has_segments(low: int, high: int) -> bool:
+            return bool(low <= one.last and high >= one.first)
+
+        groups = row_groups_of(content.metadata, {**asked, "segment": has_segments})
+        wanted = list(columns) if one.is_whole else [*columns, "segment"]
+        for batch in content.iter_batches(
+            batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
+        ):
+            if one.is_whole:
+                yield batch
+                continue
+            segment = batch.column("segment")
+            is_inside = pyarrow.compute.and_(
+                pyarrow.compute.greater_equal(segment, one.first),
+                pyarrow.compute.less_equal(segment, one.last),
+            )
+            yield batch.filter(is_inside)

@@ -1,0 +1,110 @@
+"""Python reads the same events from files as Spark does."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.pipeline.sources.event_files import (
+    EventFile,
+    TablePart,
+    find_files,
+    in_tasks,
+    read_batches,
+)
+from amqsidecar.pipeline.sources.events import read_events
+from pipeline.generated import Generated
+from pipeline.journals import START_MS, write_segments
+
+COLUMNS = ("stream", "segment", "position", "type", "at", "redelivery_id")
+DAY_MS = 86_400_000
+
+
+def by_python(files: list[EventFile]) -> list[tuple[Any, ...]]:
+    rows = []
+    for batch in read_batches(files, COLUMNS, ("stream", "type")):
+        rows += [tuple(row[name] for name in COLUMNS) for row in batch.to_pylist()]
+    return sorted((*row[:4], row[4].timestamp(), *row[5:]) for row in rows)
+
+
+def by_spark(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
+    events = read_events(spark, str(path)).withColumn("at", f.unix_micros("at") / 1_000_000)
+    return sorted(tuple(row) for row in events.select(*COLUMNS).collect())
+
+
+def test_a_table_has_the_same_events(spark: SparkSession, even: Generated) -> None:
+    path = even.events
+    assert by_python(find_files(spark, str(path))) == by_spark(spark, path)
+
+
+def test_columns_that_folders_hold_are_read_from_their_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segments(tmp_path / "journal", [1], stream="a")
+    write_segments(tmp_path / "journal", [1, 2], stream="c")
+    table = tmp_path / "table"
+    events = read_events(spark, str(tmp_path / "journal"))
+    named = events.withColumn("stream", f.concat("stream", f.lit(": %")))
+    named.write.partitionBy("stream").parquet(str(table))
+    found = by_python(find_files(spark, str(table)))
+    assert found == by_spark(spark, table)
+    assert {row[0] for row in found} == {"a: %", "c: %"}
+
+
+def test_a_journal_has_the_same_events_where_files_overlap(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segments(tmp_path, range(1, 5))
+    write_segments(tmp_path, range(3, 8))
+    found = by_python(find_files(spark, str(tmp_path)))
+    assert found == by_spark(spark, tmp_path)
+    assert sorted({row[1] for row in found}) == list(range(1, 8))
+
+
+def test_each_row_group_is_in_one_part(spark: SparkSession, tmp_path: Path) -> None:
+    write_segments(tmp_path / "journal", range(1, 3), count=500)
+    table = tmp_path / "table"
+    events = read_events(spark, str(tmp_path / "journal"))
+    events.coalesce(1).write.option("parquet.block.size", 4_000).parquet(str(table))
+    (whole,) = find_files(spark, str(table))
+    assert isinstance(whole, TablePart)
+    edges = [*range(0, whole.end, 1_000), whole.end]
+    parts = [whole._replace(begin=one, end=other) for one, other in pairwise(edges)]
+    assert by_python(list(parts)) == by_python([whole])
+    assert len([one for one in parts if by_python([one])]) > 1
+
+
+def test_days_outside_of_the_times_are_not_read(spark: SparkSession, even: Generated) -> None:
+    files = find_files(spark, str(even.events))
+    days = sorted({one.folders["day"] for one in files if isinstance(one, TablePart)}, key=str)
+    assert len(days) > 1
+    begin = min(row[4] for row in by_python(files)) * 1000 + DAY_MS
+    later = find_files(spark, str(even.events), since_ms=int(begin))
+    found = {one.folders["day"] for one in later if isinstance(one, TablePart)}
+    assert found == set(days[1:])
+    assert not find_files(spark, str(even.events), until_ms=START_MS - 400 * DAY_MS)
+
+
+def test_tasks_have_all_files_once_in_order(tmp_path: Path) -> None:
+    files: list[EventFile] = [
+        TablePart(str(number), 0, size, {}) for number, size in enumerate([90_000_000, *[5] * 500])
+    ]
+    tasks = in_tasks(files, 2)
+    assert [one for task in tasks for one in task] == files
+    assert len(tasks) > 2
+    assert not in_tasks([], 2)
+
+
+@pytest.mark.usefixtures("spark")
+def test_recovery_names_a_file_that_is_torn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = write_segments(tmp_path / "journal", [1])
+    torn.write_bytes(torn.read_bytes()[:-20])
+    arguments = ["--events", str(tmp_path / "journal"), "--output-folder", str(tmp_path / "out")]
+    assert run_command_line(["pipeline", "recovery", *arguments]) == 78
+    assert f"{torn.name}: is torn, or no Parquet file" in capsys.readouterr().err
