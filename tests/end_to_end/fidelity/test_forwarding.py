@@ -314,6 +314,8 @@ def forward_over_stomp(attached: Attached, queue: str, target: str) -> str:
             name: value for name, value in redelivered.headers.items() if name not in OF_THE_FRAME
         }
         stomp.ack(redelivered)
+        # Why: the broker may notice the closed connection late, and fail the copy there.
+        stomp.unsubscribe()
     with StompPeer(port) as stomp:
         stomp.send(prefix + place(queue, target), {**copied, **kind}, redelivered.body)
     return copied["amqsidecarRedeliveryId"]
