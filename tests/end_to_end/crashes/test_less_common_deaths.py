@@ -266,8 +266,6 @@ def has_resent(sidecar: SidecarProcess, least: int) -> bool:
     return sidecar.metric("amqsidecar_resent_total") >= least
 
 
-# Why in proof: `test_shared_schedule.py` kills sidecars on PostgreSQL, `test_kills.py` the broker.
-@pytest.mark.proof
 @pytest.mark.postgres
 def test_a_killed_broker_beside_postgresql_loses_and_doubles_nothing(
     broker: ArtemisBroker,
