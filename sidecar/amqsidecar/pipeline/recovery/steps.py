@@ -4,7 +4,6 @@ Texts become numbers here: a place or a cause by a hash of its name once per fil
 hashes of its id.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -27,7 +26,7 @@ from amqsidecar.model.event import (
     Resent,
     Returned,
 )
-from amqsidecar.pipeline.places import NON_DURABLE, NON_DURABLE_NAME
+from amqsidecar.pipeline.places import grouped_name
 from amqsidecar.pipeline.recovery.judge import FIRST_END, MOMENT_STEP, NOTHING, STEPS
 
 DIVIDED: Final = "bucket int, content binary"
@@ -63,7 +62,6 @@ _LAST_ROUND: Final = 2**31
 _BUCKET_BITS: Final = 8
 _LEAST_STEPS: Final = 200_000
 """That are divided at once: many small files make few rows of Spark."""
-_NON_DURABLE: Final = re.compile(NON_DURABLE)
 
 _Numbers = NDArray[np.int64]
 _Words = NDArray[np.uint64]
@@ -175,7 +173,7 @@ class _TextNumbers:
     """The numbers of texts, each computed once."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[str, int]] = {}
+        self._found: dict[str, int] = {}
 
     def of(self, texts: Sequence[str | None], name: Callable[[str], str] = str) -> _Numbers:
         """Return the number of each text, after it was given its name; of None `NOTHING`."""
@@ -185,10 +183,9 @@ class _TextNumbers:
         if text is None:
             return NOTHING
         named = name(text)
-        found = self._found.get(named)
-        if found is None:
-            found = self._found[named] = (named, text_number(named))
-        return found[1]
+        if named not in self._found:
+            self._found[named] = text_number(named)
+        return self._found[named]
 
     def texts(self) -> list[str]:
         return list(self._found)
@@ -220,8 +217,8 @@ def _read(
     origin, destination, cause, stream = (
         numbers.of(texts[name][1], rule)[texts[name][0][chosen]]
         for name, rule in (
-            ("origin", _place),
-            ("destination", _place),
+            ("origin", grouped_name),
+            ("destination", grouped_name),
             ("cause_group", str),
             ("stream", str),
         )
@@ -235,10 +232,6 @@ def _read(
         "cause": np.where(is_death, cause, NOTHING),
     }
     return streams, np.stack([columns[name].astype(np.int64) for name in STEPS.names])
-
-
-def _place(name: str) -> str:
-    return _NON_DURABLE.sub(NON_DURABLE_NAME, name) if "::" in name else name
 
 
 def _encoded(column: pyarrow.Array) -> tuple[_Numbers, list[str | None]]:

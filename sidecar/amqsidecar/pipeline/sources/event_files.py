@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow
-import pyarrow.compute
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -211,21 +210,9 @@ def _read_slice(
     one: Slice, columns: Sequence[str], texts: Sequence[str], asked: Mapping[str, Any]
 ) -> Iterator[pyarrow.RecordBatch]:
     with opened(one.file, texts) as content:
-
-        def has_segments(low: int, high: int) -> bool:
-            return bool(low <= one.last and high >= one.first)
-
-        groups = row_groups_of(content.metadata, {**asked, "segment": has_segments})
+        groups = row_groups_of(content.metadata, {**asked, "segment": one.overlaps})
         wanted = list(columns) if one.is_whole else [*columns, "segment"]
         for batch in content.iter_batches(
             batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
         ):
-            if one.is_whole:
-                yield batch
-                continue
-            segment = batch.column("segment")
-            is_inside = pyarrow.compute.and_(
-                pyarrow.compute.greater_equal(segment, one.first),
-                pyarrow.compute.less_equal(segment, one.last),
-            )
-            yield batch.filter(is_inside)
+            yield one.rows_of(batch)

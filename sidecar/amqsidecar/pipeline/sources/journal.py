@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow
-import pyarrow.compute
 import structlog
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -261,8 +260,7 @@ def _batches(
     schema = to_arrow_schema(EVENTS, timezone="UTC")
 
     def has_segments(low: int, high: int) -> bool:
-        is_wanted = low <= wanted.last and high >= wanted.first
-        return is_wanted and may_hold(filters, "segment", low, high)
+        return wanted.overlaps(low, high) and may_hold(filters, "segment", low, high)
 
     def has_times(low: datetime, high: datetime) -> bool:
         return may_hold(filters, "at", low, high)
@@ -271,15 +269,7 @@ def _batches(
     for batch in content.iter_batches(
         batch_size=_BATCH_ROWS, row_groups=groups, columns=EVENTS.names
     ):
-        rows = batch
-        if not wanted.is_whole:
-            segment = rows.column("segment")
-            rows = rows.filter(
-                pyarrow.compute.and_(
-                    pyarrow.compute.greater_equal(segment, wanted.first),
-                    pyarrow.compute.less_equal(segment, wanted.last),
-                )
-            )
+        rows = wanted.rows_of(batch)
         if rows.num_rows:
             columns = [rows.column(field.name).cast(field.type) for field in schema]
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import fsspec
 import fsspec.core
 import pyarrow
+import pyarrow.compute
 from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
@@ -45,6 +46,22 @@ class Slice(NamedTuple):
     def is_whole(self) -> bool:
         """Whether it has all segments of the file."""
         return (self.first, self.last) == (self.file.first, self.file.last)
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Return whether some of the segments from `first` to `last` are read."""
+        return first <= self.last and last >= self.first
+
+    def rows_of(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """Return the rows that are read; only of a whole file, `batch` may lack `segment`."""
+        if self.is_whole:
+            return batch
+        segment = batch.column("segment")
+        return batch.filter(
+            pyarrow.compute.and_(
+                pyarrow.compute.greater_equal(segment, self.first),
+                pyarrow.compute.less_equal(segment, self.last),
+            )
+        )
 
 
 class Gap(NamedTuple):
