@@ -245,3 +245,17 @@ def test_a_history_that_no_model_explains_is_flagged() -> None:
     assert share_text(Row(**policy)).endswith("no model explains the history: do not rely on it")
     (advice,) = advice_of([Row(**policy)], [], [])
     assert advice == "Do not rely on the forecast of quick: no model explains the history."
+
+
+def test_a_trial_is_proposed_in_a_sentence_and_shares_are_percents() -> None:
+    trial = {"destination": "queue://orders", "messages": 271, "delay_ms": 900_000}
+    late = Row(**trial, resends=1, question="later recovery")
+    either = Row(**trial, resends=2, question="chance or repair")
+    assert advice_of([], [late, either], []) == [
+        "Give 271 messages of queue://orders one re-send with a delay of 15 min: the result shows "
+        "whether they recover so late.",
+        "Give 271 messages of queue://orders 2 re-sends with a delay of 15 min: the result shows "
+        "whether it is chance or repair.",
+    ]
+    beyond = Row(share=None, share_lower=0.56, beyond_reach_messages=812, is_supported=True)
+    assert share_text(beyond) == "at least 56 %, beyond reach: 812 messages"

@@ -269,7 +269,10 @@ def _plot_over_time(
     words = marker_points(markers, first_ms, last_ms)
     base = altair.Chart().encode(
         x=altair.X(
-            "at:T", title=None, scale=altair.Scale(type="utc"), axis=altair.Axis(tickCount=4)
+            "at:T",
+            title=None,
+            scale=altair.Scale(type="utc"),
+            axis=altair.Axis(tickCount=4, format="%b %d"),
         )
     )
     share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))

@@ -10,10 +10,11 @@ import pandas as pd
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
-from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.report import Report, percent
 from amqsidecar.pipeline.results import MOST_LINES, MOST_ROWS
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
+from amqsidecar.pipeline.whatif.trials import LATER
 
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
@@ -98,7 +99,7 @@ def write_report(
     with report.folded("Why messages fail"):
         _write_evidence(report, causes)
     if tried:
-        with report.folded("Trials that would tell more"):
+        with report.folded("Trials that would show the reason"):
             _write_trials(report, tried)
     with report.folded("Re-sends over time"):
         _plot_load(report, load)
@@ -144,11 +145,16 @@ def _lost(row: Row) -> int:
 
 def _reason_line(row: Row) -> str:
     cause = row["cause_group"] if row["cause_group"] is not None else "(small groups)"
+    where = f"{row['destination']} · {cause}"
+    if not any(row["success_by_attempt"]):
+        return (
+            f"{where}: none of {row['messages']:,} messages, whatever the wait before the re-send"
+        )
     weight, reason = max((row[kind.value], kind) for kind in FailureKind)
     return (
-        f"{row['destination']} · {cause}: about {_lost(row):,} of {row['messages']:,} messages; "
+        f"{where}: about {_lost(row):,} of {row['messages']:,} messages; "
         f"{'no model explains it; best' if not row['is_supported'] else 'likely'}: "
-        f"{_REASONS[reason]} ({weight:.0%})"
+        f"{_REASONS[reason]} ({percent(weight)})"
     )
 
 
@@ -173,14 +179,19 @@ def advice_of(
             f"{best['policy']} recovers more than history did, with 90 % confidence: roll it out "
             "at one destination first."
         )
-    lines += [
-        f"Try {row['resends']} x {_time_text(row['delay_ms'])} on {row['messages']:,} messages of "
-        f"{row['destination']}: the answer shows {row['question']}."
-        for row in tried[:2]
-    ]
+    lines += [_trial_line(row) for row in tried[:2]]
     if unmatched:
         lines.append(f"{len(unmatched):,} entries match no message of the history: see below.")
     return lines[:MOST_LINES]
+
+
+def _trial_line(row: Row) -> str:
+    resends = "one re-send" if row["resends"] == 1 else f"{row['resends']} re-sends"
+    asked = "they recover so late" if row["question"] == LATER else f"it is {row['question']}"
+    return (
+        f"Give {row['messages']:,} messages of {row['destination']} {resends} with a delay of "
+        f"{_time_text(row['delay_ms'])}: the result shows whether {asked}."
+    )
 
 
 def _write_destinations(report: Report, destinations: DataFrame) -> None:
@@ -219,9 +230,11 @@ def share_text(row: Row) -> str:
     doubt = "" if row["is_supported"] else "; no model explains the history: do not rely on it"
     if row["share"] is None:
         beyond = f"beyond reach: {row['beyond_reach_messages']:,} messages"
-        return f"at least {row['share_lower']:.0%}, {beyond}{doubt}"
-    bounds = f"{row['share_lower']:.1%} to {row['share_upper']:.1%}"
-    return f"{row['share']:.1%} ({bounds}){doubt}"
+        return f"at least {percent(row['share_lower'])}, {beyond}{doubt}"
+    share, lower, upper = (
+        f"{row[name] * 100:.1f} %" for name in ("share", "share_lower", "share_upper")
+    )
+    return f"{share} ({lower} to {upper}){doubt}"
 
 
 def _span(row: Row, name: str) -> str:
@@ -241,7 +254,7 @@ def _write_evidence(report: Report, rows: Sequence[Row]) -> None:
                 row["cause_group"] if row["cause_group"] is not None else "(small groups)",
                 row["messages"],
                 _reasons_text(row),
-                ", ".join(f"{share:.0%}" for share in row["success_by_attempt"]),
+                ", ".join(percent(share) for share in row["success_by_attempt"]),
                 ", ".join(_time_text(wait) for wait in row["waited_ms"]),
                 f"{row['over_dispersion']:.1f} x",
             )
@@ -253,7 +266,9 @@ def _write_evidence(report: Report, rows: Sequence[Row]) -> None:
 
 def _reasons_text(row: Row) -> str:
     weights = sorted(((row[kind.value], kind) for kind in FailureKind), reverse=True)
-    shown = "; ".join(f"{weight:.0%} {_REASONS[kind]}" for weight, kind in weights if weight > 0.05)
+    shown = "; ".join(
+        f"{percent(weight)} {_REASONS[kind]}" for weight, kind in weights if weight > 0.05
+    )
     return shown if row["is_supported"] else f"no model explains this history (best: {shown})"
 
 
@@ -276,8 +291,8 @@ def _write_trials(report: Report, rows: Sequence[Row]) -> None:
                 row["messages"],
                 f"{row['resends']} x {_time_text(row['delay_ms'])}",
                 _time_text(row["duration_ms"]),
-                f"{row['answer_low']:.0%}",
-                f"{row['answer_high']:.0%}",
+                percent(row['answer_low']),
+                percent(row['answer_high']),
             )
             for row in rows
         ],
@@ -387,5 +402,6 @@ def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame)
         .properties(
             description="time to recovery against re-sends, of settings near the best share"
         ),
-        f"Settings of the front within {NEAR_BEST:.0%} of the best share; largest destinations",
+        f"Settings of the front within {percent(NEAR_BEST)} of the best share; the largest "
+        "destinations",
     )
