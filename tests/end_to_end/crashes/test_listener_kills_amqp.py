@@ -96,6 +96,8 @@ class Consumer(threading.Thread):
         if transport is not None:
             transport.close_head()
             transport.close_tail()
+        # Why: it would ask again and again, for all its time, whether the peer has closed it, too.
+        connection.timeout = 0
         with suppress(OSError, ProtonException):
             connection.close()
 
