@@ -1,8 +1,9 @@
 """What intervals say about the time until messages become recoverable."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
-from lifelines import KaplanMeierFitter
 
 from amqsidecar.pipeline.whatif.curve import (
     EDGES_MS,
@@ -76,7 +77,9 @@ def test_it_is_the_estimate_of_lifelines() -> None:
     lower, upper = times[begins], np.where(ends == 7, np.inf, times[np.minimum(ends, 6)])
 
     curve = fit(*((one or -1, other, 1) for one, other in zip(lower, upper, strict=True)))
-    theirs = KaplanMeierFitter().fit_interval_censoring(lower * 1.001, upper)
+    # Why here: it takes half a second to import, and each worker collects this file.
+    lifelines = import_module("lifelines")
+    theirs = lifelines.KaplanMeierFitter().fit_interval_censoring(lower * 1.001, upper)
     open_shares = theirs.survival_function_["NPMLE_estimate_upper"]
 
     assert share_by(curve, times[1:6]) == pytest.approx(
