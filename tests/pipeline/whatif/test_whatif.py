@@ -1,8 +1,8 @@
 """Forecasts and proposals for a world with a known truth (`support/histories/outage_world.py`).
 
-Five worlds, each from its own seed, are one history: a policy acted in each, and others are really
-run there to see what they come to. What is measured, and how close it has to be, stands in the
-tests.
+Two worlds, in `make proof` five, each from its own seed, are one history: a policy acted in each,
+and others are really run there to see what they come to. What is measured, and how close it has to
+be, stands in the tests.
 """
 
 import json
@@ -37,8 +37,9 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.policy_source.policy_yaml import read_yaml
 from amqsidecar.policy_source.yaml_writer import to_mapping
 from support.histories.outage_world import START_MS, OutageWorld, Place, Rows, Truth, write_events
+from support.tier import at_length
 
-SEEDS: Final = (1, 2, 3, 4, 5)
+SEEDS: Final = at_length((1, 2, 3, 4, 5), otherwise=(1, 2))
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
 SPAN_MS, UNTIL_MS = 16 * HOUR, 26 * HOUR
