@@ -13,7 +13,8 @@ TIER := $(if $(PROOF),,-m "not proof")
 export PROOF
 # Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
 WORKERS := 6
-# What they run; beside real brokers.
+# What `make check` runs, and what they run; the latter beside real brokers.
+ALONE := tests/unit tests/tidy tests/simulation tests/fuzz
 SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
@@ -59,21 +60,32 @@ wheels: ## build a wheelhouse to publish: dist/wheels with our wheel and python-
 	.venv-wheels/bin/pip install --quiet --require-hashes -r deploy/requirements/wheels.txt
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python deploy/wheels.py
 
-.PHONY: check
-check: setup ## format, lint, types, import contracts, tests without brokers (fast)
+.PHONY: static
+static: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@# Each keeps one processor busy.
 	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports; code=$$?; wait $$types && exit $$code
-	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
+
+.PHONY: compiled
+compiled: setup
+	@# Why: in a fresh clone each worker would compile all tests, 10 s of processor time.
+	$(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak > /dev/null || $(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak
+
+ALONE_TESTS := $(PYTEST) $(TIER) --numprocesses 2 --dist worksteal $(ALONE)
+
+.PHONY: check
+check: static ## format, lint, types, import contracts, tests without brokers (fast)
+	$(ALONE_TESTS)
 
 .PHONY: test
-test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
-	@# Why first: in a fresh clone each worker would compile all tests, 8 s of processor time.
-	$(PYTEST) --collect-only $(SHARED) > /dev/null || $(PYTEST) --collect-only $(SHARED)
+test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
+	@# Why beside each other: each keeps one processor busy, or waits for the network.
+	$(MAKE) --jobs=2 compiled brokers static
+	$(ALONE_TESTS)
 	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
 	@# Why apart: memory is measured, while brokers take whole processors.
-	$(PYTEST) $(TIER) --numprocesses 2 --dist loadfile tests/soak
+	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/soak
 
 .PHONY: versions
 versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one
