@@ -29,10 +29,12 @@ BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
 POSTGRES_FIXTURES = {"postgres", "postgres_url"}
 
 # Why no deadline: how long an example takes says nothing on a machine that is busy with brokers.
-# Why by chance only at length: what must pass for every change fails by nothing but that change.
+# Why by chance, and more of them, only at length: what must pass for every change fails by nothing
+# but that change, and has the same examples each time.
 settings.register_profile(
     "amqsidecar",
     deadline=None,
+    max_examples=at_length(200, otherwise=50),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=at_length(False, otherwise=True),
 )
