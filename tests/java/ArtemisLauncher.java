@@ -1,17 +1,22 @@
+import javax.security.auth.login.Configuration;
 import org.apache.activemq.artemis.core.server.embedded.EmbeddedActiveMQ;
 import org.apache.activemq.artemis.spi.core.security.ActiveMQJAASSecurityManager;
 
-/**
- * Starts an Artemis broker from a broker.xml where its modules are at hand and its command is not:
- * {@code ArtemisLauncher FILE_URL}. Users come from the login configuration "activemq".
- */
+/** Starts an Artemis broker from a broker.xml; users come from the login configuration "activemq". */
 public final class ArtemisLauncher {
-  public static void main(String[] args) throws Exception {
+  public static AutoCloseable start(String url) throws Exception {
+    // The next to ask reads the file that the system property names now.
+    Configuration.setConfiguration(null);
     EmbeddedActiveMQ broker = new EmbeddedActiveMQ();
-    broker.setConfigResourcePath(args[0]);
+    broker.setConfigResourcePath(url);
     broker.setSecurityManager(new ActiveMQJAASSecurityManager("activemq"));
     broker.start();
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(broker)));
+    Thread hook = new Thread(() -> stop(broker));
+    Runtime.getRuntime().addShutdownHook(hook);
+    return () -> {
+      Runtime.getRuntime().removeShutdownHook(hook);
+      broker.stop();
+    };
   }
 
   private static void stop(EmbeddedActiveMQ broker) {

@@ -72,7 +72,7 @@ def broker_jars(chosen: Release) -> Path:
 
 
 def launcher(chosen: Release) -> Path:
-    """Return the jar that starts a broker of which only the modules are at hand."""
+    """Return the jar that starts a broker."""
     source = "ArtemisLauncher.java" if chosen.family == "artemis" else "ClassicLauncher.java"
     return compiled(source, broker_jars(chosen))
 
@@ -183,11 +183,7 @@ def fetch_everything(report: Callable[[str], None]) -> None:
     steps: list[tuple[str, Callable[[], Path]]] = [
         *((str(one), functools.partial(broker_jars, one)) for one in chosen),
         ("JMS clients", jms_client_jars),
-        *(
-            (f"launcher of {one}", functools.partial(launcher, one))
-            for one in chosen
-            if one.libraries
-        ),
+        *((f"launcher of {one}", functools.partial(launcher, one)) for one in chosen),
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
         ("library of notes", notes_library),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers.jvm import Jvm
 from support.brokers.real import ArtemisBroker, Broker, BrokerStartError, ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsPeer, PeerError, PeerProcess, Typed
 from support.versions import CLASSIC_5, CLASSIC_6
@@ -303,6 +304,51 @@ def test_artemis_runs_what_its_xml_says() -> None:
 
     assert [one.delivery_count for one in seen] == [1, 2, 3]
     assert dead.value("_AMQ_ORIG_ADDRESS") == "orders"
+
+
+class OwnJvmArtemis(ArtemisBroker):
+    """Its option keeps it out of the JVMs of other tests."""
+
+    traced = ("org.apache.activemq.artemis.core.server",)
+
+    def _java(self) -> list[str]:
+        return ["-Dof.its.own=1", *super()._java()]
+
+
+class OwnJvmClassic(ClassicBroker):
+    """Its option keeps it out of the JVMs of other tests."""
+
+    traced = ("org.apache.activemq.broker",)
+
+    def _java(self) -> list[str]:
+        return ["-Dof.its.own=1", *super()._java()]
+
+
+@pytest.mark.parametrize("make", [OwnJvmArtemis, OwnJvmClassic])
+def test_the_next_broker_of_a_jvm_has_nothing_of_the_one_before(make: Callable[[], Broker]) -> None:
+    """It has its own data, users and log; who knows the id of the process keeps it for himself."""
+    with make() as first:
+        first_peer = JmsPeer.of(first, "qpid")
+        first_peer.produce("orders", "Text")
+        assert "DEBUG" in first.log_tail(lines=1_000)
+    before = Jvm.starts
+    second = make()
+    second.traced = ()
+    second.password = "other"
+    with second:
+        assert Jvm.starts == before
+        peer = JmsPeer.of(second, "qpid")
+        assert peer.consume("orders", wait_ms=300) == []
+        peer.produce("orders", "Text", test_id="second")
+        assert [one.test_id for one in peer.consume("orders", count=1)] == ["second-0"]
+        if isinstance(second, ArtemisBroker):
+            peer.password = first.password
+            with pytest.raises(PeerError, match="failed to authenticate"):
+                peer.browse("orders")
+        assert "DEBUG" not in second.log_tail(lines=1_000)
+        assert second.pid != os.getpid()
+    with make():
+        assert Jvm.starts == before + 1
 
 
 def test_a_broken_configuration_says_why() -> None:

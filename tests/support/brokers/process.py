@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -11,15 +10,15 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from support import maven
 from support.brokers.broker_xml import PASSWORD, USER
-from support.class_archives import with_archive
+from support.brokers.jvm import Jvm
 from support.machine.ports import is_open
-from support.machine.processes import started, wait_or_kill
+from support.machine.processes import started
+from support.versions import Release
 from support.waiting import PATIENCE_S, eventually
 
 # Why: start-up counts in function tests, throughput does not.
@@ -33,6 +32,7 @@ rootLogger.level=INFO
 rootLogger.appenderRef.console.ref=console
 appender.console.type=Console
 appender.console.name=console
+appender.console.follow=true
 appender.console.layout.type=PatternLayout
 appender.console.layout.pattern=%d{HH:mm:ss.SSS} %-5p [%c{1}] %m%n%throwable{full}
 logger.xbean.name=org.apache.xbean
@@ -56,11 +56,12 @@ class Broker(ABC):
 
     kind: str
     version: str
+    release: Release
     user = USER
     password = PASSWORD
     is_launched_as_unpacked: ClassVar[bool] = False
-    """Whether a distribution's launcher finds its jars; otherwise all are on the class path, since
-    `support.class_archives` knows no classes but those."""
+    """Whether a distribution's launcher starts it; otherwise one of ours does, which can start
+    another broker after it."""
     traced: Sequence[str] = ()
     """Classes that log at TRACE; to be set before the start."""
 
@@ -87,8 +88,8 @@ class Broker(ABC):
         self.started_in_s = 0.0
         self._jvm_flags = tuple(jvm_flags)
         self._start_timeout_s = start_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
+        self._jvm: Jvm | None = None
+        self._is_parkable = False
         self._log_of_removed = ""
         self._lock = threading.RLock()
 
@@ -98,7 +99,11 @@ class Broker(ABC):
 
     @abstractmethod
     def _java(self) -> list[str]:
-        """Return JVM flags, class path, main class and arguments, without the tether."""
+        """Return options of the JVM with its class path, and arguments of `Tether`."""
+
+    @abstractmethod
+    def _properties(self) -> dict[str, str]:
+        """Return system properties of this broker, which its JVM shares with none."""
 
     @property
     @abstractmethod
@@ -150,17 +155,16 @@ class Broker(ABC):
             Broker.starts += 1
             began = time.monotonic()
             log_offset = self.log_offset()
-            self._log = self.log_path.open("ab")
-            self._process = subprocess.Popen(
-                self._command(),
-                cwd=self.folder,
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                # Why: an interrupt at the terminal is for the program that owns the broker.
-                start_new_session=True,
-            )
-            weakref.finalize(self, _end, self._process)
+            properties = {
+                **self._properties(),
+                "log4j2.configurationFile": f"{self.folder}/log4j2.properties",
+            }
+            if self._is_unpacked:
+                given = (f"-D{name}={value}" for name, value in properties.items())
+                self._jvm = Jvm((*self._jvm_flags, *given, *self._java()), self.log_path)
+            else:
+                self._jvm = Jvm.of((*self._jvm_flags, *self._java()), self.log_path)
+                self._jvm.run(f"file:{self.config_path}", self.log_path, properties)
             try:
                 eventually(
                     lambda: self._has_started(log_offset),
@@ -171,26 +175,23 @@ class Broker(ABC):
                 self.kill()
                 raise BrokerStartError(f"{late}\n{self.log_tail()}") from None
             self.started_in_s = time.monotonic() - began
+            # Why not others: flags of their own fit no other broker, or give it a large heap.
+            self._is_parkable = self._jvm_flags == QUICK_START and not self._is_unpacked
         return self
 
     def stop(self, *, within_s: float = 30.0) -> None:
         """Shut the broker down in order; kill it when it takes too long."""
         with self._lock:
-            if self._process is None:
-                return
-            if self._process.poll() is None:
-                self._process.send_signal(signal.SIGTERM)
-                wait_or_kill(self._process, within_s)
-            self._reap()
+            if self._jvm is not None:
+                self._jvm.stop(within_s)
+                self._jvm = None
 
     def kill(self) -> None:
         """End the broker with SIGKILL, as a crash does."""
         with self._lock:
-            if self._process is None:
-                return
-            if self._process.poll() is None:
-                self._process.kill()
-            self._reap()
+            if self._jvm is not None:
+                self._jvm.kill()
+                self._jvm = None
 
     def pause(self) -> None:
         """Freeze the process: it keeps its connections and answers nothing."""
@@ -207,7 +208,7 @@ class Broker(ABC):
 
     def start_anew(self) -> Self:
         """Start the broker without what it holds, on the same ports."""
-        self.kill()
+        self._end_without_data()
         shutil.rmtree(self.data, ignore_errors=True)
         return self.start()
 
@@ -222,22 +223,22 @@ class Broker(ABC):
         if self._remove_folder is None:
             self.stop()
         else:
-            # Why: to shut down in order takes half a second, for data that nobody reads again.
-            self.kill()
+            self._end_without_data()
             self._log_of_removed = self.log_tail(lines=1_000)
             self._remove_folder()
 
     @property
     def is_running(self) -> bool:
         """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
+        return self._jvm is not None and self._jvm.is_running
 
     @property
     def pid(self) -> int:
-        """The id of the broker's process."""
-        if self._process is None or self._process.poll() is not None:
+        """The id of the broker's process, which runs no other broker after it has been asked."""
+        if self._jvm is None or not self._jvm.is_running:
             raise RuntimeError(f"{self} is not running: call start() first")
-        return self._process.pid
+        self._is_parkable = False
+        return self._jvm.process.pid
 
     def log_offset(self) -> int:
         """Return the length of the log now, to be given to `log_tail` later."""
@@ -278,33 +279,24 @@ class Broker(ABC):
             text = text.replace(f"@{mark}@", str(port))
         return text.replace("@DATA@", str(self.data))
 
-    def _command(self) -> list[str]:
-        flags = [*self._jvm_flags, f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"]
-        return [maven.tool("java"), *with_archive([*flags, *self._java()])]
+    @property
+    def _is_unpacked(self) -> bool:
+        return self.is_launched_as_unpacked and not self.release.libraries
+
+    def _end_without_data(self) -> None:
+        with self._lock:
+            jvm = self._jvm if self.is_running and self._is_parkable else None
+            if jvm is not None and jvm.park(self.log_path):
+                self._jvm = None
+            self.kill()
 
     def _has_started(self, log_offset: int) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            code = self._process.returncode
-            self._reap()
+        assert self._jvm is not None
+        if not self._jvm.is_running:
+            code = self._jvm.process.returncode
+            self.kill()
             raise BrokerStartError(f"{self}: exit code {code}\n{self.log_tail()}")
         if self._started_line not in self.log_tail(lines=10_000, since=log_offset):
             return False
         text = self.config_path.read_text(encoding="utf-8")
         return all(is_open(port) for port in self.ports.values() if f":{port}" in text)
-
-    def _reap(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process = None
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()

@@ -14,9 +14,7 @@ from unittest import SkipTest
 from support import maven, versions
 from support.brokers.broker_xml import (
     ARTEMIS_LOGIN_CONFIG,
-    ARTEMIS_MANAGEMENT_XML,
     CLASSIC_CONNECTORS,
-    artemis_bootstrap_xml,
     artemis_xml,
     classic_xml,
 )
@@ -148,35 +146,21 @@ class ClassicBroker(Broker):
 
     def _java(self) -> list[str]:
         tether = maven.compiled("Tether.java")
-        flags = [
-            f"-Dactivemq.data={self.data}",
-            f"-Dactivemq.conf={self.folder}",
-            "-Djava.awt.headless=true",
-        ]
-        class_path = maven.broker_class_path(self.release)
+        if self._is_unpacked:
+            class_path = f"{maven.classic_5_home()}/bin/activemq.jar:{tether}"
+            main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{self.config_path}"]
+        else:
+            jars = maven.broker_class_path(self.release)
+            class_path = f"{maven.launcher(self.release)}:{tether}:{jars}"
+            main = ["ClassicLauncher"]
+        return ["-Djava.awt.headless=true", "-cp", class_path, "Tether", *main]
+
+    def _properties(self) -> dict[str, str]:
+        properties = {"activemq.data": f"{self.data}", "activemq.conf": f"{self.folder}"}
         if not self.release.libraries:
-            home = maven.classic_5_home()
-            libraries = "" if self.is_launched_as_unpacked else f":{class_path}"
-            return [
-                *flags,
-                f"-Dactivemq.home={home}",
-                f"-Dactivemq.base={home}",
-                "-cp",
-                f"{home}/bin/activemq.jar:{tether}{libraries}",
-                "Tether",
-                "org.apache.activemq.console.Main",
-                "start",
-                f"xbean:file:{self.config_path}",
-            ]
-        launcher = maven.launcher(self.release)
-        return [
-            *flags,
-            "-cp",
-            f"{launcher}:{tether}:{class_path}",
-            "Tether",
-            "ClassicLauncher",
-            f"file:{self.config_path}",
-        ]
+            home = f"{maven.classic_5_home()}"
+            properties |= {"activemq.home": home, "activemq.base": home}
+        return properties
 
 
 class ArtemisBroker(Broker):
@@ -264,11 +248,8 @@ class ArtemisBroker(Broker):
     def _prepare(self) -> None:
         etc = self.config_path.parent
         etc.mkdir()
-        (self.folder / "tmp").mkdir()
         files = {
             "broker.xml": self._filled(self.broker_xml),
-            "bootstrap.xml": artemis_bootstrap_xml(self.config_path.as_uri()),
-            "management.xml": ARTEMIS_MANAGEMENT_XML,
             "login.config": ARTEMIS_LOGIN_CONFIG,
             "artemis-users.properties": f"{self.user} = {self.password}\n",
             "artemis-roles.properties": f"amq = {self.user}\n",
@@ -278,35 +259,24 @@ class ArtemisBroker(Broker):
 
     def _java(self) -> list[str]:
         tether = maven.compiled("Tether.java")
-        flags = [
-            f"-Dartemis.instance={self.folder}",
-            f"-Dartemis.instance.etc={self.folder}/etc",
-            f"-Ddata.dir={self.data}",
-            f"-Djava.io.tmpdir={self.folder}/tmp",
-            f"-Djava.security.auth.login.config={self.folder}/etc/login.config",
-            "-Dlog4j2.disableJmx=true",
-            "--add-opens",
-            "java.base/jdk.internal.misc=ALL-UNNAMED",
-        ]
-        class_path = maven.broker_class_path(self.release)
-        if self.release.libraries:
-            launcher = maven.launcher(self.release)
-            return [
-                *flags,
-                "-cp",
-                f"{launcher}:{tether}:{class_path}",
-                "Tether",
-                "ArtemisLauncher",
-                self.config_path.as_uri(),
-            ]
-        home = maven.artemis_home()
-        libraries = "" if self.is_launched_as_unpacked else f":{class_path}"
-        return [
-            *flags,
-            f"-Dartemis.home={home}",
-            "-cp",
-            f"{home}/lib/artemis-boot.jar:{tether}{libraries}",
-            "Tether",
-            "org.apache.activemq.artemis.boot.Artemis",
-            "run",
-        ]
+        if self._is_unpacked:
+            class_path = f"{maven.artemis_home()}/lib/artemis-boot.jar:{tether}"
+            main = ["org.apache.activemq.artemis.boot.Artemis", "run"]
+        else:
+            jars = maven.broker_class_path(self.release)
+            class_path = f"{maven.launcher(self.release)}:{tether}:{jars}"
+            main = ["ArtemisLauncher"]
+        opened = ("--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED")
+        return ["-Dlog4j2.disableJmx=true", *opened, "-cp", class_path, "Tether", *main]
+
+    def _properties(self) -> dict[str, str]:
+        etc = self.config_path.parent
+        properties = {
+            "artemis.instance": f"{self.folder}",
+            "artemis.instance.etc": f"{etc}",
+            "data.dir": f"{self.data}",
+            "java.security.auth.login.config": f"{etc}/login.config",
+        }
+        if self._is_unpacked:
+            properties["artemis.home"] = f"{maven.artemis_home()}"
+        return properties
