@@ -92,14 +92,16 @@ def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
         assert there == here, job
 
 
-def test_submit_brings_all_that_workers_need(cluster: SparkCluster, skewed: Generated) -> None:
-    """`whatif` decides by the sidecar's own policy, in Python on the workers."""
-    job = skewed.arguments("whatif", "submitted")
+@pytest.mark.parametrize("name", ["recovery", pytest.param("whatif", marks=pytest.mark.proof)])
+def test_submit_brings_all_that_workers_need(
+    cluster: SparkCluster, skewed: Generated, name: str
+) -> None:
+    """Both run the sidecar's own code in Python on the workers: `whatif` for longer, its policy."""
+    job = skewed.arguments(name, "submitted")
     options = ["--master", cluster.url, *conf_options()]
     options += ["--conf", f"spark.pyspark.python={BARE_PYTHON}"]
     finish([sys.executable, str(DEPLOYMENT / "submit"), *options, "--", *job])
-    here = tables(skewed.output("whatif"))
-    there = tables(skewed.folder / "submitted" / "whatif")
+    here, there = tables(skewed.output(name)), tables(skewed.folder / "submitted" / name)
     assert any(here.values())
     assert there == here
 

@@ -1,23 +1,19 @@
-"""The output of a job: its tables in one folder, and rows of them in its report."""
+"""The output of a job: its tables in one folder.
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+Machines that run tasks import this, and have no library that draws.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-import pandas
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.report import Report
 from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop, write_by_hadoop
-
-MOST_ROWS: Final = 200
-"""Of a table that are shown in a report."""
-MOST_LINES: Final = 5
-"""Of each list on the first screen of a report."""
 
 
 class Results:
@@ -91,37 +87,6 @@ def parquet_file(table: pyarrow.Table) -> bytes:
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink)
     return bytes(sink.getvalue().to_pybytes())
-
-
-def show_rows(
-    report: Report, table: DataFrame, caption: str, *, shares: Collection[str] = ()
-) -> None:
-    """Add the first `MOST_ROWS` rows of a table to a report; the caption says if there are more.
-
-    Columns named in `shares` are in percent.
-    """
-    rows = [tuple(row) for row in table.limit(MOST_ROWS + 1).collect()]
-    _show(report, table.columns, rows, caption, shares)
-
-
-def show_frame(
-    report: Report, table: pandas.DataFrame, caption: str, *, shares: Collection[str] = ()
-) -> None:
-    """Add a table of this process, as `show_rows` does one of Spark."""
-    rows = list(table.head(MOST_ROWS + 1).itertuples(index=False, name=None))
-    _show(report, list(table.columns), rows, caption, shares)
-
-
-def _show(
-    report: Report,
-    columns: Sequence[str],
-    rows: Sequence[tuple[object, ...]],
-    caption: str,
-    shares: Collection[str],
-) -> None:
-    if len(rows) > MOST_ROWS:
-        caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(columns, rows[:MOST_ROWS], caption, shares=shares)
 
 
 def time_text(time_ms: int | None, otherwise: str) -> str:

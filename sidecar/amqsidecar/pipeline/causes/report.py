@@ -11,15 +11,8 @@ from pyspark.sql import functions as f
 from amqsidecar.pipeline.causes.tables import DAY_MS, ComparedTimes
 from amqsidecar.pipeline.markers import Marker, marked, near
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.results import (
-    MOST_LINES,
-    MOST_ROWS,
-    begin_text,
-    epoch_ms,
-    minute_text,
-    show_rows,
-    time_text,
-)
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, show_rows
+from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text, time_text
 
 MOST_GROUPS: Final = 6
 """Groups in the plot: new or growing ones, then the most frequent; the rest is one."""

@@ -15,7 +15,8 @@ from amqsidecar.pipeline.recovery.judge import ENDS
 from amqsidecar.pipeline.recovery.packed import GROUP
 from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.results import MOST_LINES, begin_text, epoch_ms, minute_text, show_frame
+from amqsidecar.pipeline.report_tables import MOST_LINES, show_frame
+from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 
 MOST_GROUPS: Final = 6
 """In the plots: those that lose most."""

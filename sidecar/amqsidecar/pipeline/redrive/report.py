@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.results import MOST_ROWS
+from amqsidecar.pipeline.report_tables import MOST_ROWS
 
 PLANNED: Final = "planned"
 """The outcome of messages that are in the plan."""

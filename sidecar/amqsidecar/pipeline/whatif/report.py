@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.results import MOST_LINES, MOST_ROWS
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
 from amqsidecar.pipeline.whatif.trials import LATER
