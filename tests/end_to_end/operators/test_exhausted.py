@@ -436,7 +436,7 @@ def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) ->
     site.exhaust(site.ours, KILLED)
     assert site.sidecar.stop() == 0
     site.keep()
-    kill_everywhere(site)
+    kill_everywhere(site, at_length((1, 3), otherwise=(1,)))
     eventually(
         lambda: site.exhausted(site.ours, in_queue=False) == KILLED,
         what="all is taken back",
@@ -456,7 +456,7 @@ def test_killed_while_named_ones_are_taken_back_none_is_lost_or_doubled(site: Si
     site.exhaust(site.ours, 2 * KILLED)
     assert site.sidecar.stop() == 0
     site.sidecar.run_command("retry", "--state", "exhausted", "--destination", site.ours, "--yes")
-    kill_everywhere(site)
+    kill_everywhere(site, at_length((1, 3), otherwise=(3,)))
     consumed = site.peer.consume(site.ours, count=2 * KILLED)
     assert len({one.test_id for one in consumed}) == 2 * KILLED
     assert site.peer.consume(site.ours, wait_ms=300) == []
@@ -469,11 +469,11 @@ def test_killed_while_named_ones_are_taken_back_none_is_lost_or_doubled(site: Si
     assert site.peer.consume(site.final, wait_ms=300) == []
 
 
-def kill_everywhere(site: Site) -> None:
-    """Kill the sidecar at each crash point, the first and the third time, then let it live."""
+def kill_everywhere(site: Site, times: Sequence[int]) -> None:
+    """Kill the sidecar at each crash point, when it comes there that many times; let it live."""
     site.sidecar.options.append("cycle.max_messages=20")
     for name in crash_points.NAMES:
-        for hits in (1, 3):
+        for hits in times:
             site.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
             assert site.sidecar.process is not None
             assert site.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, site.sidecar.log()[
