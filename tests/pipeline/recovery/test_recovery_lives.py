@@ -1,5 +1,6 @@
 """What is counted of each message's life: times are milliseconds, the horizon is 100."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,14 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.pipeline.recovery.judge import (
+    COUNTS,
+    KEYS,
     MOMENT_STEP,
     NONE,
     STEPS,
+    SUMS,
     ObservedStreams,
+    add_up,
     count_lives,
     rounded_ms,
 )
@@ -354,6 +359,25 @@ def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
         (False, True),
         (True, False),
     ]
+
+
+@pytest.mark.parametrize("most", [3, 2**62], ids=["keys of a few bits", "of more than 63"])
+def test_counts_of_the_same_key_are_added_up(most: int) -> None:
+    chance = np.random.default_rng(1)
+    values = chance.integers(-most, most, (400, len(KEYS)))
+    rows = np.concatenate([values, values[:100]])
+    sums = chance.integers(0, 2, (len(rows), len(SUMS))) * [1, 1, 1, 0]
+    expected: Counter[tuple[int, ...]] = Counter()
+    for name, places in zip(SUMS, sums.T, strict=True):
+        for key, value in zip(rows.tolist(), places.tolist(), strict=True):
+            expected[(SUMS.index(name), *key)] += value
+    found = add_up(pyarrow.table([*rows.T, *sums.T], schema=COUNTS)).to_pylist()
+    assert [list(one.values())[: len(KEYS)] for one in found] == [
+        list(one) for one in sorted(set(map(tuple, rows.tolist())))
+    ]
+    for number, name in enumerate(SUMS):
+        for one in found:
+            assert one[name] == expected[(number, *(one[key] for key in KEYS))]
 
 
 def test_counts_do_not_depend_on_the_order_of_steps() -> None:

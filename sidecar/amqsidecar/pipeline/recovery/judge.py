@@ -5,6 +5,7 @@ clocks of their own. Round n of a message is its death with count n - 1 and its 
 after that is in round n + 1.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -167,13 +168,49 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
 
 
 def add_up(counts: pyarrow.Table) -> pyarrow.Table:
-    """Return `COUNTS` with one row per key."""
-    summed = counts.group_by(list(KEYS), use_threads=False).aggregate(
-        [(name, "sum") for name in SUMS]
-    )
-    return summed.rename_columns([one.removesuffix("_sum") for one in summed.column_names]).select(
-        COUNTS.names
-    )
+    """Return `COUNTS` with one row per key, in the order of keys."""
+    keys = [_column(counts, name) for name in KEYS]
+    order, begins = _by_key(keys)
+    starts = np.flatnonzero(begins)
+    first = order[starts]
+    summed = [one[first] for one in keys]
+    for name in SUMS:
+        values = _column(counts, name)
+        # Why asked: of most messages there is nothing to mark.
+        there = values.any()
+        summed.append(np.add.reduceat(values[order], starts) if there else values[: len(starts)])
+    return pyarrow.table(summed, schema=COUNTS)
+
+
+def _by_key(columns: Sequence[_Numbers]) -> tuple[_Numbers, _Flags]:
+    """Return the order of rows by these columns, and where in it a row differs from the last."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    room = _NEVER
+    # Why one key: numpy sorts one whole number ten times as fast as several columns.
+    for column in columns if len(key) else ():
+        low, high = int(column.min()), int(column.max())
+        if high - low < len(column):
+            ranks, width = column - low, high - low + 1
+        else:
+            ranks, width = _ranks(column)
+        room //= width
+        if width > 1:
+            key = key * width + ranks
+    if room:
+        order = np.argsort(key)
+        return order, _changes(key[order])
+    order = np.lexsort(columns[::-1])
+    return order, np.logical_or.reduce([_changes(one[order]) for one in columns])
+
+
+def _ranks(values: _Numbers) -> tuple[_Numbers, int]:
+    """Return the place of each value among the distinct ones in order, and their number."""
+    # Why by Arrow: it finds few distinct values of many in a tenth of the time of `np.unique`.
+    found = pyarrow.array(values).dictionary_encode()
+    order = np.argsort(found.dictionary.to_numpy())
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[found.indices.to_numpy()], len(order)
 
 
 def rounded_ms(time_ms: _Numbers) -> _Numbers:

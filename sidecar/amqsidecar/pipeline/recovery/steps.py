@@ -6,7 +6,7 @@ hashes of its id.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -132,7 +132,8 @@ def divided(
     if waiting:
         yield _in_buckets(waiting)
     seen.texts = numbers.texts()
-    yield _rows([SEEN_BUCKET], [msgspec.msgpack.encode(seen)])
+    content = pyarrow.array([msgspec.msgpack.encode(seen)], pyarrow.binary())
+    yield _rows(pyarrow.array([SEEN_BUCKET], pyarrow.int32()), content)
 
 
 def seen_in(contents: Iterable[bytes]) -> Seen:
@@ -325,19 +326,20 @@ def _in_buckets(parts: Sequence[_Numbers]) -> pyarrow.RecordBatch:
     steps = np.concatenate(parts, axis=1)
     buckets = (steps[0].view(np.uint64) >> np.uint64(64 - _BUCKET_BITS)).astype(np.uint8)
     order = np.argsort(buckets, kind="stable")
-    steps = steps[:, order]
     ends = np.cumsum(np.bincount(buckets, minlength=1 << _BUCKET_BITS))
-    there = [
-        (bucket, steps[:, start:end].tobytes())
-        for bucket, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
-        if end > start
-    ]
-    return _rows([one for one, _ in there], [content for _, content in there])
+    starts = np.append(0, ends[:-1])
+    there = np.flatnonzero(ends > starts)
+    content = np.empty(steps.size, dtype=np.int64)
+    width = len(steps)
+    for start, end in zip(starts[there], ends[there], strict=True):
+        place = content[start * width : end * width].reshape(width, -1)
+        # Why clipped: else numpy takes into a buffer first.
+        np.take(steps, order[start:end], axis=1, out=place, mode="clip")
+    offsets = np.append(starts[there], len(order)).astype(np.int32) * content.itemsize * width
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(content)]
+    packed = pyarrow.Array.from_buffers(pyarrow.binary(), len(there), buffers)
+    return _rows(pyarrow.array(there, pyarrow.int32()), packed)
 
 
-def _rows(buckets: Sequence[int], contents: Sequence[bytes]) -> pyarrow.RecordBatch:
-    columns: list[Any] = [
-        pyarrow.array(buckets, pyarrow.int32()),
-        pyarrow.array(contents, pyarrow.binary()),
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, ["bucket", "content"])
+def _rows(buckets: pyarrow.Array, contents: pyarrow.Array) -> pyarrow.RecordBatch:
+    return pyarrow.RecordBatch.from_arrays([buckets, contents], ["bucket", "content"])
