@@ -1,5 +1,6 @@
 """Python reads the same events from files as Spark does."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.cli.main import run_command_line
+from amqsidecar.errors import ConfigError
+from amqsidecar.pipeline.recovery.lives import read_steps, survey
 from amqsidecar.pipeline.sources.event_files import (
     EventFile,
     TablePart,
@@ -63,6 +66,47 @@ def test_a_journal_has_the_same_events_where_files_overlap(
     found = by_python(find_files(spark, str(tmp_path)))
     assert found == by_spark(spark, tmp_path)
     assert sorted({row[1] for row in found}) == list(range(1, 8))
+
+
+def seen_after(spark: SparkSession, journal: Path, change: Callable[[], object]) -> list[str]:
+    """Return the events of each stream, if files change after they were listed."""
+    files = find_files(spark, str(journal))
+    change()
+    found = survey(read_steps(spark, files), None).streams.to_pylist()
+    return [f"{one['stream']}: {one['events']}" for one in found]
+
+
+def test_a_compaction_during_a_run_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Of another stream and of an overlap nothing is read twice either."""
+    for segments in ([1], [2], [2, 3], [4], [5]):
+        write_segments(tmp_path, segments)
+    write_segments(tmp_path, [1, 2], stream="other")
+
+    def compact() -> None:
+        write_segments(tmp_path, range(1, 5))
+        for name in ("1-1", "2-2", "2-3", "4-4"):
+            (tmp_path / f"stream=main/segment-{name}.parquet").unlink()
+
+    assert seen_after(spark, tmp_path, compact) == ["main: 15", "other: 6"]
+
+
+def test_segments_that_are_removed_during_a_run_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    files = [write_segments(tmp_path, [number]) for number in (1, 2, 3)]
+    with pytest.raises(ConfigError, match="segments 2 of stream main were removed"):
+        seen_after(spark, tmp_path, files[1].unlink)
+
+
+def test_a_file_of_a_table_that_is_removed_during_a_run_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segments(tmp_path / "journal", [1])
+    table = tmp_path / "table"
+    read_events(spark, str(tmp_path / "journal")).write.parquet(str(table))
+    (part,) = table.glob("*.parquet")
+    with pytest.raises(ConfigError, match=f"{part.name}: was removed while the job ran"):
+        seen_after(spark, table, part.unlink)
 
 
 def test_each_row_group_is_in_one_part(spark: SparkSession, tmp_path: Path) -> None:

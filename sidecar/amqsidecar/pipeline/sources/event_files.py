@@ -13,12 +13,16 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.sources.events import journal_slices, table_at
 from amqsidecar.pipeline.sources.journal_files import (
     Slice,
+    cover,
     folder_of,
-    opened,
+    list_streams,
     opened_parquet,
+    read_slice,
+    removed,
     row_groups_of,
 )
 from amqsidecar.pipeline.tables import EVENTS
@@ -133,7 +137,8 @@ def read_batches(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the events of files with these columns.
 
-    Row groups outside of the times are left out; of the others all rows come.
+    Row groups outside of the times are left out; of the others all rows come. A journal's segments
+    are found again where a compaction moved them.
 
     Args:
         files: see `find_files`.
@@ -143,8 +148,7 @@ def read_batches(
         until_ms: see `find_files`.
 
     Raises:
-        ConfigError: a file is torn, foreign or of an unknown version; the message names it.
-        FileNotFoundError: one is gone.
+        ConfigError: a file is torn, foreign, of an unknown version, or gone; the message names it.
     """
 
     def has_times(low: datetime, high: datetime) -> bool:
@@ -153,11 +157,35 @@ def read_batches(
         )
 
     asked: dict[str, Any] = {} if since_ms is None and until_ms is None else {"at": has_times}
+
+    def read(content: parquet.ParquetFile, one: Slice) -> Iterator[pyarrow.RecordBatch]:
+        return _read_slice(content, one, columns, asked)
+
     for one in files:
         if isinstance(one, TablePart):
-            yield from _read_part(one, columns, texts, asked)
+            try:
+                yield from _read_part(one, columns, texts, asked)
+            except FileNotFoundError as error:
+                raise removed(one.url) from error
         else:
-            yield from _read_slice(one, columns, texts, asked)
+            yield from read_slice(one, read, _find_again, texts)
+
+
+def _find_again(wanted: Slice) -> list[Slice]:
+    """Return where the segments of a slice are now.
+
+    Raises:
+        ConfigError: they are gone.
+    """
+    journal, _, _ = wanted.file.url.rsplit("/", 2)
+    stream = wanted.file.stream
+    files = list_streams([journal]).get(stream, [])
+    slices, gaps = cover(files, wanted.first, wanted.last)
+    if gaps:
+        numbers = ", ".join(map(str, gaps))
+        what = f"segments {numbers} of stream {stream} were removed while the job ran: run it again"
+        raise ConfigError([Problem(journal, what)])
+    return slices
 
 
 def _epoch_ms(moment: datetime) -> float:
@@ -207,12 +235,11 @@ def _with_folders(
 
 
 def _read_slice(
-    one: Slice, columns: Sequence[str], texts: Sequence[str], asked: Mapping[str, Any]
+    content: parquet.ParquetFile, one: Slice, columns: Sequence[str], asked: Mapping[str, Any]
 ) -> Iterator[pyarrow.RecordBatch]:
-    with opened(one.file, texts) as content:
-        groups = row_groups_of(content.metadata, {**asked, "segment": one.overlaps})
-        wanted = list(columns) if one.is_whole else [*columns, "segment"]
-        for batch in content.iter_batches(
-            batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
-        ):
-            yield one.rows_of(batch)
+    groups = row_groups_of(content.metadata, {**asked, "segment": one.overlaps})
+    wanted = list(columns) if one.is_whole else [*columns, "segment"]
+    for batch in content.iter_batches(
+        batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
+    ):
+        yield one.rows_of(batch)

@@ -5,7 +5,6 @@ compaction changes which file holds a segment, and a restarted query reads the s
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
 
@@ -33,7 +32,7 @@ from amqsidecar.pipeline.sources.journal_files import (
     Slice,
     cover,
     list_streams,
-    opened,
+    read_slice,
     row_groups_of,
 )
 from amqsidecar.pipeline.tables import EVENTS
@@ -42,7 +41,6 @@ _TASK_BYTES = 32 * 1024 * 1024
 """Of files that one task reads, about; a segment is not divided."""
 
 _BATCH_ROWS = 10_000
-_TRIES = 3
 
 log = structlog.get_logger("amqsidecar.pipeline")
 
@@ -91,23 +89,15 @@ class _Journals:
         """Yield the events of a partition in order, with the columns of `EVENTS`."""
         assert isinstance(partition, SlicesPartition)  # noqa: S101 - ours are
         for one in partition.slices:
-            yield from self._read_slice(one, _TRIES)
+            yield from read_slice(one, self._batches, self._find_again)
 
-    def _read_slice(self, wanted: Slice, tries: int) -> Iterator[pyarrow.RecordBatch]:
-        with ExitStack() as stack:
-            try:
-                content = stack.enter_context(opened(wanted.file))
-            except FileNotFoundError:
-                if tries == 1:
-                    raise
-            else:
-                yield from _batches(content, wanted, self._filters)
-                return
-        # Why again: a compaction may have put its segments into another file meanwhile.
+    def _batches(self, content: Any, wanted: Slice) -> Iterator[pyarrow.RecordBatch]:
+        return _batches(content, wanted, self._filters)
+
+    def _find_again(self, wanted: Slice) -> list[Slice]:
         stream = wanted.file.stream
         files = list_streams(self._options.paths).get(stream, [])
-        for one in self._cover(stream, files, wanted.first, wanted.last):
-            yield from self._read_slice(one, tries - 1)
+        return self._cover(stream, files, wanted.first, wanted.last)
 
     def _cover(
         self, stream: str, files: Sequence[JournalFile], first: int, last: int

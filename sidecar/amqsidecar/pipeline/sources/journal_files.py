@@ -5,8 +5,8 @@ one, and a journal may have been copied. Their content is the same, so any of th
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
 
 import fsspec
 import fsspec.core
@@ -16,6 +16,8 @@ from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.journal import COLUMNS, segment_file, stream_of, version_problem
+
+_TRIES: Final = 3
 
 
 class JournalFile(NamedTuple):
@@ -223,6 +225,46 @@ def opened_parquet(url: str, texts: Sequence[str]) -> Iterator[parquet.ParquetFi
         except (pyarrow.ArrowException, OSError) as error:
             what = f"is torn, or no Parquet file: {error}"
             raise ConfigError([Problem(url, what)]) from error
+
+
+def read_slice(
+    wanted: Slice,
+    read: Callable[[parquet.ParquetFile, Slice], Iterator[pyarrow.RecordBatch]],
+    find_again: Callable[[Slice], Iterable[Slice]],
+    texts: Sequence[str] = (),
+    tries: int = _TRIES,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield what is read of a slice, from other files if a compaction removed its own meanwhile.
+
+    Args:
+        wanted: what was planned.
+        read: reads one slice of an open file.
+        find_again: lists the journal anew and returns where the segments of a slice are.
+        texts: see `opened`.
+        tries: files that may be gone, one after the other.
+
+    Raises:
+        ConfigError: see `opened`; or the segments are gone.
+    """
+    with ExitStack() as stack:
+        try:
+            content = stack.enter_context(opened(wanted.file, texts))
+        except FileNotFoundError as error:
+            if tries == 1:
+                raise removed(wanted.file.url) from error
+        else:
+            try:
+                yield from read(content, wanted)
+            except FileNotFoundError as error:
+                raise removed(wanted.file.url) from error
+            return
+    for one in find_again(wanted):
+        yield from read_slice(one, read, find_again, texts, tries - 1)
+
+
+def removed(url: str) -> ConfigError:
+    """Return what is wrong with a file that was there."""
+    return ConfigError([Problem(url, "was removed while the job ran: run it again")])
 
 
 def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
