@@ -70,6 +70,13 @@ from deltalake import DeltaTable
 print(DeltaTable("history-delta").to_pyarrow_table().num_rows)
 """
 
+UPLOAD = """
+import fsspec
+store = fsspec.filesystem("s3")
+store.mkdir("{url}")
+store.put("journal", "{url}/journal", recursive=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
@@ -125,3 +132,22 @@ def test_an_object_store_is_read_and_a_delta_table_written(
     assert sorted(zip(table["segment"], table["position"], strict=True)) == [
         (segment, position) for segment in (1, 2, 3) for position in range(3)
     ]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_journal")
+def test_recovery_reads_a_journal_in_an_object_store(store: dict[str, str], tmp_path: Path) -> None:
+    """It needs `s3fs` only; a table there needs Hadoop's connector, too, and is not tried here."""
+    url = "s3://recovery"
+    finish(store, "-c", UPLOAD.format(url=url))
+    local = recovered(store, "journal", tmp_path / "local")
+    assert local["events"].tolist() == [9]
+    assert recovered(store, f"{url}/journal", tmp_path / "remote").equals(local)
+
+
+def recovered(environment: dict[str, str], events: str, out: Path) -> pandas.DataFrame:
+    """Return the table of streams that `recovery` writes."""
+    recovery = ("-m", "amqsidecar", "pipeline", "recovery", "--events", events)
+    finish(environment, *recovery, "--output-folder", str(out))
+    return pandas.read_parquet(out / "recovery_streams")
