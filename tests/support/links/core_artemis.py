@@ -32,11 +32,10 @@ from support.waiting import PATIENCE_S
 _WINDOW_BYTES = 1 << 20
 
 
-def text_message(address: str, body: str, **properties: str) -> CoreMessage:
-    """Return a persistent text message as a JMS producer makes it."""
-    found = {
-        name: CoreProperty(CorePropertyType.STRING, value) for name, value in properties.items()
-    }
+def text_message(address: str, body: str, **properties: str | int) -> CoreMessage:
+    """Return a persistent text message as a JMS producer makes it; whole numbers are long."""
+    kinds = {str: CorePropertyType.STRING, int: CorePropertyType.LONG}
+    found = {name: CoreProperty(kinds[type(value)], value) for name, value in properties.items()}
     found["_AMQ_ROUTING_TYPE"] = CoreProperty(CorePropertyType.BYTE, packets.ANYCAST)
     return new_message(
         address,
