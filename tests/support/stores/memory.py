@@ -418,21 +418,26 @@ class MemoryStore:
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
         ids = set(map(storable, redelivery_ids))
-        rows = [row for row in self._exhausted() if row.redelivery_id in ids]
-        views = map(self._view, rows)
-        return [view for view in views if view.is_in_final_queue and not view.in_flight]
+        rows = [self._view(row) for row in self._matching(RowFilter())]
+        return [
+            row
+            for row in rows
+            if row.is_in_final_queue and row.redelivery_id in ids and not row.in_flight
+        ]
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        views = [self._view(row) for row in self._exhausted() if row.recall is recall]
-        return [view for view in views if not view.in_flight][:limit]
+        rows = [self._view(row) for row in self._matching(RowFilter(state=RowState.EXHAUSTED))]
+        return [row for row in rows if row.recall is recall and not row.in_flight][:limit]
 
     def returned(self, limit: int) -> list[RowView]:
         rows = self.recalled(Recall.RETURN, len(self._contents.rows))
         return sorted(rows, key=lambda row: (row.due_at_ms, row.id))[:limit]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
-        views = [self._view(row) for row in self._exhausted() if row.recall is recall]
-        return Counter(view.goes_to for view in views if view.is_in_final_queue)
+        rows = [self._view(row) for row in self._matching(RowFilter())]
+        return Counter(
+            row.goes_to for row in rows if row.recall is recall and row.is_in_final_queue
+        )
 
     def message(self, row_id: int) -> bytes | None:
         row = self._contents.rows.get(row_id)
@@ -460,9 +465,6 @@ class MemoryStore:
     def _matching(self, row_filter: RowFilter) -> list[TakenRow]:
         rows = self._contents.rows
         return [rows[one] for one in sorted(rows) if _matches(rows[one], row_filter)]
-
-    def _exhausted(self) -> list[TakenRow]:
-        return self._matching(RowFilter(state=RowState.EXHAUSTED))
 
     def _view(self, row: TakenRow) -> RowView:
         contents = self._contents
