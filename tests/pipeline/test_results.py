@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -27,3 +28,20 @@ def test_a_run_begins_by_removing_what_an_earlier_one_left(
     new.keep("unannounced", spark.range(1))
     with pytest.raises(AnalysisException, match="already exists"):
         Results(spark, str(tmp_path), names).keep("unannounced", spark.range(1))
+
+
+def test_an_output_is_of_a_source_only_as_long_as_it_is_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    results = Results(spark, str(tmp_path), ("first",))
+    assert not results.are_of("mine")
+    results.write("first", pyarrow.table({"number": [1]}))
+    results.name_source("mine")
+    assert not results.are_of("mine")
+    Path(results.report_path).write_text("whole", encoding="utf-8")
+    assert results.are_of("mine")
+    assert not results.are_of("another")
+
+    Results(spark, str(tmp_path), ("first",)).write("first", pyarrow.table({"number": [2]}))
+    Path(results.report_path).write_text("of another", encoding="utf-8")
+    assert not results.are_of("mine")

@@ -5,7 +5,7 @@ Machines that run tasks import this, and have no library that draws.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow
 from pyarrow import parquet
@@ -13,7 +13,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop, write_by_hadoop
+from amqsidecar.pipeline.sources.hadoop_files import (
+    list_by_hadoop,
+    read_by_hadoop,
+    remove_by_hadoop,
+    write_by_hadoop,
+)
+
+_SOURCE: Final = "_source"
+"""File that names what all tables beside it are made of."""
 
 
 class Results:
@@ -66,13 +74,26 @@ class Results:
             write_by_hadoop(self._spark, f"{self._folder}/{name}/part-{number:05}.parquet", content)
         write_by_hadoop(self._spark, f"{self._folder}/{name}/_SUCCESS", b"")
 
+    def name_source(self, source: str) -> None:
+        """Name what the tables are made of, after the last of them and before the report."""
+        write_by_hadoop(self._spark, f"{self._folder}/{_SOURCE}", source.encode())
+
+    def are_of(self, source: str) -> bool:
+        """Return whether an earlier run wrote all tables and the report, of the same source."""
+        names = list_by_hadoop(self._spark, self._folder)
+        wanted = (*self._names, _SOURCE, self.report_path.rpartition("/")[2])
+        return set(wanted).issubset(names) and source.encode() == read_by_hadoop(
+            self._spark, f"{self._folder}/{_SOURCE}"
+        )
+
     def _clear(self) -> None:
         if self._is_clear:
             return
         old = [f"{self._folder}/{name}" for name in self._names]
         # Why first: a table that is removed in part must not look whole.
         marks = [f"{path}/_SUCCESS" for path in old]
-        remove_by_hadoop(self._spark, [self.report_path, *marks, *old])
+        source = f"{self._folder}/{_SOURCE}"
+        remove_by_hadoop(self._spark, [self.report_path, source, *marks, *old])
         self._is_clear = True
 
 

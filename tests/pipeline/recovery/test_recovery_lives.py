@@ -372,9 +372,8 @@ def test_counts_of_the_same_key_are_added_up(most: int) -> None:
         for key, value in zip(rows.tolist(), places.tolist(), strict=True):
             expected[(SUMS.index(name), *key)] += value
     found = add_up(pyarrow.table([*rows.T, *sums.T], schema=COUNTS)).to_pylist()
-    assert [list(one.values())[: len(KEYS)] for one in found] == [
-        list(one) for one in sorted(set(map(tuple, rows.tolist())))
-    ]
+    there = {key[1:] for key, added in expected.items() if added}
+    assert [tuple(one.values())[: len(KEYS)] for one in found] == sorted(there)
     for number, name in enumerate(SUMS):
         for one in found:
             assert one[name] == expected[(number, *(one[key] for key in KEYS))]

@@ -34,6 +34,14 @@ def recovery(
     output_folder: OutputFolder,
     since: Since = None,
     until: Until = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Folder of what is kept for the next run, which reads only what is new.",
+            show_default=False,
+        ),
+    ] = None,
     horizon: Horizon = "1h",
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.9999, help="Confidence of the bounds, two-sided.")
@@ -67,6 +75,7 @@ def recovery(
     options = RecoveryOptions(
         events=events,
         output_folder=output_folder.rstrip("/"),
+        state=state.rstrip("/") if state else None,
         since_ms=time_ms(since, "--since"),
         until_ms=time_ms(until, "--until"),
         horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),

@@ -88,8 +88,12 @@ class ObservedStreams(NamedTuple):
 
 
 class _Rounds(NamedTuple):
-    """The rounds of messages, in order; an absent value is 0 with a false flag."""
+    """The rounds of messages, in order; an absent value is 0 with a false flag.
 
+    `life` is the number of the message among all, of which some may have no round.
+    """
+
+    life: _Numbers
     number: _Numbers
     is_first: _Flags
     is_last: _Flags
@@ -107,11 +111,26 @@ class _Rounds(NamedTuple):
 
     def where(self, kept: _Flags) -> "_Rounds":
         """Return these rounds; the first and the last of a message are found again."""
-        life = np.cumsum(self.is_first)[kept]
-        edge = np.ones(len(life) + 1, dtype=np.bool_)
-        edge[1:-1] = life[1:] != life[:-1]
-        columns = {name: one[kept] for name, one in self._asdict().items()}
-        return _Rounds(**columns)._replace(is_first=edge[:-1], is_last=edge[1:])
+        rounds = _Rounds(**{name: one[kept] for name, one in self._asdict().items()})
+        begins = _changes(rounds.life)
+        return rounds._replace(is_first=begins, is_last=np.append(begins, True)[1:])
+
+
+class Judged(NamedTuple):
+    """What became of messages, and which are settled.
+
+    A message is settled when no later end of the observation changes its counts: it has recovered
+    or ended, and all of its steps were observed for a horizon.
+
+    Attributes:
+        counts: `COUNTS`; a key may have several rows.
+        is_settled_count: of each row of `counts`, whether it is of a settled message.
+        is_settled_step: the same of each step.
+    """
+
+    counts: pyarrow.Table
+    is_settled_count: _Flags
+    is_settled_step: _Flags
 
 
 def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Table:
@@ -121,7 +140,13 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         steps: `STEPS`, at least one; all steps of each message that has one, in any order.
         observed: see there.
     """
-    rounds = _rounds(steps, observed)
+    return add_up(judge_lives(steps, observed).counts)
+
+
+def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
+    """Return what `count_lives` counts, and which messages are settled; see there."""
+    order, life = _in_order(steps)
+    rounds = _rounds(steps, order, life, observed)
     rounds, next_ms, has_next, is_next_death = _with_next(rounds)
     is_send = rounds.has_acted & (rounds.act < FIRST_END)
     took_ms = next_ms - rounds.acted_ms
@@ -130,7 +155,7 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
     # Why by the next round: a later send or death with a higher count proves a return.
     is_returned = has_next & (return_ms <= seen_ms)
     stayed = ~is_returned & (seen_ms >= observed.horizon_ms)
-    messages, is_counted = _messages(rounds, is_send & stayed, is_send, observed)
+    messages, is_counted, is_closed = _messages(rounds, is_send & stayed, is_send, observed)
     sends = {
         "origin": np.where(rounds.has_died, rounds.died_place, rounds.acted_place),
         "cause_group": rounds.cause,
@@ -147,7 +172,8 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         "implied_returns": has_next & ~is_next_death,
         "repeated_resends": rounds.resends > 1,
     }
-    chosen = is_send & is_counted
+    of_message = np.cumsum(rounds.is_first) - 1
+    chosen = is_send & is_counted[of_message]
     # Why only these: of younger re-sends those that returned are known, the others are not.
     is_known = chosen & (seen_ms >= observed.horizon_ms)
     by_hour = {
@@ -164,11 +190,18 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
         for name in COUNTS.names
     }
     rows["after_ms"] = rounded_ms(rows["after_ms"])
-    return add_up(pyarrow.table(rows, schema=COUNTS))
+    # Why so at first: what has no round counts nothing, at any time.
+    is_settled = np.ones(int(life[-1]) + 1, dtype=np.bool_)
+    is_settled[rounds.life[rounds.is_first]] = is_closed
+    closed = is_closed[of_message]
+    is_of_settled = np.concatenate([closed[chosen], closed[is_known], is_closed[is_counted]])
+    of_steps = np.empty(len(order), dtype=np.bool_)
+    of_steps[order] = is_settled[life]
+    return Judged(pyarrow.table(rows, schema=COUNTS), is_of_settled, of_steps)
 
 
 def add_up(counts: pyarrow.Table) -> pyarrow.Table:
-    """Return `COUNTS` with one row per key, in the order of keys."""
+    """Return `COUNTS` with one row per key, in the order of keys; none where all sums are zero."""
     keys = [_column(counts, name) for name in KEYS]
     order, begins = _by_key(keys)
     starts = np.flatnonzero(begins)
@@ -179,7 +212,8 @@ def add_up(counts: pyarrow.Table) -> pyarrow.Table:
         # Why asked: of most messages there is nothing to mark.
         there = values.any()
         summed.append(np.add.reduceat(values[order], starts) if there else values[: len(starts)])
-    return pyarrow.table(summed, schema=COUNTS)
+    is_there = np.any(summed[len(KEYS) :], axis=0)
+    return pyarrow.table([one[is_there] for one in summed], schema=COUNTS)
 
 
 def _by_key(columns: Sequence[_Numbers]) -> tuple[_Numbers, _Flags]:
@@ -232,10 +266,12 @@ def _column(steps: pyarrow.Table, name: str) -> _Numbers:
 # Steps to rounds
 
 
-def _rounds(steps: pyarrow.Table, observed: ObservedStreams) -> _Rounds:
+def _rounds(
+    steps: pyarrow.Table, order: _Numbers, life: _Numbers, observed: ObservedStreams
+) -> _Rounds:
     """Return one row per message and round; of equal steps the earliest counts."""
-    order, begins_life = _in_order(steps)
     step, moment = (_column(steps, name)[order] for name in ("step", "moment"))
+    begins_life = _changes(life)
     begins_round = begins_life | _changes(step >> 1)
     earliest = np.flatnonzero(begins_round | _changes(step))
     number_of = np.cumsum(begins_round) - 1
@@ -256,6 +292,7 @@ def _rounds(steps: pyarrow.Table, observed: ObservedStreams) -> _Rounds:
     starts = np.flatnonzero(begins_round)
     is_first = begins_life[starts]
     return _Rounds(
+        life=life[starts],
         number=step[starts] >> 1,
         is_first=is_first,
         is_last=np.append(is_first[1:], True),
@@ -273,10 +310,10 @@ def _rounds(steps: pyarrow.Table, observed: ObservedStreams) -> _Rounds:
     )
 
 
-def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Flags]:
-    """Return the order of steps by message, step and moment, and where in it a message begins.
+def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers]:
+    """Return the order of steps by message, step and moment, and in it the number of the message.
 
-    Steps of the same moment are in order of the rest: counts don't depend on how Spark brings them.
+    Why also by the rest: counts must not depend on the order in which steps come.
     """
     ident, check = _column(steps, "id"), _column(steps, "check")
     order = np.argsort(ident)
@@ -291,7 +328,7 @@ def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Flags]:
     tied = np.flatnonzero(is_same | np.append(is_same[1:], False))
     rest = [_column(steps, name)[order[tied]] for name in ("cause", "place", "stream", "moment")]
     order[tied] = order[tied][np.lexsort((*rest, key[tied]))]
-    return order, _changes(key >> _STEP_BITS)
+    return order, (key >> _STEP_BITS) - 1
 
 
 def _changes(values: _Numbers) -> _Flags:
@@ -341,8 +378,8 @@ def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
 
 def _messages(
     rounds: _Rounds, recovers: _Flags, is_send: _Flags, observed: ObservedStreams
-) -> tuple[dict[str, _Numbers], _Flags]:
-    """Return the columns of `COUNTS` of each message, and of which messages each round is counted.
+) -> tuple[dict[str, _Numbers], _Flags, _Flags]:
+    """Return the columns of `COUNTS` of each message, which messages count, and which are settled.
 
     A message is judged until one horizon before the end of the observation.
     Why not until the end: what was re-sent less than the horizon ago and has returned is known,
@@ -411,5 +448,9 @@ def _messages(
         "implied_returns": nothing,
         "repeated_resends": nothing,
     }
-    life = np.cumsum(rounds.is_first) - 1
-    return {name: one[is_counted] for name, one in columns.items()}, is_counted[life]
+    is_open = (rounds.has_died & ~is_death_known) | (
+        rounds.has_acted & (rounds.acted_ms > rounds.acted_until_ms - horizon_ms)
+    )
+    is_settled = (outcome != _TOO_YOUNG) & (outcome != _WAITING)
+    is_settled &= ~np.logical_or.reduceat(is_open, starts)
+    return {name: one[is_counted] for name, one in columns.items()}, is_counted, is_settled

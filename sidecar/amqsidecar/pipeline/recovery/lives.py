@@ -20,6 +20,7 @@ from amqsidecar.pipeline.recovery.steps import (
     DIVIDED,
     SEEN_BUCKET,
     TEXT_COLUMNS,
+    Seen,
     buckets_of,
     divided,
     seen_in,
@@ -50,6 +51,8 @@ def read_steps(
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
+    keeps_later: bool = False,
+    keeps_ids: bool = False,
 ) -> DataFrame:
     """Return the steps of all messages, and what else the files hold: `steps.DIVIDED`.
 
@@ -58,15 +61,18 @@ def read_steps(
         files: of the history.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.
+        keeps_later: see `steps.divided`; `until_ms` leaves no event out then.
+        keeps_ids: see `steps.divided`.
     """
+    last_ms = None if keeps_later else until_ms
     tasks = in_tasks(files, spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         own = (
             one for batch in batches for task in batch.column(0).to_pylist() for one in tasks[task]
         )
-        events = read_batches(own, COLUMNS, TEXT_COLUMNS, since_ms=since_ms, until_ms=until_ms)
-        return divided(events, since_ms, until_ms)
+        events = read_batches(own, COLUMNS, TEXT_COLUMNS, since_ms=since_ms, until_ms=last_ms)
+        return divided(events, since_ms, until_ms, keeps_later=keeps_later, keeps_ids=keeps_ids)
 
     numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
     return numbers.mapInArrow(read, DIVIDED)
@@ -83,10 +89,20 @@ def survey(read: DataFrame, until_ms: int | None) -> Survey:
     Raises:
         ConfigError: files can't be read; the message names them.
     """
+    return surveyed(seen_of(read), until_ms)
+
+
+def seen_of(read: DataFrame) -> Seen:
+    """Return what files hold beside steps; see `survey`."""
     found = read.where(f.col("bucket") == SEEN_BUCKET).select("content").toArrow()
     seen = seen_in(found.column("content").to_pylist())
     if seen.problems:
         raise ConfigError([Problem(*one) for one in seen.problems])
+    return seen
+
+
+def surveyed(seen: Seen, until_ms: int | None) -> Survey:
+    """Return the streams and texts of what was seen; see `survey`."""
     ends_us = {
         name: one.last_us if until_ms is None else until_ms * 1_000
         for name, one in sorted(seen.streams.items())
@@ -125,9 +141,7 @@ def count_outcomes(
     Returns:
         See `packed.pack`; a group may have several rows.
     """
-    ends = sorted(ends_ms.items())
-    numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
-    observed = ObservedStreams(numbers, ends_of, horizon_ms, NONE if since_ms is None else since_ms)
+    observed = observed_streams(ends_ms, horizon_ms, since_ms)
 
     def count(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         counts = [count_lives(steps, observed) for steps in buckets_of(batches)]
@@ -136,3 +150,12 @@ def count_outcomes(
 
     steps = read.where(f.col("bucket") != SEEN_BUCKET)
     return steps.repartition("bucket").mapInArrow(count, PACKED)
+
+
+def observed_streams(
+    ends_ms: Mapping[int, int], horizon_ms: int, since_ms: int | None
+) -> ObservedStreams:
+    """Return what `judge` has to know; see `count_outcomes`."""
+    ends = sorted(ends_ms.items())
+    numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
+    return ObservedStreams(numbers, ends_of, horizon_ms, NONE if since_ms is None else since_ms)

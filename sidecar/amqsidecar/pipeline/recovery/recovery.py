@@ -7,14 +7,17 @@ event of a survival analysis, and the end of the observation censors it.
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.markers import Marker
-from amqsidecar.pipeline.recovery.lives import count_outcomes, read_steps, survey
+from amqsidecar.pipeline.recovery.lives import Survey, count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected, files_of
 from amqsidecar.pipeline.recovery.report import PlottedCurves, write_report
+from amqsidecar.pipeline.recovery.state import KeptState
 from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.event_files import find_files
@@ -24,6 +27,8 @@ _CLOCKS_MS: Final = 3_600_000
 """Maximum difference of two sidecars' clocks when `--since` leaves out older events."""
 _TABLES: Final = ("recovery_streams", *LARGE, *SMALL)
 
+log = structlog.get_logger("amqsidecar.pipeline")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
@@ -32,6 +37,7 @@ class RecoveryOptions:
     Attributes:
         events: a table that `ingest` has made, or a journal.
         output_folder: where tables and the report are written.
+        state: folder of what is kept for the next run, which reads only what is new; None = none.
         since_ms: only messages whose first death is known, at or after this; None = all.
             Older events are not read.
         until_ms: the end of the observation; None = the latest event of each stream ends its own.
@@ -44,6 +50,7 @@ class RecoveryOptions:
 
     events: str
     output_folder: str
+    state: str | None
     since_ms: int | None
     until_ms: int | None
     horizon_ms: int
@@ -62,17 +69,23 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     Raises:
         ConfigError: the history can't be read.
     """
+    if options.state is not None and options.since_ms is not None:
+        raise ConfigError(
+            [Problem("--since", "does not go with --state, which holds all messages")]
+        )
     results = Results(spark, options.output_folder, _TABLES)
-    # Why earlier: the first death of a message may bear the time of a clock that is ahead.
-    since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
-    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
-    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
-    read = read.persist(StorageLevel.MEMORY_AND_DISK)
-    surveyed = survey(read, options.until_ms)
+    held = state = None
+    if options.state is None:
+        surveyed, counted, held = _whole(spark, options)
+    else:
+        state = KeptState(
+            spark, options.state, options.events, options.horizon_ms, options.until_ms
+        )
+        if state.is_current and results.are_of(_source(state, options)):
+            log.info("nothing_is_new", kept=options.output_folder)
+            return
+        surveyed, counted = state.advance()
     results.write("recovery_streams", surveyed.streams)
-    counted = count_outcomes(
-        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
-    )
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
     estimated = estimates(counted, surveyed.texts, options.confidence, periods)
@@ -85,7 +98,10 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         files = files_of(estimated, name, schema)
         results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
     estimated.unpersist()
-    read.unpersist()
+    if held is not None:
+        held.unpersist()
+    if state is not None:
+        results.name_source(_source(state, options))
     write_report(
         results.report_path,
         _facts(options),
@@ -94,6 +110,25 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         tables=tables,
         curves=curves,
     )
+
+
+def _whole(spark: SparkSession, options: RecoveryOptions) -> tuple[Survey, DataFrame, DataFrame]:
+    """Return what the whole history holds, its counts, and what these hold in memory."""
+    # Why earlier: the first death of a message may bear the time of a clock that is ahead.
+    since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
+    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
+    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
+    read = read.persist(StorageLevel.MEMORY_AND_DISK)
+    surveyed = survey(read, options.until_ms)
+    counted = count_outcomes(
+        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
+    )
+    return surveyed, counted, read
+
+
+def _source(state: KeptState, options: RecoveryOptions) -> str:
+    """Return what tells the tables of two runs apart."""
+    return f"{state.run} {options}"
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:

@@ -92,11 +92,27 @@ class Seen(msgspec.Struct):
         streams: by their names.
         texts: all that have numbers.
         problems: where and what, of a file that can't be read; then nothing else counts.
+        later: each event that is kept for a later end of the observation: its stream, whether its
+            type is unknown, and its time.
+        ids: of the messages of the steps, if asked for; 64 bits each.
     """
 
     streams: dict[str, SeenStream]
     texts: list[str]
     problems: list[tuple[str, str]] = []
+    later: list[tuple[str, bool, int]] = []
+    ids: bytes = b""
+
+    def before(self, until_us: int | None) -> "Seen":
+        """Return the same with the events that are no longer later."""
+        seen = Seen(dict(self.streams), self.texts, self.problems)
+        for one in self.later:
+            stream, is_unknown, at_us = one
+            if until_us is not None and at_us >= until_us:
+                seen.later.append(one)
+            else:
+                seen.add({stream: SeenStream(1, int(is_unknown), at_us, at_us)})
+        return seen
 
     def add(self, other: Mapping[str, SeenStream]) -> None:
         """Add streams."""
@@ -106,7 +122,12 @@ class Seen(msgspec.Struct):
 
 
 def divided(
-    batches: Iterable[pyarrow.RecordBatch], since_ms: int | None, until_ms: int | None
+    batches: Iterable[pyarrow.RecordBatch],
+    since_ms: int | None,
+    until_ms: int | None,
+    *,
+    keeps_later: bool = False,
+    keeps_ids: bool = False,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the steps of events as `DIVIDED`, and last what else was seen.
 
@@ -114,15 +135,20 @@ def divided(
         batches: of events, with `COLUMNS`.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.
+        keeps_later: whether steps at or after `until_ms` come, too, and `Seen` has these events.
+        keeps_ids: whether `Seen` has the ids.
     """
     seen = Seen({}, [])
     numbers = _TextNumbers()
     waiting: list[_Numbers] = []
     try:
         for batch in batches:
-            streams, steps = _read(batch, numbers, since_ms, until_ms)
+            streams, steps, later = _read(batch, numbers, since_ms, until_ms, keeps_later)
             seen.add(streams)
+            seen.later += later
             waiting.append(steps)
+            if keeps_ids:
+                seen.ids += np.unique(steps[0]).tobytes()
             if sum(one.shape[1] for one in waiting) >= _LEAST_STEPS:
                 yield _in_buckets(waiting)
                 waiting = []
@@ -143,7 +169,9 @@ def seen_in(contents: Iterable[bytes]) -> Seen:
     for content in contents:
         one = msgspec.msgpack.decode(content, type=Seen)
         whole.add(one.streams)
+        whole.later += one.later
         whole.problems += one.problems
+        whole.ids += one.ids
         texts.update(one.texts)
     whole.texts = sorted(texts)
     return whole
@@ -193,9 +221,13 @@ class _TextNumbers:
 
 
 def _read(
-    batch: pyarrow.RecordBatch, numbers: _TextNumbers, since_ms: int | None, until_ms: int | None
-) -> tuple[dict[str, SeenStream], _Numbers]:
-    """Return the streams and the steps of events; steps are the rows of a matrix, as `STEPS`."""
+    batch: pyarrow.RecordBatch,
+    numbers: _TextNumbers,
+    since_ms: int | None,
+    until_ms: int | None,
+    keeps_later: bool,
+) -> tuple[dict[str, SeenStream], _Numbers, list[tuple[str, bool, int]]]:
+    """Return the streams, the steps and the later events; steps are the rows of a matrix."""
     texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}
     at_us = batch.column("at").cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
     at_us = at_us.to_numpy()
@@ -207,7 +239,15 @@ def _read(
     type_codes, types = texts["type"]
     kinds = np.array([_KINDS.get(one or "", _OTHER) for one in types])[type_codes]
     is_unknown = np.array([one not in _KNOWN_TYPES for one in types])[type_codes]
-    streams = _streams(*texts["stream"], at_us, is_unknown, is_inside)
+    codes, names = texts["stream"]
+    streams = _streams(codes, names, at_us, is_unknown, is_inside)
+    later = []
+    if keeps_later:
+        later = [
+            (str(names[codes[row]]), bool(is_unknown[row]), int(at_us[row]))
+            for row in np.flatnonzero(~is_inside)
+        ]
+        is_inside |= True
 
     ids = batch.column("redelivery_id").fill_null("")
     chosen = np.flatnonzero(is_inside & (kinds != _OTHER) & (_lengths(ids) > 0))
@@ -232,7 +272,8 @@ def _read(
         "place": np.where(is_send, destination, origin),
         "cause": np.where(is_death, cause, NOTHING),
     }
-    return streams, np.stack([columns[name].astype(np.int64) for name in STEPS.names])
+    steps = np.stack([columns[name].astype(np.int64) for name in STEPS.names])
+    return streams, steps, later
 
 
 def _encoded(column: pyarrow.Array) -> tuple[_Numbers, list[str | None]]:

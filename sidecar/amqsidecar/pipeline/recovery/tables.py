@@ -84,7 +84,7 @@ def estimates(
     """
 
     def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        counts = unpack(batches)
+        counts = add_up(unpack(batches))
         if len(counts):
             for name, table in estimate_all(counts, texts, confidence, periods).items():
                 yield from name_table(name, table, TABLES[name])

@@ -32,6 +32,30 @@ def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
     context.rename(unfinished, target, overwrite)
 
 
+def read_by_hadoop(session: SparkSession, path: str) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        py4j.protocol.Py4JJavaError: the file system refuses it, or it is not there.
+    """
+    hadoop, configuration = _hadoop(session)
+    files = hadoop.Path(path).getFileSystem(configuration)
+    stream = files.open(hadoop.Path(path))
+    try:
+        return bytes(stream.readAllBytes())
+    finally:
+        stream.close()
+
+
+def list_by_hadoop(session: SparkSession, path: str) -> list[str]:
+    """Return the names in a folder; none if it is not there."""
+    hadoop, configuration = _hadoop(session)
+    files = hadoop.Path(path).getFileSystem(configuration)
+    if not files.exists(hadoop.Path(path)):
+        return []
+    return [one.getPath().getName() for one in files.listStatus(hadoop.Path(path))]
+
+
 def remove_by_hadoop(session: SparkSession, paths: Iterable[str]) -> None:
     """Remove files, and folders with their content, in this order; missing ones are ignored.
 
