@@ -75,7 +75,7 @@ class Results:
         write_by_hadoop(self._spark, f"{self._folder}/{name}/_SUCCESS", b"")
 
     def name_source(self, source: str) -> None:
-        """Name what the tables are made of, after the last of them and before the report."""
+        """Name what the tables and the report are made of, after the last of them."""
         write_by_hadoop(self._spark, f"{self._folder}/{_SOURCE}", source.encode())
 
     def are_of(self, source: str) -> bool:

@@ -64,7 +64,7 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     """Write the tables and the report.
 
     A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
-    is simply run again; the report is written last.
+    is simply run again; the report is written after all tables.
 
     Raises:
         ConfigError: the history can't be read.
@@ -74,17 +74,40 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
             [Problem("--since", "does not go with --state, which holds all messages")]
         )
     results = Results(spark, options.output_folder, _TABLES)
-    held = state = None
     if options.state is None:
-        surveyed, counted, held = _whole(spark, options)
+        _run_whole(spark, options, results)
     else:
         state = KeptState(
             spark, options.state, options.events, options.horizon_ms, options.until_ms
         )
-        if state.is_current and results.are_of(_source(state, options)):
-            log.info("nothing_is_new", kept=options.output_folder)
-            return
-        surveyed, counted = state.advance()
+        _run_unread(state, options, results)
+
+
+def _run_whole(spark: SparkSession, options: RecoveryOptions, results: Results) -> None:
+    # Why earlier: the first death of a message may bear the time of a clock that is ahead.
+    since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
+    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
+    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
+    read = read.persist(StorageLevel.MEMORY_AND_DISK)
+    surveyed = survey(read, options.until_ms)
+    counted = count_outcomes(
+        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
+    )
+    _write(options, results, surveyed, counted)
+    read.unpersist()
+
+
+def _run_unread(state: KeptState, options: RecoveryOptions, results: Results) -> None:
+    if state.is_current and results.are_of(_source(state, options)):
+        log.info("nothing_is_new", kept=options.output_folder)
+        return
+    _write(options, results, *state.advance())
+    results.name_source(_source(state, options))
+
+
+def _write(
+    options: RecoveryOptions, results: Results, surveyed: Survey, counted: DataFrame
+) -> None:
     results.write("recovery_streams", surveyed.streams)
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
@@ -98,10 +121,6 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         files = files_of(estimated, name, schema)
         results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
     estimated.unpersist()
-    if held is not None:
-        held.unpersist()
-    if state is not None:
-        results.name_source(_source(state, options))
     write_report(
         results.report_path,
         _facts(options),
@@ -110,20 +129,6 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         tables=tables,
         curves=curves,
     )
-
-
-def _whole(spark: SparkSession, options: RecoveryOptions) -> tuple[Survey, DataFrame, DataFrame]:
-    """Return what the whole history holds, its counts, and what these hold in memory."""
-    # Why earlier: the first death of a message may bear the time of a clock that is ahead.
-    since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
-    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
-    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
-    read = read.persist(StorageLevel.MEMORY_AND_DISK)
-    surveyed = survey(read, options.until_ms)
-    counted = count_outcomes(
-        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
-    )
-    return surveyed, counted, read
 
 
 def _source(state: KeptState, options: RecoveryOptions) -> str:
