@@ -147,9 +147,7 @@ def _reason_line(row: Row) -> str:
     cause = row["cause_group"] if row["cause_group"] is not None else "(small groups)"
     where = f"{row['destination']} · {cause}"
     if not any(row["success_by_attempt"]):
-        return (
-            f"{where}: none of {row['messages']:,} messages, whatever the wait before the re-send"
-        )
+        return f"{where}: no re-send of {row['messages']:,} messages helped, whatever the wait"
     weight, reason = max((row[kind.value], kind) for kind in FailureKind)
     return (
         f"{where}: about {_lost(row):,} of {row['messages']:,} messages; "
@@ -291,8 +289,8 @@ def _write_trials(report: Report, rows: Sequence[Row]) -> None:
                 row["messages"],
                 f"{row['resends']} x {_time_text(row['delay_ms'])}",
                 _time_text(row["duration_ms"]),
-                percent(row['answer_low']),
-                percent(row['answer_high']),
+                percent(row["answer_low"]),
+                percent(row["answer_high"]),
             )
             for row in rows
         ],
