@@ -88,7 +88,8 @@ def _run_whole(spark: SparkSession, options: RecoveryOptions, results: Results) 
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
     history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
     read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
-    read = read.persist(StorageLevel.MEMORY_AND_DISK)
+    # Why not in memory: Spark fills the heap with the steps of each task at once.
+    read = read.persist(StorageLevel.DISK_ONLY)
     surveyed = survey(read, options.until_ms)
     counted = count_outcomes(
         read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms

@@ -147,7 +147,7 @@ class KeptState:
             keeps_later=True,
             keeps_ids=bool(old.kept),
         )
-        new = new.persist(StorageLevel.MEMORY_AND_DISK)
+        new = new.persist(StorageLevel.DISK_ONLY)
         seen = seen_of(new)
         ids = np.unique(np.frombuffer(seen.ids, np.int64))
         seen.ids = b""
