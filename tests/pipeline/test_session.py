@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow
+import pyspark
 from pyspark.sql import SparkSession
 
 
@@ -40,3 +43,18 @@ def test_java_options_of_a_setting_come_after_ours(spark: SparkSession) -> None:
     words = list(java.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
     theirs = words.index("-XX:TieredStopAtLevel=1")
     assert 0 <= words.index("-XX:Tier4InvocationThreshold=500000") < theirs
+
+
+def test_a_worker_takes_the_installed_pyspark_and_imports_nothing_heavy(
+    spark: SparkSession,
+) -> None:
+    """Its parent has imported it: what it imports itself it imports again in the next worker."""
+
+    def look(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        parent = Path(f"/proc/{os.getppid()}/maps").read_text()
+        words = [pyspark.__file__, str("/pandas/" in parent and "/pyarrow/" in parent)]
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"word": words})
+
+    found = spark.range(1, numPartitions=1).mapInArrow(look, "word string").collect()
+    assert [row.word for row in found] == [pyspark.__file__, "True"]

@@ -56,6 +56,7 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
+            "spark.python.daemon.module": "amqsidecar.pipeline.python_daemon",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
