@@ -13,21 +13,24 @@ from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import Plan, plan_for
 from pipeline.generated import Generated
 from support.histories.spark_cluster import FAST_START, FEW_ROWS
+from support.histories.spark_home import spark_home
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session(
-        "tests",
-        "local[2]",
-        [
-            *FEW_ROWS,
-            "spark.sql.shuffle.partitions=2",
-            "spark.driver.memory=1g",
-            f"spark.driver.extraJavaOptions={FAST_START}",
-            "spark.sql.adaptive.enabled=true",
-        ],
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(spark_home()))
+        session = open_session(
+            "tests",
+            "local[2]",
+            [
+                *FEW_ROWS,
+                "spark.sql.shuffle.partitions=2",
+                "spark.driver.memory=1g",
+                f"spark.driver.extraJavaOptions={FAST_START}",
+                "spark.sql.adaptive.enabled=true",
+            ],
+        )
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

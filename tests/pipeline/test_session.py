@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
-import pyspark
 from pyspark.sql import SparkSession
+
+from amqsidecar.pipeline.python_daemon import without_zips
+from support.histories.spark_home import INSTALLED
 
 
 def test_without_java_a_job_says_that_it_needs_it(tmp_path: Path) -> None:
@@ -45,16 +47,22 @@ def test_java_options_of_a_setting_come_after_ours(spark: SparkSession) -> None:
     assert 0 <= words.index("-XX:Tier4InvocationThreshold=500000") < theirs
 
 
-def test_a_worker_takes_the_installed_pyspark_and_imports_nothing_heavy(
-    spark: SparkSession,
-) -> None:
-    """Its parent has imported it: what it imports itself it imports again in the next worker."""
+def test_a_worker_imports_nothing_heavy(spark: SparkSession) -> None:
+    """Its parent has: what a worker imports itself the next one imports again."""
 
     def look(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         parent = Path(f"/proc/{os.getppid()}/maps").read_text()
-        words = [pyspark.__file__, str("/pandas/" in parent and "/pyarrow/" in parent)]
         for _ in batches:
-            yield pyarrow.RecordBatch.from_pydict({"word": words})
+            yield pyarrow.RecordBatch.from_pydict({"library": ["pandas", "pyarrow"]}).filter(
+                pyarrow.array([f"/{one}/" in parent for one in ("pandas", "pyarrow")])
+            )
 
-    found = spark.range(1, numPartitions=1).mapInArrow(look, "word string").collect()
-    assert [row.word for row in found] == [pyspark.__file__, "True"]
+    found = spark.range(1, numPartitions=1).mapInArrow(look, "library string").collect()
+    assert [row.library for row in found] == ["pandas", "pyarrow"]
+
+
+def test_zips_of_an_installed_pyspark_are_left_out() -> None:
+    site = INSTALLED.parent
+    (zipped,) = INSTALLED.glob("python/lib/pyspark.zip")
+    assert without_zips([str(zipped), "elsewhere", str(site)]) == ["elsewhere", str(site)]
+    assert without_zips([str(zipped), "elsewhere"]) == [str(zipped), "elsewhere"]

@@ -6,6 +6,7 @@ compiled files: a second of processor time for each of them.
 
 import gc
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
@@ -15,7 +16,7 @@ _ZIPS: Final = "/pyspark/python/lib/"
 
 def main() -> None:
     """Import what workers need, and fork a worker whenever Spark asks for one, until it ends."""
-    sys.path[:] = [one for one in sys.path if not _is_installed_too(one)]
+    sys.path[:] = without_zips(sys.path)
     for name in ("pandas", "pyarrow.parquet", "pyspark.worker", "pyspark.sql.pandas.serializers"):
         import_module(name)
     # Why: a worker looks for garbage after each task; what was imported is none.
@@ -23,9 +24,9 @@ def main() -> None:
     import_module("pyspark.daemon").manager()
 
 
-def _is_installed_too(entry: str) -> bool:
-    folder, found, _ = entry.partition(_ZIPS)
-    return bool(found) and folder in sys.path
+def without_zips(path: Sequence[str]) -> list[str]:
+    """Return a module path without the zips of a pyspark that is installed on it."""
+    return [one for one in path if _ZIPS not in one or one.partition(_ZIPS)[0] not in path]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from pipeline.journals import write_segments
 from support.histories.spark_cluster import FAST_START, FEW_ROWS
+from support.histories.spark_home import spark_home
 from support.waiting import eventually
 
 SETTINGS = (
@@ -41,6 +42,7 @@ def ingest(folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             [*command, *paths, *more],
             cwd=folder,
+            env={**os.environ, "SPARK_HOME": str(spark_home())},
             stdout=out,
             stderr=out,
             start_new_session=True,
