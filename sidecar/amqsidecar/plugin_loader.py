@@ -1,7 +1,8 @@
 """Finds the plugins that are installed: entry points, by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
 
 from amqsidecar.errors import ConfigError, Problem
@@ -32,13 +33,20 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
         ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
             built-in one is missing; with every problem found.
     """
-    return _load(entry_points(group=GROUP) if found is None else found, BUILT_IN, "plugin", {})
+    return _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin", {})
 
 
 def load_gate_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, GatePlugin]:
     """Return every installed kind of gate by its name; see `load_plugins`."""
-    gates = entry_points(group=GATE_GROUP) if found is None else found
+    gates = _installed(GATE_GROUP) if found is None else found
     return _load(gates, BUILT_IN_GATES, "gate", {})
+
+
+@cache
+def _installed(group: str) -> EntryPoints:
+    """Return the entry points of this Python environment, as they were at the first call."""
+    # Why cached: it reads the metadata of every package, and a service asks several times.
+    return entry_points(group=group)
 
 
 def _load(

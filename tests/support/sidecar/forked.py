@@ -35,6 +35,15 @@ _NOT_IMPORTED: Final = (
     "amqsidecar.journals",
     "amqsidecar.pipeline",
 )
+# Why: libraries import them when they are used, in each command anew.
+_IMPORTED_LATE: Final = (
+    "apscheduler.triggers.interval",
+    "encodings.idna",
+    "pydantic.type_adapter",
+    "typer._adapters",
+    "uvicorn.lifespan.off",
+    "uvicorn.loops.asyncio",
+)
 _READ_EARLY: Final = ("LD_", "PYTHON")
 _REQUEST_MAX: Final = 1024 * 1024
 _TESTS: Final = Path(__file__).parents[2]
@@ -259,6 +268,11 @@ def _import_command() -> None:
     for module in pkgutil.walk_packages(amqsidecar.__path__, "amqsidecar."):
         if not module.name.startswith(_NOT_IMPORTED):
             importlib.import_module(module.name)
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
+    plugins = importlib.import_module("amqsidecar.plugin_loader")
+    plugins.load_plugins()
+    plugins.load_gate_plugins()
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names are not needed
     assert threads == 1, f"{threads} threads run after the import, and can't be forked"
 
