@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import RowFilter, WholeNumber
 
 
 class Action(StrEnum):
@@ -102,12 +102,12 @@ class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
         begin_at_ms: no step before this; None = at once.
     """
 
-    probe: int = 0
+    probe: WholeNumber = 0
     per_second: float | None = None
     ramp: bool = False
     stop_share: float | None = None
-    window_ms: int = 60_000
-    begin_at_ms: int | None = None
+    window_ms: WholeNumber = 60_000
+    begin_at_ms: WholeNumber | None = None
 
 
 CAREFUL: Final = OperationPace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)

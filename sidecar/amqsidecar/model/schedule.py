@@ -1,11 +1,15 @@
 """Rows, states and filters of the schedule."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from amqsidecar.model.cause import group_number
+
+WholeNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A number, or a time in milliseconds, that every store can compare."""
 
 
 class RowState(StrEnum):

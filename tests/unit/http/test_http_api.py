@@ -85,6 +85,33 @@ def test_every_route_of_the_api_is_in_the_document(shared: Site, document: Any) 
     assert {(method, path) for path, item in document["paths"].items() for method in item} == routes
 
 
+def numbers_of(schema: Any, document: Any) -> Iterator[dict[str, Any]]:
+    """Yield what a schema says of each number that a client gives."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from numbers_of(one, document)
+    elif isinstance(schema, dict):
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        if schema.get("type") == "integer":
+            yield schema
+        for one in schema.values():
+            yield from numbers_of(one, document)
+
+
+def test_no_number_is_larger_than_a_store_can_compare(document: Any) -> None:
+    asked = [
+        (path, method, number)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        for part in (operation.get("parameters", []), operation.get("requestBody", {}))
+        for number in numbers_of(part, document)
+    ]
+    assert len(asked) > 20
+    unbounded = [one for one in asked if one[2].get("maximum", 2**63) >= 2**63]
+    assert unbounded == []
+
+
 CALLS: Sequence[tuple[str, str, Mapping[str, object] | None]] = (
     ("GET", "/session", None),
     ("GET", "/status", None),

@@ -15,6 +15,7 @@ from amqsidecar.http.exports import CSV, GROUPS_MAX, Exports
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import OutcomeKind
+from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.export import ROWS_MAX
 
 Run = Callable[[Call], Awaitable[Response]]
@@ -25,7 +26,7 @@ class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
-        int, Meta(description="Only groups with a death since this time, in milliseconds.", ge=0)
+        WholeNumber, Meta(description="Only groups with a death since this time, in milliseconds.")
     ] = 0
 
 

@@ -11,7 +11,7 @@ from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
 from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import Action
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import RowState, WholeNumber
 
 Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
@@ -19,7 +19,7 @@ Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filter of messages; all given conditions must hold, and none means all messages."""
 
-    id: Annotated[list[int], Meta(description="Row numbers.")] = []
+    id: Annotated[list[WholeNumber], Meta(description="Row numbers.")] = []
     destination: Annotated[
         str | None, Meta(description="Their destination, such as `queue://orders`.")
     ] = None
@@ -28,7 +28,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
     source: Annotated[str | None, Meta(description="Their dead-letter queue.")] = None
     attempt: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the waiting redelivery.")
+        WholeNumber | None, Meta(description="Number of the waiting redelivery.")
     ] = None
     older_than: Annotated[
         Age | None,
@@ -36,7 +36,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     newer_than: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
     count_at_least: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
+        WholeNumber | None,
         Meta(description="Minimum number of the waiting redelivery."),
     ] = None
     property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []

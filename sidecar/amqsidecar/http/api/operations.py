@@ -24,7 +24,7 @@ from amqsidecar.model.operation import (
     OutcomeKind,
     Selection,
 )
-from amqsidecar.model.schedule import RowView, StoreState
+from amqsidecar.model.schedule import RowView, StoreState, WholeNumber
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
@@ -52,7 +52,7 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     action: Action
     filter: Filter
-    expected: Annotated[int, Meta(ge=0)]
+    expected: WholeNumber
     since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     everything: bool = False
     reason: str = ""
@@ -76,14 +76,14 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     change: MessageEdit
     reason: str = ""
-    edits: Annotated[int, Meta(ge=0)] | None = None
+    edits: WholeNumber | None = None
 
 
 class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filter of operations."""
 
     before: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        WholeNumber | None,
         Meta(description="Only operations with lower numbers, for the next page."),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 50

@@ -15,7 +15,7 @@ from amqsidecar.http.masking import HIDDEN
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.schedule import RowView, StoreState
+from amqsidecar.model.schedule import RowView, StoreState, WholeNumber
 from amqsidecar.operations.browse import Status, read_status, row_named
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages, shown_row
@@ -65,7 +65,7 @@ class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
-        int, Meta(description="Only groups with a death since this time, in milliseconds.", ge=0)
+        WholeNumber, Meta(description="Only groups with a death since this time, in milliseconds.")
     ] = 0
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
