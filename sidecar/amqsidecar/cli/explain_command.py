@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO, TypedDict
 import msgspec
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Sets, duration_ms
+from amqsidecar.cli.options import INT_MAX, ConfigFile, Sets, duration_ms
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.sections.policy import TopicPolicy
@@ -110,7 +110,10 @@ def explain(
         str | None, typer.Option(help="Classic: where the message died, such as queue://A.")
     ] = None,
     redelivery_count: Annotated[
-        int, typer.Option(min=0, help="Classic: redeliveries so far, 0 for the first death.")
+        int,
+        typer.Option(
+            min=0, max=INT_MAX, help="Classic: redeliveries so far, 0 for the first death."
+        ),
     ] = 0,
     persistent: Annotated[
         bool, typer.Option("--persistent/--non-persistent", help="Classic: the delivery mode.")
@@ -118,7 +121,10 @@ def explain(
     expired: Annotated[bool, typer.Option(help="The message expired.")] = False,
     address: Annotated[str | None, typer.Option(help="Artemis: the address.")] = None,
     delivery_count: Annotated[
-        int, typer.Option(min=1, help="Artemis: deliveries so far, the failed one included.")
+        int,
+        typer.Option(
+            min=1, max=INT_MAX, help="Artemis: deliveries so far, the failed one included."
+        ),
     ] = 1,
     cause: Annotated[
         str | None, typer.Option(help="For rules beyond the broker's: the cause of death.")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from amqsidecar.schedule import ScheduleView
 
 
+INT_MAX: Final = 2**31 - 1
+"""The largest whole number that an option takes: brokers count by Java's int."""
+
 Options = TypeVar("Options")
 
 
@@ -117,6 +120,7 @@ FilterNumber = Annotated[
         "--group",
         metavar="N",
         min=0,
+        max=INT_MAX,
         help="Only the group of this number, as `groups` prints it.",
         show_default=False,
     ),
@@ -167,6 +171,7 @@ FilterAttempt = Annotated[
     typer.Option(
         metavar="N",
         min=0,
+        max=INT_MAX,
         help="Only messages at their N-th redelivery.",
         show_default=False,
     ),
@@ -177,6 +182,7 @@ FilterCount = Annotated[
         "--count-at-least",
         metavar="N",
         min=0,
+        max=INT_MAX,
         help="Only messages at their N-th redelivery, or a later one.",
         show_default=False,
     ),

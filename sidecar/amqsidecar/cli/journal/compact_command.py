@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import INT_MAX, ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line
 
 MaxEvents = Annotated[
     int,
-    typer.Option("--max-events", metavar="COUNT", min=1, help="Maximum events of a merged file."),
+    typer.Option(
+        "--max-events", metavar="COUNT", min=1, max=INT_MAX, help="Maximum events of a merged file."
+    ),
 ]
 
 

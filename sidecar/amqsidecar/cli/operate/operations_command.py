@@ -12,6 +12,7 @@ import typer
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.options import (
+    INT_MAX,
     ConfigFile,
     Output,
     OutputFormat,
@@ -31,7 +32,9 @@ _EXIT_NOT_DONE = 69
 _STEP_PAUSE_S = 0.03
 _LOOK_PAUSE_S = 0.5
 
-Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
+Number = Annotated[
+    int, typer.Argument(metavar="N", min=1, max=INT_MAX, help="Number of the operation.")
+]
 StepReason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
 ]
@@ -51,7 +54,9 @@ def list_operations(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number.")] = 20,
     before: Annotated[
         int | None,
-        typer.Option(min=1, help="Only operations with a lower number, for the next page."),
+        typer.Option(
+            min=1, max=INT_MAX, help="Only operations with a lower number, for the next page."
+        ),
     ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,

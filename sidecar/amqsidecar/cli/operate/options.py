@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amqsidecar.cli.options import (
+    INT_MAX,
     Chosen,
     ConfigFile,
     FilterContains,
@@ -56,6 +57,7 @@ Probe = Annotated[
         "--probe",
         metavar="N",
         min=1,
+        max=INT_MAX,
         help="Send this number first; continue if few of them come back.",
         show_default=False,
     ),

@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
+from amqsidecar.cli.options import INT_MAX
 from amqsidecar.cli.pipeline.options import (
+    DAYS_MAX,
     Events,
     Markers,
     Master,
@@ -27,11 +29,14 @@ DaysBefore = Annotated[
     int,
     typer.Option(
         min=1,
+        max=DAYS_MAX,
         metavar="N",
         help="Maximum number of earlier days with which the latest day is compared.",
     ),
 ]
-Examples = Annotated[int, typer.Option(min=0, metavar="N", help="Maximum deaths shown per group.")]
+Examples = Annotated[
+    int, typer.Option(min=0, max=INT_MAX, metavar="N", help="Maximum deaths shown per group.")
+]
 Similarity = Annotated[
     float,
     typer.Option(

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.pipeline.options import Master, SparkConf
+from amqsidecar.cli.options import INT_MAX
+from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf
 
 Journals = Annotated[
     list[str],
@@ -48,10 +49,13 @@ def ingest(
     ] = False,
     interval_s: Annotated[
         int,
-        typer.Option(min=1, help="With --continuous: seconds between checks for new segments."),
+        typer.Option(
+            min=1, max=INT_MAX, help="With --continuous: seconds between checks for new segments."
+        ),
     ] = 60,
     max_segments: Annotated[
-        int, typer.Option(min=1, help="Segments of each stream that are written at once.")
+        int,
+        typer.Option(min=1, max=INT_MAX, help="Segments of each stream that are written at once."),
     ] = 10_000,
     skip_lost: Annotated[
         bool,
@@ -65,6 +69,7 @@ def ingest(
         int | None,
         typer.Option(
             min=1,
+            max=DAYS_MAX,
             help="Files written longer ago are dropped from the table and may be removed.",
             show_default="for ever",
         ),

@@ -1,8 +1,11 @@
 """Options that every job has; imports nothing heavy."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+DAYS_MAX: Final = 36_500
+"""A century."""
 
 Events = Annotated[
     str,

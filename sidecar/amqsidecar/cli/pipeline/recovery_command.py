@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from amqsidecar.cli.options import duration_ms
+from amqsidecar.cli.options import INT_MAX, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
@@ -49,7 +49,9 @@ def recovery(
     min_messages: Annotated[
         int,
         typer.Option(
-            min=1, help="Groups with fewer messages have no plots; the tables have all groups."
+            min=1,
+            max=INT_MAX,
+            help="Groups with fewer messages have no plots; the tables have all groups.",
         ),
     ] = 20,
     by: Annotated[

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import typer
 
+from amqsidecar.cli.options import INT_MAX
 from amqsidecar.cli.pipeline.options import (
     Events,
     Master,
@@ -37,11 +38,15 @@ CauseGroups = Annotated[
 ]
 MinRedeliveries = Annotated[
     int | None,
-    typer.Option(min=0, help="Minimum number of redeliveries.", show_default=False, metavar="N"),
+    typer.Option(
+        min=0, max=INT_MAX, help="Minimum number of redeliveries.", show_default=False, metavar="N"
+    ),
 ]
 MaxRedeliveries = Annotated[
     int | None,
-    typer.Option(min=0, help="Maximum number of redeliveries.", show_default=False, metavar="N"),
+    typer.Option(
+        min=0, max=INT_MAX, help="Maximum number of redeliveries.", show_default=False, metavar="N"
+    ),
 ]
 WithCancelled = Annotated[
     bool, typer.Option("--with-cancelled", help="Include messages that a person cancelled.")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import duration_ms
+from amqsidecar.cli.options import INT_MAX, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
@@ -52,6 +52,7 @@ def whatif(
         int,
         typer.Option(
             min=1,
+            max=INT_MAX,
             help="Destinations with fewer messages get no proposal; smaller cause groups are "
             "combined.",
         ),
