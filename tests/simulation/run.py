@@ -479,7 +479,8 @@ class Run:
         turns = 0
         while turns < self._drain_turns and not self._is_quiet(sidecar, store):
             # Why each time: a sidecar that finds its token of another time holds what waits.
-            store.change(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
+            held = RowFilter(state=RowState.HELD)
+            store.change(held, row_changes.release(sidecar.clock.now_ms(), "ann"))
             self._decide(sidecar, store)
             sidecar.turn(3600.0)
             turns += 1

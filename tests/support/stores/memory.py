@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ _SKIPPED_IDS = 1 << 40
 _CHANGED = [name for name in Change.__struct_fields__ if name in TakenRow.__struct_fields__]
 _KEPT_UNLESS_NAMED = ("cause", "cause_group")
 _VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
+_viewed_of = attrgetter(*_VIEWED)
 _TEXTS = (
     "destination",
     "source",
@@ -469,7 +471,7 @@ class MemoryStore:
     def _view(self, row: TakenRow) -> RowView:
         contents = self._contents
         return RowView(
-            **{name: getattr(row, name) for name in _VIEWED},
+            **dict(zip(_VIEWED, _viewed_of(row), strict=True)),
             size_bytes=len(row.message),
             reason=contents.reasons.get(row.id),
             gate=contents.gates.get(row.id),
