@@ -106,7 +106,8 @@ ARTEMIS = Kind(
             acceptors={"artemis": ARTEMIS_ACCEPTORS["artemis"].replace("127.0.0.1", "0.0.0.0")},
         )
         .replace("@PORT@", "5672")
-        .replace("@DATA@", DATA),
+        .replace("@DATA@", DATA)
+        .replace("@SYNC@", "true"),
         "bootstrap.xml": artemis_bootstrap_xml("file:/etc/broker/broker.xml"),
         "management.xml": ARTEMIS_MANAGEMENT_XML,
         # Why: the password is in a Secret, which is mounted beside.
@@ -139,7 +140,9 @@ CLASSIC = Kind(
         "activemq.xml": classic_xml(
             connectors={"openwire": "tcp://0.0.0.0:61616?maximumConnections=1000"},
             authentication=True,
-        ).replace("@DATA@", DATA),
+        )
+        .replace("@DATA@", DATA)
+        .replace("@SYNC@", "true"),
     },
     java=[
         f"-Dactivemq.data={DATA}",

@@ -120,7 +120,8 @@ def classic_xml(
         plugins=f"    <plugins>\n{plugins.strip()}\n    </plugins>" if plugins.strip() else "",
         persistence=(
             "    <persistenceAdapter>\n"
-            f'      <kahaDB directory="@DATA@/kahadb" {kahadb_attributes}/>\n'
+            '      <kahaDB directory="@DATA@/kahadb" enableJournalDiskSyncs="@SYNC@" '
+            f"{kahadb_attributes}/>\n"
             "    </persistenceAdapter>"
             if persistent
             else ""
@@ -207,7 +208,7 @@ _ARTEMIS = """\
     <bindings-directory>@DATA@/bindings</bindings-directory>
     <journal-directory>@DATA@/journal</journal-directory>
     <large-messages-directory>@DATA@/large-messages</large-messages-directory>
-    <journal-datasync>true</journal-datasync>
+    <journal-datasync>@SYNC@</journal-datasync>
     <journal-min-files>2</journal-min-files>
     <journal-pool-files>10</journal-pool-files>
     <journal-device-block-size>4096</journal-device-block-size>

@@ -18,6 +18,7 @@ from support.brokers.broker_xml import PASSWORD, USER
 from support.brokers.jvm import Jvm
 from support.machine.ports import is_open
 from support.machine.processes import started
+from support.tier import at_length
 from support.versions import Release
 from support.waiting import PATIENCE_S, eventually
 
@@ -277,7 +278,9 @@ class Broker(ABC):
     def _filled(self, text: str) -> str:
         for mark, port in self.ports.items():
             text = text.replace(f"@{mark}@", str(port))
-        return text.replace("@DATA@", str(self.data))
+        # Why not in function tests: kill -9 leaves what was written, only a machine's end does not.
+        syncs = at_length(True, otherwise=self._jvm_flags != QUICK_START)
+        return text.replace("@DATA@", str(self.data)).replace("@SYNC@", str(syncs).lower())
 
     @property
     def _is_unpacked(self) -> bool:
