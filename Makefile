@@ -12,8 +12,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
 TIER := $(if $(PROOF),,-m "not proof")
 export PROOF
 # Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
-WORKERS := 6
-# What `make check` runs, and what they run; the latter beside real brokers.
+WORKERS := 5
+# Tests without brokers, and tests on real brokers.
 ALONE := tests/unit tests/tidy tests/simulation tests/fuzz
 SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
@@ -72,20 +72,28 @@ compiled: setup
 	@# Why: in a fresh clone each worker would compile all tests, 10 s of processor time.
 	$(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak > /dev/null || $(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak
 
-ALONE_TESTS := $(PYTEST) $(TIER) --numprocesses 2 --dist worksteal $(ALONE)
+ALONE_TESTS := $(PYTEST) $(TIER) --numprocesses 3 --dist worksteal $(ALONE)
 
 .PHONY: check
 check: static ## format, lint, types, import contracts, tests without brokers (fast)
 	$(ALONE_TESTS)
 
+.PHONY: alone
+alone: setup
+	@nice -n 19 $(ALONE_TESTS) > $(VENV)/alone.log 2>&1; code=$$?; cat $(VENV)/alone.log; exit $$code
+
+.PHONY: shared
+shared: setup
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
+
 .PHONY: test
-test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
+test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=5
 	@# Why beside each other: each keeps one processor busy, or waits for the network.
 	$(MAKE) --jobs=2 compiled brokers static
-	$(ALONE_TESTS)
-	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
+	@# Why beside each other: tests without brokers use the processors while the others wait.
+	$(MAKE) --jobs=2 shared alone
 	@# Why apart: memory is measured, while brokers take whole processors.
-	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/soak
+	$(PYTEST) $(TIER) --numprocesses 4 --dist worksteal tests/soak
 
 .PHONY: versions
 versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one
