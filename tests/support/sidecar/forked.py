@@ -25,10 +25,12 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-# Why: what they import starts threads, and a thread's locks are not forked.
+# Why: what the pipeline imports starts threads, and a thread's locks are not forked; journals are
+# imported once a command needs them.
 _NOT_IMPORTED: Final = (
     "amqsidecar.__main__",
     "amqsidecar.demo",
@@ -44,6 +46,11 @@ _IMPORTED_LATE: Final = (
     "uvicorn.lifespan.off",
     "uvicorn.loops.asyncio",
 )
+# Why: otherwise numpy and Arrow start threads when they are imported.
+_WITHOUT_THREADS: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 _READ_EARLY: Final = ("LD_", "PYTHON")
 _REQUEST_MAX: Final = 1024 * 1024
 _TESTS: Final = Path(__file__).parents[2]
@@ -123,7 +130,7 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": str(_TESTS)},
+                env={**os.environ, **_WITHOUT_THREADS, "PYTHONPATH": str(_TESTS)},
                 # Why: an interrupt at the terminal is for the tests.
                 start_new_session=True,
             )
@@ -233,6 +240,9 @@ def _serve(requests: socket.socket) -> None:
                     for pid, _ in children.values():
                         os.kill(pid, signal.SIGKILL)
                     sys.exit()
+                request = json.loads(data)
+                if any(one.startswith("journal") for one in request["arguments"]):
+                    _import_journals()
                 pid = os.fork()
                 if not pid:
                     ours = [
@@ -241,7 +251,7 @@ def _serve(requests: socket.socket) -> None:
                     for fd in (*ours, requests.detach(), streams.pop()):
                         os.close(fd)
                     selector.close()
-                    _become(json.loads(data), streams)
+                    _become(request, streams)
                     return
                 *standard, status = streams
                 for fd in standard:
@@ -263,16 +273,31 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
 
 
 def _import_command() -> None:
-    import amqsidecar  # noqa: PLC0415 - the server alone imports it
-
-    for module in pkgutil.walk_packages(amqsidecar.__path__, "amqsidecar."):
-        if not module.name.startswith(_NOT_IMPORTED):
-            importlib.import_module(module.name)
+    _import_modules("amqsidecar", without=_NOT_IMPORTED)
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
     plugins = importlib.import_module("amqsidecar.plugin_loader")
     plugins.load_plugins()
     plugins.load_gate_plugins()
+    _freeze()
+
+
+@cache
+def _import_journals() -> None:
+    """Import Arrow, and pandas with it: a third of a second for each that writes a journal."""
+    _import_modules("amqsidecar.journals", without=())
+    _freeze()
+
+
+def _import_modules(package: str, without: tuple[str, ...]) -> None:
+    path = importlib.import_module(package).__path__
+    for module in pkgutil.walk_packages(path, f"{package}."):
+        if not module.name.startswith(without):
+            importlib.import_module(module.name)
+
+
+def _freeze() -> None:
+    gc.freeze()
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names are not needed
     assert threads == 1, f"{threads} threads run after the import, and can't be forked"
 
@@ -304,7 +329,6 @@ def _end_with(main: Callable[[], None]) -> NoReturn:
 
 if __name__ == "__main__":
     _import_command()
-    gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     # A forked process comes here.
     from amqsidecar.cli.main import main
