@@ -23,8 +23,8 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 POLICIES = Path(__file__).parents[1] / "policies"
-MESSAGES = 480
-BODY = 24 * 1024
+MESSAGES = 240
+BODY = 48 * 1024
 STOPPED = "amqsidecar_taking_stopped"
 
 
