@@ -183,9 +183,9 @@ class Broker(ABC):
     def stop(self, *, within_s: float = 30.0) -> None:
         """Shut the broker down in order; kill it when it takes too long."""
         with self._lock:
-            if self._jvm is not None:
+            if self._jvm is not None and not self._is_parked():
                 self._jvm.stop(within_s)
-                self._jvm = None
+            self._jvm = None
 
     def kill(self) -> None:
         """End the broker with SIGKILL, as a crash does."""
@@ -209,7 +209,7 @@ class Broker(ABC):
 
     def start_anew(self) -> Self:
         """Start the broker without what it holds, on the same ports."""
-        self._end_without_data()
+        self._end()
         shutil.rmtree(self.data, ignore_errors=True)
         return self.start()
 
@@ -224,7 +224,7 @@ class Broker(ABC):
         if self._remove_folder is None:
             self.stop()
         else:
-            self._end_without_data()
+            self._end()
             self._log_of_removed = self.log_tail(lines=1_000)
             self._remove_folder()
 
@@ -286,12 +286,17 @@ class Broker(ABC):
     def _is_unpacked(self) -> bool:
         return self.is_launched_as_unpacked and not self.release.libraries
 
-    def _end_without_data(self) -> None:
+    def _end(self) -> None:
+        """End the broker, whose data is wanted no more."""
         with self._lock:
-            jvm = self._jvm if self.is_running and self._is_parkable else None
-            if jvm is not None and jvm.park(self.log_path):
+            if self._is_parked():
                 self._jvm = None
             self.kill()
+
+    def _is_parked(self) -> bool:
+        """Shut the broker down and leave its JVM to another one, if that is possible."""
+        jvm = self._jvm if self.is_running and self._is_parkable else None
+        return jvm is not None and jvm.park(self.log_path)
 
     def _has_started(self, log_offset: int) -> bool:
         assert self._jvm is not None
