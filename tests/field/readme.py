@@ -85,6 +85,8 @@ class Newcomer:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(folder / "wheels"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            # Why: what is run is compiled then. 0 = not, since pip takes it for that of --compile.
+            "PIP_NO_COMPILE": "0",
         }
 
     def run(self, command: str) -> str:

@@ -1,5 +1,6 @@
 """Brokers as a newcomer has them: their own configuration files, only ports and paths replaced."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support import maven, versions
+from support.brokers.process import QUICK_START
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.machine.ports import free_port
 from support.versions import CLASSIC_5, CLASSIC_6
@@ -96,6 +98,7 @@ class StockArtemis(ArtemisBroker):
         names = ("--user", self.user, "--password", self.password)
         done = subprocess.run(
             [command, "create", str(self.folder), "--force", "--silent", *names, *self._login],
+            env={**os.environ, "JAVA_ARGS": " ".join(QUICK_START)},
             capture_output=True,
             text=True,
             check=False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -105,7 +106,7 @@ class Site:
             )
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.sidecar.json_command("status")
+        found: dict[str, Any] = msgspec.to_builtins(self.sidecar.status())
         return found
 
     def exhausted(self, queue: str, *, in_queue: bool | None = None) -> int:

@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
 
+from amqsidecar.cli.opened import opened_view
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.operations.browse import Status, read_status
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
 from support.waiting import PATIENCE_S, eventually
@@ -184,14 +188,19 @@ class SidecarProcess:
         assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
+    def status(self) -> Status:
+        """Return how the schedule stands, as the command `status` reads it, without a process."""
+        with opened_view(load_config(None, self.options, os.environ)) as store:
+            return read_status(store, store.state(), SystemClock().now_ms())
+
     def unsent(self) -> int:
         """Return how many messages of the schedule are not exhausted."""
-        status = self.json_command("status")
-        return int(status["total"]) - sum(int(one["count"]) for one in status["exhausted"])
+        status = self.status()
+        return status.total - sum(one.count for one in status.exhausted)
 
     def exhausted(self) -> int:
         """Return how many messages of the schedule are exhausted."""
-        return sum(int(one["count"]) for one in self.json_command("status")["exhausted"])
+        return sum(one.count for one in self.status().exhausted)
 
     def is_running(self) -> bool:
         """Whether the process runs."""
