@@ -45,6 +45,8 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         builder = builder.master("local[*]")
     settings = {
         "spark.sql.session.timeZone": "UTC",
+        # Why: else PySpark asks Java eight times more for each column, to name our lines in errors.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Why: else what is cached keeps all partitions of its shuffle, each a task of every query.
         "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     }

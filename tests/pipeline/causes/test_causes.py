@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from amqsidecar.pipeline import tables
@@ -107,7 +109,7 @@ def run(spark: SparkSession, folder: Path, rows: Rows) -> dict[str, list[Row]]:
 def test_deaths_messages_shares_and_times(spark: SparkSession, tmp_path: Path) -> None:
     """TIMEOUT: 2 first deaths and 1 return at A, 1 at B = 4 of 5 deaths, 3 of 4 messages.
 
-    What a killed run left, a table without _SUCCESS and with rows twice, is replaced.
+    What a killed run left, a table without _SUCCESS, is replaced.
     """
     rows = [
         died(0),
@@ -117,11 +119,9 @@ def test_deaths_messages_shares_and_times(spark: SparkSession, tmp_path: Path) -
         died(1, LOCKED),
         died(2, LOCKED, type="scheduled"),
     ]
-    run(spark, tmp_path, rows)
-    folder = tmp_path / "out/causes_by_hour"
-    (folder / "_SUCCESS").unlink()
-    for part in list(folder.glob("part-*.parquet")):
-        (folder / f"part-left-{part.name}").write_bytes(part.read_bytes())
+    left = {name: ["left"] for name in ("cause_group", "origin")}
+    (tmp_path / "out/causes_by_hour").mkdir(parents=True)
+    parquet.write_table(pyarrow.table(left), tmp_path / "out/causes_by_hour/part-left.parquet")
     made = run(spark, tmp_path, rows)
 
     groups = by(made["cause_groups"], "cause_group")
@@ -137,6 +137,7 @@ def test_deaths_messages_shares_and_times(spark: SparkSession, tmp_path: Path) -
     assert (days[TIMEOUT, at(0)].deaths, days[TIMEOUT, at(0)].messages) == (3, 2)
     hours = by(made["causes_by_hour"], "cause_group", "origin", "hour")
     assert hours[TIMEOUT, "queue://A", at(0.5)].deaths == 1
+    assert len(made["causes_by_hour"]) == 5
     assert len(made["cause_examples"]) == 4
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -84,6 +85,7 @@ def world_of(seed: int) -> OutageWorld:
     return OutageWorld(seed, places(seed), SPAN_MS, back_ms=2000, late_ms=500)
 
 
+@cache
 def run_in(world: OutageWorld, text: str) -> tuple[dict[str, Truth], Rows]:
     rules = load_policy(read_yaml("policy.yaml", text.encode()), PLUGINS)
     return world.run(compile_policy(rules, PLUGINS), UNTIL_MS)

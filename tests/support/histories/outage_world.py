@@ -205,6 +205,9 @@ def _delay(decider: Decider, name: str, count: int) -> int | None:
     return max(0, decision.delay_ms) if isinstance(decision, Redeliver) else None
 
 
+_EMPTY: dict[str, object] = dict.fromkeys(EVENTS.names)
+
+
 class _Journal:
     """Writes one message's events as rows of `EVENTS`."""
 
@@ -215,7 +218,7 @@ class _Journal:
         self._cause = POISON_CAUSE if one.is_poison else OUTAGE_CAUSE
 
     def _write(self, kind: str, at_ms: int, values: Mapping[str, object]) -> None:
-        known = {
+        known = _EMPTY | {
             "stream": "world",
             "segment": 1,
             "position": len(self._rows),
@@ -226,7 +229,7 @@ class _Journal:
             "redelivery_id": self._id,
             **values,
         }
-        self._rows.append(tuple(known.get(column) for column in EVENTS.names))
+        self._rows.append(tuple(known.values()))
 
     def died(self, at_ms: int, count: int) -> None:
         values = {
