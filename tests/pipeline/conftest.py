@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import Plan, plan_for
 from pipeline.generated import Generated
-from support.histories.spark_cluster import FAST_START, FEW_ROWS
-from support.histories.spark_home import spark_home
+from support.histories.spark_cluster import FEW_ROWS
+from support.histories.spark_home import java_options, spark_home
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
                 *FEW_ROWS,
                 "spark.sql.shuffle.partitions=2",
                 "spark.driver.memory=1g",
-                f"spark.driver.extraJavaOptions={FAST_START}",
+                java_options(),
                 "spark.sql.adaptive.enabled=true",
             ],
         )

@@ -15,7 +15,8 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
-from support.histories.spark_cluster import FAST_START, SparkCluster
+from support.histories.spark_cluster import SparkCluster
+from support.histories.spark_home import FAST_START
 from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"

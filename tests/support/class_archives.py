@@ -1,4 +1,4 @@
-"""Archives of the classes that brokers and JMS peers load: with one, a JVM starts with less work.
+"""Archives of the classes that brokers, JMS peers and Spark load: a JVM starts with less work.
 
 A JVM with an archive neither parses nor verifies its classes. Without one, or with one that another
 Java has written, it starts as ever. `support.write_class_archives` writes them into the cache.
@@ -37,6 +37,11 @@ def with_archive(command: Sequence[str]) -> list[str]:
     Args:
         command: JVM options with `-cp`, main class and arguments, without the program.
     """
-    archive = cache_root() / archive_name(class_path_of(command)) / FILE
     is_written = any(option.startswith(WRITE) for option in command)
-    return [*([] if is_written or not archive.is_file() else [f"{_READ}{archive}"]), *command]
+    return [*([] if is_written else reading(class_path_of(command))), *command]
+
+
+def reading(class_path: str) -> list[str]:
+    """Return the option of Java that reads the archive of a class path; none if there is none."""
+    archive = cache_root() / archive_name(class_path) / FILE
+    return [f"{_READ}{archive}"] if archive.is_file() else []

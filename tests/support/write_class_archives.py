@@ -1,17 +1,25 @@
-"""Writes the archives of classes that are missing, by a run of each broker and of a JMS peer.
+"""Writes the archives of classes that are missing: of each broker, of a JMS peer, and of Spark.
 
 PYTHONPATH=tests python -m support.write_class_archives          # part of `make brokers`
 """
 
 import functools
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.pipeline.session import open_session
+from pipeline.journals import write_segments
 from support.brokers.process import QUICK_START
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.class_archives import FILE, WRITE, archive_name, class_path_of
+from support.histories.spark_cluster import FEW_ROWS
+from support.histories.spark_home import java_options, spark_class_path, spark_home
 from support.jms.peer import JmsPeer
 from support.jms.process import JVM_FLAGS, PeerProcess
 from support.maven import cached
@@ -49,6 +57,28 @@ def write_for_peer() -> Path:
     return cached(archive_name(class_path_of(PeerProcess.java())), build)
 
 
+def write_for_spark() -> Path:
+    """Write the archive of the pipeline's tests, if it is missing; return its folder."""
+
+    def build(folder: Path) -> None:
+        os.environ["SPARK_HOME"] = str(spark_home())
+        settings = (*FEW_ROWS, java_options("-Xlog:disable", f"{WRITE}{folder / FILE}"))
+        session = open_session("archive", "local[2]", settings)
+        with tempfile.TemporaryDirectory() as scratch:
+            journal = f"{scratch}/journal"
+            write_segments(Path(journal), [1], origin="queue://archived")
+            table = ["--table", f"{scratch}/table", "--checkpoint", f"{scratch}/checkpoint"]
+            history = ["--events", journal, "--output-folder", f"{scratch}/out"]
+            for job in (["ingest", "--journal", journal, *table], ["causes", *history]):
+                run_command_line(["pipeline", *job])
+        gateway: Any = session.sparkContext._gateway
+        session.stop()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(WRITES_WITHIN_S)
+
+    return cached(archive_name(spark_class_path()), build)
+
+
 def _exchange(peer: JmsPeer) -> None:
     peer.consume("archived", count=len(peer.produce("archived")))
 
@@ -58,6 +88,7 @@ def main() -> None:
     steps: list[tuple[str, Callable[[], Path]]] = [
         *((str(one), functools.partial(write_for_broker, _maker(one))) for one in TESTED.values()),
         ("the JMS peer", write_for_peer),
+        ("Spark", write_for_spark),
     ]
     for label, written in steps:
         began_s = time.monotonic()

@@ -16,16 +16,9 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.journals import write_segments
-from support.histories.spark_cluster import FAST_START, FEW_ROWS
-from support.histories.spark_home import spark_home
+from support.histories.spark_cluster import FEW_ROWS
+from support.histories.spark_home import java_options, spark_home
 from support.waiting import eventually
-
-SETTINGS = (
-    *FEW_ROWS,
-    "spark.driver.memory=512m",
-    f"spark.driver.extraJavaOptions={FAST_START}",
-)
-
 
 TRIES = 5
 """A busy machine may kill too late for the first place."""
@@ -35,7 +28,7 @@ TRIES = 5
 def ingest(folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the command as the head of a group, so that a kill takes its JVM, too."""
     command = [sys.executable, "-m", "amqsidecar", "pipeline", "ingest", "--master", "local[1]"]
-    for setting in SETTINGS:
+    for setting in (*FEW_ROWS, "spark.driver.memory=512m", java_options()):
         command += ["--conf", setting]
     paths = ["--journal", "journal", "--table", "table", "--checkpoint", "checkpoint"]
     with (folder / "log").open("ab") as out:

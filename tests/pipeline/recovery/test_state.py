@@ -20,7 +20,8 @@ from amqsidecar.pipeline.recovery import state
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
 from pipeline.recovery.test_recovery import life
-from support.histories.spark_cluster import FAST_START, FEW_ROWS
+from support.histories.spark_cluster import FEW_ROWS
+from support.histories.spark_home import FAST_START
 from support.waiting import eventually
 
 SEGMENTS = 4

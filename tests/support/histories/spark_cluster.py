@@ -15,18 +15,13 @@ from typing import Any, Self
 
 import pyspark
 
+from support.histories.spark_home import FAST_START
 from support.machine.ports import free_port
 from support.machine.processes import kill_tether, wait_or_kill
 from support.waiting import eventually
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""For Java where plans are new in each test and rows few, so that compiling well costs most.
-
-Without the second compiler Java keeps 48 MiB for what is compiled. A session that lives for all
-tests fills them, and then dies where Spark calls through a method handle.
-"""
 FEW_ROWS = ("spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN")
 """Settings for queries of few rows: to compile each of them costs a sixth of a test's time."""
 # Why: they are to end with the process that started them, however that ends.
