@@ -270,6 +270,9 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = ["amqsidecar", *request["arguments"]]
+    if sys.argv[1:2] in (["run"], ["journal"]):
+        # Why: pyarrow imports pandas where it is installed, and the extra `journal` installs none.
+        sys.modules["pandas"] = None  # type: ignore[assignment]
 
 
 def _import_command() -> None:
