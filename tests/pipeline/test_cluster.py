@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
 from support.histories.spark_cluster import SparkCluster
-from support.histories.spark_home import FAST_START
+from support.histories.spark_home import FAST_START, java_options, spark_home
 from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
@@ -29,7 +29,7 @@ CONF = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.driver.host=127.0.0.1",
     "spark.driver.memory=512m",
-    *(f"spark.{side}.extraJavaOptions={FAST_START}" for side in ("driver", "executor")),
+    f"spark.executor.extraJavaOptions={FAST_START}",
     "spark.executor.memory=512m",
     "spark.sql.shuffle.partitions=2",
     "spark.ui.enabled=false",
@@ -52,13 +52,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 
 def conf_options() -> list[str]:
-    return [word for setting in CONF for word in ("--conf", setting)]
+    return [word for setting in (*CONF, java_options()) for word in ("--conf", setting)]
 
 
 def finish(command: list[str], **environment: str) -> None:
     done = subprocess.run(
         command,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        env={
+            **os.environ,
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=False,
