@@ -12,7 +12,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
 TIER := $(if $(PROOF),,-m "not proof")
 export PROOF
 # Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
-WORKERS := 5
+WORKERS := 6
 # Tests without brokers, and tests on real brokers.
 ALONE := tests/unit tests/tidy tests/simulation tests/fuzz
 SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos
@@ -80,14 +80,14 @@ check: static ## format, lint, types, import contracts, tests without brokers (f
 
 .PHONY: alone
 alone: setup
-	@nice -n 19 $(ALONE_TESTS) 2 > $(VENV)/alone.log 2>&1; code=$$?; cat $(VENV)/alone.log; exit $$code
+	@nice -n 19 env $(ALONE_TESTS) 2 > $(VENV)/alone.log 2>&1; code=$$?; cat $(VENV)/alone.log; exit $$code
 
 .PHONY: shared
 shared: setup
 	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
 
 .PHONY: test
-test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=5
+test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
 	@# Why beside each other: each keeps one processor busy, or waits for the network.
 	$(MAKE) --jobs=2 compiled brokers static
 	@# Why beside each other: tests without brokers use the processors while the others wait.
