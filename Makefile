@@ -93,7 +93,7 @@ test: setup ## what must pass for every change: the above, and each claim on a r
 	@# Why beside each other: tests without brokers use the processors while the others wait.
 	$(MAKE) --jobs=2 shared alone
 	@# Why apart: memory is measured, while brokers take whole processors.
-	$(PYTEST) $(TIER) --numprocesses 4 --dist worksteal tests/soak
+	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/soak
 
 .PHONY: versions
 versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.connection.message_sizes import AHEAD_AT_FIRST, MessageSizes
 from amqsidecar.engine.blockage import BLOCKED_MAX, Blockages
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
@@ -100,4 +100,10 @@ def test_large_messages_make_fewer_be_ahead() -> None:
     for _ in range(20):
         sizes.note(200 * 2**20)
 
-    assert (first, small, large, sizes.ahead(400)) == (4, 400, 4, 1)
+    assert (first, small, large, sizes.ahead(400)) == (AHEAD_AT_FIRST, 400, 4, 1)
+
+
+def test_the_largest_messages_of_unknown_size_fit_the_memory_of_the_chart() -> None:
+    idle, largest, limit = 64, 100, 512
+    growing, copied = AHEAD_AT_FIRST * largest * 9 / 8, largest
+    assert idle + growing + copied <= limit

@@ -2,14 +2,13 @@
 
 import threading
 
+from amqsidecar.brokers.connection.message_sizes import AHEAD_AT_FIRST
 from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.payload import Footprint
 
 # Bound: bytes in memory, and as many in files. STOMP on Classic asks for as many ahead at most once
 # the mean size of messages is known.
 _BYTES_MAX = 128 * 1024 * 1024
-# Why: what is asked for before the size of any message is known.
-_COUNT_AT_FIRST = 4
 # Bound: twice what a small message takes while it waits.
 _BYTES_OF_ONE = 2 * 4 * 1024
 
@@ -45,7 +44,7 @@ class WaitingMessages:
             RemoteProtocolError: more wait than the broker was asked for.
         """
         with self._lock:
-            large = _COUNT_AT_FIRST + self._consumers
+            large = AHEAD_AT_FIRST + self._consumers
             self._memory.arrive(taken.memory_bytes, large, self._prefetch * _BYTES_OF_ONE)
             self._spooled.arrive(taken.spooled_bytes, large, 0)
 
