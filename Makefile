@@ -72,15 +72,15 @@ compiled: setup
 	@# Why: in a fresh clone each worker would compile all tests, 10 s of processor time.
 	$(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak > /dev/null || $(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak
 
-ALONE_TESTS := $(PYTEST) $(TIER) --dist worksteal $(ALONE) --numprocesses
+ALONE_TESTS := $(PYTEST) $(TIER) --dist worksteal $(ALONE)
 
 .PHONY: check
 check: static ## format, lint, types, import contracts, tests without brokers (fast)
-	$(ALONE_TESTS) 3
+	$(ALONE_TESTS) --numprocesses 3
 
 .PHONY: alone
 alone: setup
-	@nice -n 19 env $(ALONE_TESTS) 2 > $(VENV)/alone.log 2>&1; code=$$?; cat $(VENV)/alone.log; exit $$code
+	@nice -n 19 env $(ALONE_TESTS) --numprocesses 2 > $(VENV)/alone.log 2>&1; code=$$?; cat $(VENV)/alone.log; exit $$code
 
 .PHONY: shared
 shared: setup

@@ -183,7 +183,7 @@ class Broker(ABC):
     def stop(self, *, within_s: float = 30.0) -> None:
         """Shut the broker down in order; kill it when it takes too long."""
         with self._lock:
-            if self._jvm is not None and not self._is_parked():
+            if self._jvm is not None and not self._park(self._jvm):
                 self._jvm.stop(within_s)
             self._jvm = None
 
@@ -289,14 +289,13 @@ class Broker(ABC):
     def _end(self) -> None:
         """End the broker, whose data is wanted no more."""
         with self._lock:
-            if self._is_parked():
+            if self._jvm is not None and self._park(self._jvm):
                 self._jvm = None
             self.kill()
 
-    def _is_parked(self) -> bool:
-        """Shut the broker down and leave its JVM to another one, if that is possible."""
-        jvm = self._jvm if self.is_running and self._is_parkable else None
-        return jvm is not None and jvm.park(self.log_path)
+    def _park(self, jvm: Jvm) -> bool:
+        """Shut the broker down and leave its JVM to another one; return whether that worked."""
+        return self._is_parkable and jvm.is_running and jvm.park(self.log_path)
 
     def _has_started(self, log_offset: int) -> bool:
         assert self._jvm is not None

@@ -8,7 +8,6 @@ import pytest
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.message_sizes import AHEAD_AT_FIRST
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
@@ -157,7 +156,7 @@ def test_a_large_message_in_a_file_makes_no_room_for_others_in_memory() -> None:
     waiting = WaitingMessages()
     waiting.expect(consumers=1, prefetch=1)
     waiting.arrive(Footprint(1_000, 100 * 2**20))
-    for _ in range(128 + AHEAD_AT_FIRST + 1):
+    for _ in range(132):
         waiting.arrive(Footprint(2**20))
     with pytest.raises(RemoteProtocolError, match="in memory"):
         waiting.arrive(Footprint(2**20))
