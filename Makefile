@@ -95,6 +95,10 @@ test: setup ## what must pass for every change: the above, and each claim on a r
 	@# Why apart: memory is measured, while brokers take whole processors.
 	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/soak
 
+.PHONY: measures
+measures: setup ## print the size of the project: lines, words, parameters handed on, ...; fails on nothing
+	$(BIN)/python tests/tidy/measures.py
+
 .PHONY: versions
 versions: brokers ## the wires on the other releases of the brokers (tests/support/versions.py); ONLY=artemis=2.57.0 takes one
 	PYTHONPATH=tests $(BIN)/python -m support.compatibility $(ONLY)
