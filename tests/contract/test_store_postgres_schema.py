@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
@@ -20,8 +21,8 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 3
-OLDEST = 1
+VERSION = 103
+OLDEST = 101
 NEWER = VERSION + 1
 
 
@@ -125,11 +126,11 @@ def test_a_rolling_update_breaks_no_sidecar(make: MakeStore, newer: Path) -> Non
 def test_a_schema_of_the_first_version_serves_programs_of_both(
     make: MakeStore, tmp_path: Path
 ) -> None:
-    for file in Path(str(MIGRATIONS)).glob("0001_*"):
+    for file in Path(str(MIGRATIONS)).glob(f"{OLDEST:04}_*"):
         shutil.copy(file, tmp_path)
     old = service(make, migrations=tmp_path)
     run_cycle(old, 1)
-    assert schema_of(old) == (1, OLDEST)
+    assert schema_of(old) == (OLDEST, OLDEST)
 
     new = service(make)
     assert schema_of(new) == (VERSION, OLDEST)
@@ -138,6 +139,57 @@ def test_a_schema_of_the_first_version_serves_programs_of_both(
     assert new.latest_starts() == [started]
     run_cycle(old, 2)
     run_cycle(new, 3)
+
+
+@pytest.mark.parametrize(("noted", "reached"), [(1, 101), (3, 103)])
+def test_a_schema_of_a_development_version_gets_its_number_when_no_older_program_runs(
+    noted: int, reached: int, make: MakeStore, tmp_path: Path
+) -> None:
+    for file in Path(str(MIGRATIONS)).iterdir():
+        if int(file.name[:4]) <= reached:
+            shutil.copy(file, tmp_path)
+    old = service(make, migrations=tmp_path)
+    run_cycle(old, 1)
+    old._database.run("UPDATE schema_version SET version = %s, oldest_program = 1", noted)
+    old._database.run("UPDATE instance SET program = %s WHERE number > 0", noted)
+    with pytest.raises(StoreUnavailable, match=f"has the version {noted} still"):
+        make(read_only=True).open()
+
+    new = service(make)
+    assert schema_of(new) == (VERSION, 1)
+    run_cycle(old, 2)
+    run_cycle(new, 3)
+    old.close()
+    make().open()
+    assert schema_of(new) == (VERSION, OLDEST)
+
+
+# As the program of commit f91f798 leaves it, reduced to what the check reads.
+EARLY = """
+CREATE SCHEMA amqsidecar;
+CREATE TABLE amqsidecar.schema_version (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    version integer NOT NULL,
+    oldest_program integer NOT NULL
+);
+INSERT INTO amqsidecar.schema_version VALUES (true, 5, 3);
+"""
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_schema_of_an_early_development_version_is_refused_with_the_way_out(
+    version: int, read_only: bool, make: MakeStore, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(EARLY)
+        connection.execute("UPDATE amqsidecar.schema_version SET version = %s", (version,))
+    with pytest.raises(SchemaMismatch, match="early development version"):
+        make(read_only=read_only).open()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT version FROM amqsidecar.schema_version").fetchall() == [
+            (version,)
+        ]
 
 
 def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.stores import schema_numbers
 from amqsidecar.stores.named_queries import read_sql
 from amqsidecar.stores.sqlite import database as sqlite_database
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -34,6 +35,11 @@ def take(store: SqliteStore, cycle: int) -> None:
 def version_of(path: Path) -> int:
     with closing(sqlite3.connect(path)) as database:
         return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def note_version(path: Path, version: int) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {version}")
 
 
 def columns(path: Path) -> set[str]:
@@ -83,17 +89,19 @@ def schema(path: Path) -> set[tuple[str, str]]:
         return {(name, " ".join(words.split())) for name, words in found}
 
 
+@pytest.mark.parametrize("noted", [schema_numbers.FIRST, 1])
 def test_a_file_of_the_first_version_opens_and_equals_a_new_one(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+    noted: int, tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = tmp_path / "first.db"
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_database, "SCHEMA_VERSION", 1)
+        patched.setattr(sqlite_database, "SCHEMA_VERSION", schema_numbers.FIRST)
         store = store_at(old)
         store.open()
         take(store, 1)
         store.close()
-    assert (version_of(old), "service_mark" in dict(schema(old))) == (1, False)
+    assert (version_of(old), "service_mark" in dict(schema(old))) == (schema_numbers.FIRST, False)
+    note_version(old, noted)
 
     store = store_at(old)
     store.open()
@@ -104,13 +112,15 @@ def test_a_file_of_the_first_version_opens_and_equals_a_new_one(
     assert (version_of(old), schema(old)) == (OLD, schema(path))
 
 
-def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(path: Path) -> None:
+@pytest.mark.parametrize("noted", [schema_numbers.FIRST, 1, 2])
+def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(
+    noted: int, path: Path
+) -> None:
     store = store_at(path)
     store.open()
     store.add_service_mark(STARTED)
     store.close()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 1")
+    note_version(path, noted)
     store.open()
     assert store.latest_starts() == [STARTED]
     store.close()
@@ -151,21 +161,38 @@ def test_a_migration_that_ends_half_way_changes_nothing(
     store.close()
 
 
-@pytest.mark.parametrize("version", [0, OLD + 1])
-def test_a_file_of_an_unknown_version_is_refused(path: Path, version: int) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises(SchemaMismatch, match=f"has schema version {version}, .* knows {OLD}; run"):
+def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
+    note_version(path, NEW)
+    with pytest.raises(SchemaMismatch, match=f"{NEW}, .* knows {OLD}: a newer version wrote it"):
         store_at(path).open()
-    assert version_of(path) == version
+    assert version_of(path) == NEW
+
+
+# Why these numbers: 1 and 2 stood for other schemas, too, and 12 was the last before those.
+@pytest.mark.parametrize("version", [0, 1, 2, 8, 12])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_of_an_early_development_version_is_refused_with_the_way_out(
+    version: int, read_only: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "early.db"
+    dump = Path(__file__).with_name("f91f798.sql").read_text(encoding="utf-8")
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(dump)
+    assert version_of(path) == 8
+    note_version(path, version)
+    before = path.read_bytes()
+
+    with pytest.raises(SchemaMismatch, match="early development version"):
+        store_at(path, read_only=read_only).open()
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("file", "digest"),
     [
         ("sqlite/schema.sql", "97b927671c7e8181"),
-        ("postgres/migrations/0001_pre_schema.sql", "6cece155b2b3ad8b"),
-        ("postgres/migrations/0002_pre_service_mark.sql", "8e5153bcc8674f6d"),
+        ("postgres/migrations/0101_pre_schema.sql", "6cece155b2b3ad8b"),
+        ("postgres/migrations/0102_pre_service_mark.sql", "8e5153bcc8674f6d"),
     ],
 )
 def test_a_schema_that_stores_were_made_by_never_changes(file: str, digest: str) -> None:

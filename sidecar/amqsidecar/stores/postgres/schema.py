@@ -15,6 +15,7 @@ from importlib.resources.abc import Traversable
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.stores.schema_numbers import FIRST, schema_number
 
 MIGRATIONS = resources.files(__package__) / "migrations"
 
@@ -51,9 +52,11 @@ class Schema:
 
         Raises:
             StoreUnavailable: it does not exist and may not be made, or can't be changed now.
-            SchemaMismatch: this program is too old for it.
+            SchemaMismatch: this program is too old for it, or too new.
         """
         found = self._read()
+        if found is not None:
+            self._number(found[0])
         if found is None and read_only:
             raise StoreUnavailable(
                 f"{self._database.place} is empty; the service creates the tables when it starts"
@@ -106,7 +109,7 @@ class Schema:
             )
 
     def _read(self) -> tuple[int, int] | None:
-        """Return its version and the oldest program that can use it; None = it is not made yet."""
+        """Return the version in it and the oldest program that can use it; None = not made yet."""
         database = self._database
         if not database.run("SELECT 1 WHERE to_regclass('schema_version') IS NOT NULL"):
             return None
@@ -120,17 +123,26 @@ class Schema:
             if self._read() is None:
                 self._create()
             found = self._read()
-            version = 0 if found is None else found[0]
+            if found is not None and found[0] >= self.version:
+                return
+            version = 0 if found is None else self._number(found[0])
             for number, file in self._pre:
-                if number <= version:
-                    continue
-                self._apply(file)
-                if number == 1:
-                    database.run("INSERT INTO schema_version VALUES (true, 1, 1)")
-                database.run("UPDATE schema_version SET version = %s", number)
-            if version == 0:
+                if number > version:
+                    self._apply(file)
+            if found is None:
+                database.run(
+                    "INSERT INTO schema_version VALUES (true, %s, %s)", self.version, FIRST
+                )
                 for file in self._indexes.values():
                     database.run(_text(file).format(concurrently=""))
+            else:
+                database.run("UPDATE schema_version SET version = %s", self.version)
+
+    def _number(self, noted: int) -> int:
+        """Return `schema_number` of the version in the schema."""
+        query = "SELECT to_regclass('discarded') IS NOT NULL"
+        ((has_discarded,),) = self._database.run(query)
+        return schema_number(noted, has_discarded=has_discarded, place=self._database.place)
 
     def _create(self) -> None:
         database = self._database

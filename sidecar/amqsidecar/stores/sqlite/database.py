@@ -13,21 +13,19 @@ from typing import Any
 
 from amqsidecar.errors import SchemaMismatch, StoreFull, StoreUnavailable
 from amqsidecar.private_files import mend, open_private
+from amqsidecar.stores import schema_numbers
 from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 102
 QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
-
-_FIRST_VERSION = 1
-"""The schema that `schema.sql` makes; a new file then runs the migrations, as an old one does."""
 
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     # What the service did; the latest marks are kept.
-    # Why IF NOT EXISTS: development versions wrote files of version 1 that have the table.
-    1: (
+    # Why IF NOT EXISTS: development versions wrote files of version 101 that have the table.
+    schema_numbers.FIRST: (
         """CREATE TABLE IF NOT EXISTS service_mark (
             id INTEGER PRIMARY KEY,
             at_ms INTEGER NOT NULL,
@@ -37,7 +35,8 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
         ) STRICT""",
     ),
 }
-"""Statements that make the next version of a file of this one; other versions are refused."""
+"""Statements that make the next version of a file of this one. `schema.sql` makes the first, and a
+new file runs them all."""
 
 _PAGE_BYTES = (
     8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
@@ -186,10 +185,10 @@ class SqliteDatabase:
                     f"the store {self.path} is empty; the service creates the tables when it starts"
                 )
             self._create(instance_name)
-        elif version != SCHEMA_VERSION and version not in _MIGRATIONS:
+        elif self._schema_number(version) > SCHEMA_VERSION:
             raise SchemaMismatch(
                 f"the store {self.path} has schema version {version}, this amqsidecar knows "
-                f"{SCHEMA_VERSION}; run the version that wrote it, or change store.url"
+                f"{SCHEMA_VERSION}: a newer version wrote it; run that version, or change store.url"
             )
         elif version != SCHEMA_VERSION and self._read_only:
             raise StoreUnavailable(
@@ -226,6 +225,13 @@ class SqliteDatabase:
             f"the file {self.path} is a database of another program; change store.url"
         )
 
+    def _schema_number(self, noted: int) -> int:
+        """Return `schema_number` of the version in the file."""
+        found = self.run("SELECT 1 FROM sqlite_schema WHERE name = 'discarded'").fetchone()
+        return schema_numbers.schema_number(
+            noted, has_discarded=found is not None, place=f"the store {self.path}"
+        )
+
     def _create(self, instance_name: str | None) -> None:
         self.run(f"PRAGMA page_size = {_PAGE_BYTES}")
         # Why: after a large backlog the file can shrink again, some pages at a time.
@@ -240,7 +246,7 @@ class SqliteDatabase:
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)
                 self.run(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._run_migrations(_FIRST_VERSION)
+                self._run_migrations(schema_numbers.FIRST)
             self.run("COMMIT")
         except BaseException:
             self._roll_back()
@@ -263,7 +269,7 @@ class SqliteDatabase:
         """
         with self.transaction(), self.mapped("be brought up to date"):
             # Invariant: of two processes that come at once, the second finds it done.
-            self._run_migrations(self._schema_version() or SCHEMA_VERSION)
+            self._run_migrations(self._schema_number(self._schema_version() or SCHEMA_VERSION))
 
     def _run_migrations(self, version: int) -> None:
         for older in range(version, SCHEMA_VERSION):
