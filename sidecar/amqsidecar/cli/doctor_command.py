@@ -1,6 +1,7 @@
 """`amqsidecar doctor`: examines a broker before the service is run on it."""
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,9 +26,20 @@ EXIT_PROBLEMS = 78
 # Bound: of a queue with more such messages, the last one is reported as the cause of the lost link.
 _EXAMINATIONS_MAX = 200
 
+_OPTION = re.compile(r"(?P<section>[a-z]+): \{(?P<line>(?P<key>[a-z_]+): .+)\}")
+"""A line of our own configuration, as findings write it."""
+
+Notes = Annotated[
+    bool,
+    typer.Option("--notes", help="Print notes, too, not only those of a check with a problem."),
+]
+
 
 def doctor(
-    config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+    notes: Notes = False,
 ) -> None:
     """Check broker and configuration; print a fix for each fault.
 
@@ -61,7 +73,7 @@ def doctor(
     if output is OutputFormat.JSON:
         print_json({"verdict": verdict, "findings": findings})
     else:
-        _print(findings, verdict)
+        _print(findings, verdict, config, with_notes=notes)
     raise typer.Exit(EXIT_PROBLEMS if verdict == "problems" else 0)
 
 
@@ -126,8 +138,10 @@ def _settings(
     from amqsidecar.engine.judging.dead_letter_names import (  # noqa: PLC0415 - as above
         DeadLetterNames,
     )
+    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
     from amqsidecar.policy_source.digest import rules_digest  # noqa: PLC0415 - as above
+    from amqsidecar.policy_source.load import compile_policy  # noqa: PLC0415 - as above
     from amqsidecar.wiring.cause_notes import cause_note_settings  # noqa: PLC0415 - as above
 
     notes = cause_note_settings(config)
@@ -140,6 +154,7 @@ def _settings(
         intake_queues=named_queues(config.intake.queues),
         notes=() if notes is None else (notes,),
         rules=rules,
+        decider=None if rules is None else compile_policy(rules, load_plugins()),
         needs_names=url.scheme.startswith("amqp"),
         names=DeadLetterNames(
             rules if isinstance(rules, ClassicRules) else None, config.intake.origin
@@ -208,19 +223,40 @@ def _shared_schedule(config: "Config") -> "ScheduleFacts":
     return replace(facts, place=place)
 
 
-def _print(findings: "Sequence[Finding]", verdict: str) -> None:
+def _print(
+    findings: "Sequence[Finding]", verdict: str, config: "Config", *, with_notes: bool
+) -> None:
+    failed = {one.check for one in findings if one.severity == "problem"}
     check = None
     for finding in findings:
+        if finding.severity == "note" and not (with_notes or finding.check in failed):
+            continue
         if finding.check is not check:
             check = finding.check
             print_line(str(check))
         what = one_line(finding.what, 2000)
         print_line(f"  {finding.severity:8} {one_line(finding.subject)}: {what}")
         if finding.mend:
-            print_line(f"           {finding.mend}")
+            print_line(f"           {in_place(finding.mend, config)}")
     counts = []
     for word in ("problem", "warning", "note"):
         count = sum(one.severity == word for one in findings)
         counts.append(f"{count} {word}{'' if count == 1 else 's'}")
     print_line()
-    print_line(f"{verdict}: {', '.join(counts)}")
+    print_line(f"{verdict}: {', '.join(counts)}{'' if with_notes else ' (print them by --notes)'}")
+
+
+def in_place(mend: str, config: "Config") -> str:
+    """Return a line that fixes something; of our own configuration with its place in the file.
+
+    Why: a second `store:` in the same file is no YAML.
+    """
+    found = _OPTION.fullmatch(mend)
+    if found is None:
+        return mend
+    section, line = found["section"], found["line"]
+    key = f"{section}.{found['key']}"
+    if (place := config.origin(key)) != key:
+        return f"in place of {place}: {line}"
+    place_of_section = config.section_in_file(section)
+    return mend if place_of_section is None else f"{place_of_section}, under {section}: {line}"

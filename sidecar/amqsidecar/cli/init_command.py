@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -141,13 +141,7 @@ def init(
     url = _url(url, asks=asks)
     broker = parse_broker_url(url)
     kind = kind or _KINDS.get(broker.scheme) or _asked_kind(asks=asks)
-    if asks and policy_from is None:
-        answer = typer.prompt(
-            "The broker's activemq.xml or broker.xml (empty: a starting policy)", default=""
-        )
-        policy_from = Path(answer) if answer else None
-    if policy_from is not None and not policy_from.is_file():
-        raise typer.BadParameter(f"{policy_from} is no file", param_hint="--policy-from")
+    policy_from = _chosen_policy(policy_from, asks=asks)
     if asks and store is None:
         store = typer.prompt("Where waiting messages are kept", default=_store_beside(folder))
     store = _checked_store(store or _store_beside(folder))
@@ -155,20 +149,92 @@ def init(
 
     policy = folder / POLICY_FILE if policy_from is None else policy_from.absolute()
     secret = password_file and password_file.absolute()
-    if policy_from is None:
-        _refuse_existing(policy)
+    files: dict[Path, tuple[str, int]] = {}
     if password is not None:
         secret = folder / PASSWORD_FILE
-        _write(secret, f"{password.reveal()}\n", mode=0o600)
+        files[secret] = (f"{password.reveal()}\n", 0o600)
     if policy_from is None:
-        _write(policy, STARTING_POLICIES[kind])
+        files[policy] = (STARTING_POLICIES[kind], 0o644)
     # Why last: what it names is there by then.
-    _write(config_file, _configuration(url, kind, store, policy, secret, folder))
-    typer.echo(f"wrote {config_file}")
-    if examine:
-        from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - keeps `--help` fast
+    files[config_file] = (_configuration(url, kind, store, policy, secret, folder), 0o644)
+    for path in files:
+        _refuse_existing(path)
+    for path, (text, mode) in files.items():
+        _write(path, text, mode=mode)
+    if not examine:
+        typer.echo(f"wrote {config_file}")
+        return
+    _examine(config_file, files)
 
+
+def _examine(config_file: Path, written: Iterable[Path]) -> None:
+    """Run `doctor`; where no broker answers, remove what was written, so that init can be repeated.
+
+    Raises:
+        LinkLost: no broker answers.
+        typer.Exit: doctor's.
+    """
+    from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.errors import LinkLost  # noqa: PLC0415 - as above
+
+    outcome = f"wrote {config_file}"
+    try:
         doctor(config_file)
+    except LinkLost:
+        for path in written:
+            path.unlink()
+        outcome = (
+            "wrote nothing, because the broker can't be reached: repeat init with another --url, "
+            "or with --no-doctor to write the files nevertheless"
+        )
+        raise
+    finally:
+        typer.echo(outcome, err=True)
+
+
+def _chosen_policy(given: Path | None, *, asks: bool) -> Path | None:
+    """Return the file that was given or is asked for; None = a starting policy."""
+    if asks and given is None:
+        answer = typer.prompt(
+            "The broker's activemq.xml or broker.xml (empty: a starting policy)", default=""
+        )
+        given = Path(answer) if answer else None
+    if given is None:
+        return None
+    if not given.is_file():
+        raise typer.BadParameter(f"{given} is no file", param_hint="--policy-from")
+    if (rule := _never_redelivers(given)) is None:
+        return given
+    what = f"{given} never redelivers: {rule}"
+    if asks and typer.confirm(f"{what}. Write a starting policy instead?", default=True):
+        return None
+    typer.echo(
+        f"{what}. For redeliveries by the sidecar leave --policy-from out: a starting policy with "
+        "five redeliveries is written",
+        err=True,
+    )
+    return given
+
+
+def _never_redelivers(policy: Path) -> str | None:
+    """Return the rule by which a policy redelivers nothing that it has no other rule for.
+
+    Returns:
+        None = it redelivers, or it can't be read, which `doctor` reports.
+    """
+    from amqsidecar.errors import ConfigError  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.model.dead_letter import DeadLetter  # noqa: PLC0415 - as above
+    from amqsidecar.model.decision import Redeliver  # noqa: PLC0415 - as above
+    from amqsidecar.model.destination import queue  # noqa: PLC0415 - as above
+    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
+    from amqsidecar.policy_source.load import compile_policy, load_policy  # noqa: PLC0415
+
+    plugins = load_plugins()
+    with suppress(ConfigError):
+        decider = compile_policy(load_policy(policy, plugins), plugins)
+        decision = decider.decide(DeadLetter(queue("x")), None)
+        return None if decision is None or isinstance(decision, Redeliver) else decision.rule
+    return None
 
 
 def _url(url: str | None, *, asks: bool) -> str:

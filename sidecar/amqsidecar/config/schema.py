@@ -96,6 +96,11 @@ class Config(Section):
         """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""
         return self._origins.get(key, key)
 
+    def section_in_file(self, name: str) -> str | None:
+        """Return where the file sets the first option of a section; None = it sets none."""
+        places = (at for key, at in self._origins.items() if key.startswith(f"{name}."))
+        return next((at for at in places if at.rpartition(":")[2].isdecimal()), None)
+
     def with_origins(self, origins: Mapping[str, str]) -> "Config":
         """Return the same options, with the places where they were set."""
         copy = self.model_copy()

@@ -86,7 +86,9 @@ def _undelivered(
     lost = sorted(
         name
         for name, found in addresses.items()
-        if not found.get("deadLetterAddress") and _attempts(found) > 0 and name not in targets
+        if not found.get("deadLetterAddress")
+        and delivery_attempts(found) > 0
+        and name not in targets
     )
     for severity, names in (
         (Severity.PROBLEM, [name for name in lost if name in origins]),
@@ -94,11 +96,11 @@ def _undelivered(
     ):
         if not names:
             continue
-        attempts = _attempts(addresses[names[0]])
+        attempts = delivery_attempts(addresses[names[0]])
         yield Finding(
             check=Check.DEAD_LETTERS,
             severity=severity,
-            subject=_listed(names),
+            subject=listed(names),
             what=f"no dead-letter-address: the broker destroys a message at delivery {attempts}, "
             "before the sidecar can see it",
             mend="".join(
@@ -121,7 +123,7 @@ def _target_findings(
             check=Check.DEAD_LETTERS,
             severity=Severity.PROBLEM,
             subject=target,
-            what=f"no queue is bound to the dead-letter address of {_listed(users)}: the broker "
+            what=f"no queue is bound to the dead-letter address of {listed(users)}: the broker "
             "drops messages for it",
             mend=f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
             "</address>",
@@ -153,13 +155,13 @@ def _target_findings(
             check=Check.DEAD_LETTERS,
             severity=Severity.OK,
             subject=target,
-            what=f"keeps the dead letters of {_listed(users)}",
+            what=f"keeps the dead letters of {listed(users)}",
         )
 
 
 def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that may harm dead letters that are returned often, with their fixes."""
-    attempts = _attempts(settings)
+    attempts = delivery_attempts(settings)
     if attempts > 0:
         yield (
             f"the dead-letter address itself has a limit of {attempts} deliveries: a dead letter "
@@ -277,7 +279,7 @@ def effect_findings(
         yield Finding(
             check=Check.ORIGINS,
             severity=Severity.NOTE if is_allowed else Severity.WARNING,
-            subject=_listed(address for address, _ in places),
+            subject=listed(address for address, _ in places),
             what=f"{what}: {then}",
             mend="" if is_allowed else places[0][1],
         )
@@ -293,7 +295,7 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             check=Check.DEAD_LETTERS,
             severity=Severity.NOTE,
-            subject=_listed(acceptors),
+            subject=listed(acceptors),
             what="this acceptor takes STOMP clients: the broker destroys a message that such a "
             "client refuses by NACK, before the sidecar can see it; a consumer that fails must "
             "disconnect instead, or connect through `amqsidecar listen`, which saves it "
@@ -318,24 +320,26 @@ def reject_finding(
         if (name == "#" or is_application(name)) and not found.get("deadLetterAddress")
     ]
     then = (
-        f", and destroys the message on {_listed(destroying)}, without a dead-letter-address"
+        f", and destroys the message on {listed(destroying)}, without a dead-letter-address"
         if destroying
         else ""
     )
     yield Finding(
         check=Check.DEAD_LETTERS,
         severity=Severity.NOTE,
-        subject=_listed(acceptors),
+        subject=listed(acceptors),
         what=f"this acceptor takes AMQP clients: the broker forgets the error of `rejected`{then}; "
         "consumers that connect through `amqsidecar listen` keep both (`listener.md`)",
     )
 
 
-def _attempts(settings: Settings) -> int:
+def delivery_attempts(settings: Settings) -> int:
+    """Return `max-delivery-attempts`; -1 = no limit."""
     return int(settings.get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - _NAMED_MAX
     return ", ".join(ordered[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

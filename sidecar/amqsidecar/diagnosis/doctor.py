@@ -32,6 +32,7 @@ from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_fin
 from amqsidecar.diagnosis.cause_notes import cause_note_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
+from amqsidecar.diagnosis.deliveries import delivery_findings
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
@@ -46,7 +47,12 @@ from amqsidecar.diagnosis.judging import (
     unknown_origin_findings,
 )
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, read_refusal
-from amqsidecar.diagnosis.rights import management_attempt, permission_findings
+from amqsidecar.diagnosis.rights import (
+    management_attempt,
+    needed_rights,
+    permission_findings,
+    untried_findings,
+)
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.schedule import (
     foreign_token_findings,
@@ -102,6 +108,8 @@ class Doctor:
         self._kind = BrokerKind.CLASSIC
         self._encodings: tuple[str, ...] = ()
         self._settings_of: dict[str, Mapping[str, Any]] = {}
+        self._sources: Sequence[Destination] = [one.destination for one in settings.intake_queues]
+        self._origins: Sequence[Destination] = ()
         self._may_ask = True
         self._may_send = True
         self._is_layout_known = False
@@ -139,6 +147,8 @@ class Doctor:
         self._found += permission_findings(
             self._kind, settings.user, rights.attempts, lambda name: rights.roles.get(name, ())
         )
+        needed = needed_rights(self._kind, self._sources, self._origins, settings.final_suffix)
+        self._found += untried_findings(self._kind, settings.user, rights.attempts, needed)
         if not settings.is_broker_held:
             self._found += schedule_findings(settings.store_url, settings.schedule, self._encodings)
             self._found += shared_rules_findings(settings.schedule, settings.rules_digest)
@@ -219,7 +229,8 @@ class Doctor:
         if settings.needs_names and self._kind is BrokerKind.CLASSIC:
             self._found += unknown_origin_findings(intake, settings.names, rights.existing)
         self._found += recorded_findings(self._kind, settings.scheme, settings.allowed_losses)
-        sources = sources or look.guessed_sources()
+        self._sources, self._origins = sources or look.guessed_sources(), origins
+        sources = self._sources
         rights.try_sources(trials, sources)
         look.note_leftovers(trials, intake)
         names = IntakeNames(self._kind)
@@ -334,6 +345,7 @@ class Doctor:
     def _judge_layout(self, intake: Sequence[IntakeQueue], origins: Sequence[Destination]) -> None:
         rules = self._settings.rules
         self._is_layout_known = self._kind is BrokerKind.CLASSIC or bool(self._settings_of)
+        self._found += delivery_findings(self._settings.decider, origins, self._settings_of)
         if self._kind is BrokerKind.CLASSIC:
             classic = rules if isinstance(rules, ClassicRules) else None
             self._found += layout_findings(classic)

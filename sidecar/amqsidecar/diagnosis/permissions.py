@@ -1,8 +1,7 @@
 """Turns a broker's refusals into the lines of configuration that grant the missing rights.
 
 The texts were read from real brokers: Classic's `authorizationPlugin` and Artemis's
-`security-settings`, over each wire; STOMP drops the colon after "User". Neither says which group or
-role a user is in, so lines name a group or role like the user.
+`security-settings`, over each wire; STOMP drops the colon after "User".
 """
 
 import re

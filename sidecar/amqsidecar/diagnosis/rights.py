@@ -1,6 +1,6 @@
 """Tries each right that a run needs; reports the missing ones with the lines that grant them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from amqsidecar.diagnosis.permissions import (
     MANAGEMENT,
     REPLY_MATCH,
     TEMPORARY,
+    TOKEN_PREFIX,
     Refusal,
     artemis_line,
     artemis_match,
@@ -19,7 +20,10 @@ from amqsidecar.diagnosis.permissions import (
     read_refusal,
     scope_of,
 )
-from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.destination import Destination, final_queue, queue, topic
+
+ORIGINS = "YOUR.QUEUES"
+"""In lines, stands for the queues that redeliveries must reach."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     wanted: str = ""
 
 
+def group_of(user: str) -> str:
+    """Return what stands in lines for the group of a user of Classic, which no broker names."""
+    return f"GROUP-OF-{user}"
+
+
+def role_of(user: str) -> str:
+    """Return what stands in lines for the role of a user of Artemis, which no broker names."""
+    return f"ROLE-OF-{user}"
+
+
 RolesOf = Callable[[str], Sequence[Mapping[str, Any]]]
 """The permissions on an address of Artemis; () = not known."""
 
@@ -60,6 +74,76 @@ def permission_findings(
         what = f"{len(attempts)} rights that a run needs were tried, and the user has them"
         found.append(_finding(Severity.OK, user or "anonymous", what))
     return tuple(found)
+
+
+def untried_findings(
+    kind: BrokerKind,
+    user: str,
+    attempts: Sequence[Attempt],
+    needed: Mapping[Destination, Collection[str]],
+) -> Iterator[Finding]:
+    """Yield, where a right is missing, the lines for all that could not be tried because of it.
+
+    So a user without rights gets every line in one round.
+
+    Args:
+        kind: of the broker.
+        user: the sidecar's.
+        attempts: all that was tried.
+        needed: permissions that a run needs, by destination or pattern.
+    """
+    if all(one.words is None for one in attempts):
+        return
+    tried = {_scope_in(kind, one.scope or one.destination) for one in attempts} | {
+        _scope_in(kind, refusal.destination)
+        for one in attempts
+        if (refusal := read_refusal(one.words or "")) is not None
+    }
+    for destination, permissions in needed.items():
+        scope = _scope_in(kind, destination)
+        if scope in tried:
+            continue
+        line = (
+            classic_line(scope_of(destination), group_of(user), permissions)
+            if kind is BrokerKind.CLASSIC
+            else artemis_line(scope, role_of(user), permissions)
+        )
+        what = f"was not tried, and a run needs there: {', '.join(permissions)}"
+        yield _finding(Severity.NOTE, scope, what, line)
+
+
+def _scope_in(kind: BrokerKind, destination: Destination) -> str:
+    if kind is BrokerKind.CLASSIC:
+        return str(scope_of(destination))
+    return artemis_match(destination.address)
+
+
+def needed_rights(
+    kind: BrokerKind, intake: Iterable[Destination], origins: Iterable[Destination], suffix: str
+) -> dict[Destination, tuple[str, ...]]:
+    """Return the rights that each run needs, whose destinations are known before.
+
+    Args:
+        kind: of the broker.
+        intake: the dead-letter queues that are read.
+        origins: known ones; none = a line with a name to replace.
+        suffix: of final queues.
+
+    Source: `permissions.md`; `tests/end_to_end/rights` takes each away.
+    """
+    is_classic = kind is BrokerKind.CLASSIC
+    found: dict[Destination, tuple[str, ...]] = {}
+    for source in intake:
+        found[source] = ("read", "admin") if is_classic else ("consume",)
+        final = final_queue(source, suffix)
+        found[final] = ("read", "write", "admin") if is_classic else ("send", "consume")
+    token = queue(TOKEN_PREFIX + (">" if is_classic else "#"))
+    found[token] = ("read", "write", "admin") if is_classic else ("send", "consume")
+    for origin in (*origins,) or (queue(ORIGINS),):
+        found[origin] = ("write", "admin") if is_classic else ("send",)
+    if is_classic:
+        found[topic("ActiveMQ.Advisory.>")] = ("read", "admin")
+    return found
 
 
 def _unread(refused: Iterable[Attempt]) -> Iterator[Finding]:
@@ -98,7 +182,7 @@ def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -
             Severity.PROBLEM,
             str(scope),
             sentence,
-            classic_line(scope, group[0][1].user, attributes),
+            classic_line(scope, group_of(group[0][1].user), attributes),
         )
 
 
@@ -109,11 +193,14 @@ def _artemis_findings(refused: Iterable[Attempt], roles: RolesOf) -> Iterator[Fi
         needs = artemis_needs((refusal, one.wanted) for one, refusal in group)
         address = refusals[0].destination.address
         today = roles(address)
-        mend = artemis_line(match, refusals[0].user, needs, today)
+        mend = artemis_line(match, role_of(refusals[0].user), needs, today)
         sentence = _sentence(group, f"on {match}")
         if match == REPLY_MATCH:
             mend = f"<uuid-namespace>uuid</uuid-namespace> {mend}"
-            sentence += "; temporary queues get names that a setting can match by uuid-namespace"
+            sentence += (
+                "; temporary queues get names that a setting can match by uuid-namespace, which "
+                "acts after a restart of the broker"
+            )
         elif today:
             sentence += (
                 "; the line keeps today's rights of other roles and replaces the setting of this "

@@ -8,6 +8,7 @@ from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.plugin import Decider
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 
@@ -24,6 +25,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         intake_queues: named by the operator; () = discover.
         notes: how consumers' notes are read; () = none is.
         rules: given ones; None = none.
+        decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
         names: find an origin by the name of its queue.
@@ -31,12 +33,12 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         allowed_effects: what may act on a redelivery once more by the operator's own word.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.
         holds_backlog: whether dead letters that were there before are held.
-        backlog_threshold: not where they are no more than this.
+        backlog_threshold: queues with at most this many are not held.
         final_suffix: of final queues.
-        store_url: for telling.
+        store_url: shown in findings.
         is_broker_held: whether the broker is to keep what waits.
         schedule: what the store holds.
-        watches_outcomes: whether a run looks what becomes of re-sends.
+        watches_outcomes: whether `run` tracks re-sends.
         accepts_orphans: whether a new store begins although tokens of others are left.
         rules_digest: of the rules that would decide; "" = tokens of other rules are not noticed.
     """
@@ -49,6 +51,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     intake_queues: tuple[IntakeQueue, ...] = ()
     notes: tuple[CauseNoteSettings, ...] = ()
     rules: ClassicRules | ArtemisRules | None = None
+    decider: Decider | None = None
     needs_names: bool = False
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
     allowed_losses: tuple[Loss, ...] = ()

@@ -3,6 +3,9 @@
 FINAL_SUFFIX = ".exhausted"
 """What final dead-letter queues end with unless the operator says otherwise; never read."""
 
+OWN_PREFIX = "amqsidecar."
+"""How the names of all queues begin that the sidecar makes or reads for itself."""
+
 INTERCEPTED = "amqsidecar.intercepted"
 """The queue of messages that the listener saved when their consumers gave them up."""
 

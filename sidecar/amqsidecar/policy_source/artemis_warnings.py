@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from amqsidecar.model.sidecar_names import OWN_PREFIX
 from amqsidecar.policy.address_settings import (
     CompiledAddressSettings,
     EffectiveSettings,
@@ -26,7 +27,8 @@ def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
 
 def _warnings(rules: ArtemisRules, settings: CompiledAddressSettings) -> Iterator[str]:
     for entry in rules.entries:
-        if entry.settings == _EMPTY:
+        # Why not ours: no message of an application dies there.
+        if entry.settings == _EMPTY or entry.match.startswith(OWN_PREFIX):
             continue
         sample = settings.effective(_sample_address(entry.match, rules))
         if entry in sample.decided_by.values():
@@ -57,6 +59,11 @@ def _entry_warnings(entry: AddressSettingEntry, merged: EffectiveSettings) -> It
         yield (
             f"{place}: no dead-letter-address: the broker destroys a message at delivery "
             f"{merged.max_delivery_attempts}, before the sidecar can see it"
+        )
+    elif merged.max_delivery_attempts == 1 and is_about_limit:
+        yield (
+            f"{place}: max-delivery-attempts=1: the sidecar never redelivers these messages; let "
+            "the broker alone have this count, and give the sidecar a policy of its own"
         )
     varies = {
         "redelivery-delay-multiplier": own.redelivery_delay_multiplier,

@@ -416,6 +416,57 @@ def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_men
     assert after.code == 0
 
 
+NEVER = (
+    '<address-setting match="#"><dead-letter-address>DLQ</dead-letter-address>'
+    "<max-delivery-attempts>1</max-delivery-attempts></address-setting>"
+)
+CAUSES = (
+    '<address-setting match="amqsidecar.causes"><dead-letter-address/><expiry-address/>'
+    "</address-setting>"
+)
+
+
+def test_the_guides_go_together_on_a_broker_with_one_attempt(tmp_path: Path) -> None:
+    """As frameworks.md and cause-notes.md advise, with the broker's file as policy.
+
+    Doctor says that nothing would be redelivered, advises nothing that it warns of, and a line for
+    our configuration can be written where it says, beside the token of a lost store.
+    """
+    with ArtemisBroker(address_settings=NEVER + CAUSES) as broker:
+        policy = tmp_path / "broker.xml"
+        policy.write_text(broker.config_path.read_text(encoding="utf-8"), encoding="utf-8")
+        lost = tmp_path / "lost"
+        lost.mkdir()
+        assert SidecarProcess(lost, broker.pair_url, policy=policy).start().stop() == 0
+        die(broker, "orders")
+        path = tmp_path / "amqsidecar.yaml"
+        lines = [
+            "broker:",
+            f"  url: {broker.pair_url}",
+            "store:",
+            f"  url: sqlite:///{tmp_path}/schedule.db",
+            "policy:",
+            "  source: broker.xml",
+        ]
+
+        def run() -> tuple[int, str]:
+            path.write_text("\n".join(lines), encoding="utf-8")
+            command = [*COMMAND, "doctor", "--config", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            return done.returncode, done.stdout
+
+        code, before = run()
+        found = re.search(rf"{path}:(\d+), under store: (.*)", before)
+        assert found is not None, before
+        lines.insert(int(found[1]) - 1, f"  {found[2]}")
+        fit, after = run()
+
+    assert (code, fit) == (78, 0)
+    assert "queue://orders: the rules never redeliver these messages" in after
+    assert "amqsidecar.causes" not in after
+    assert "  note " not in after
+
+
 STRATEGIES = """
     <policyEntry queue="quick.>"><deadLetterStrategy>
       <discarding/>

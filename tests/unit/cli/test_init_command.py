@@ -13,6 +13,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import compile_policy, load_policy
+from support.machine.ports import free_port
 from support.sidecar.terminal import Hidden, Question, answered
 
 URLS = {"classic": "openwire://localhost:61616", "artemis": "artemis://localhost:61616"}
@@ -123,6 +124,47 @@ def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) ->
     password = config.broker.password()
     assert password is not None
     assert password.reveal() == "geheim"
+
+
+NEVER = "address_settings: [{match: '#', max_delivery_attempts: 1, dead_letter_address: DLQ}]"
+
+
+def test_a_policy_that_never_redelivers_is_said_and_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "given.yaml").write_text(NEVER, encoding="utf-8")
+    assert init("--url", URLS["artemis"], "--policy-from", "given.yaml") == 0
+    assert "given.yaml never redelivers: " in capsys.readouterr().err
+    config = load_config(tmp_path / "amqsidecar.yaml", (), {})
+    assert config.policy.source == tmp_path / "given.yaml"
+
+
+def test_on_a_terminal_a_starting_policy_can_replace_such_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "given.yaml").write_text(NEVER, encoding="utf-8")
+    code, shown = answered(
+        [sys.executable, "-m", "amqsidecar", "init", "--no-doctor", "--url", URLS["artemis"]],
+        [
+            (Question("starting policy)"), "given.yaml"),
+            (Question("Write a starting policy instead?"), "y"),
+            (Question("messages are kept"), ""),
+        ],
+        folder=tmp_path,
+        environment=os.environ,
+    )
+    assert code == 0, shown
+    config = load_config(tmp_path / "amqsidecar.yaml", (), {})
+    assert config.policy.source == tmp_path / "policy.yaml"
+
+
+def test_after_a_wrong_host_it_can_be_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = ["init", "--url", f"artemis://sidecar@127.0.0.1:{free_port()}", "--password-stdin"]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("geheim\n"))
+        assert main.run_command_line(wrong) == 69
+        assert "wrote nothing" in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
 
 
 # --- the configuration that is read when none is named ------------------------------------------

@@ -110,8 +110,10 @@ def test_classic_asks_for_the_right_to_create_last_so_that_its_lack_may_be_hidde
         )[0].mend
         for exists in (None, True)
     )
-    assert unknown == '<authorizationEntry queue="ActiveMQ.DLQ" read="x" admin="x"/>'
-    assert existing == '<authorizationEntry queue="ActiveMQ.DLQ" read="x"/>'
+    assert (
+        unknown == '<authorizationEntry queue="ActiveMQ.DLQ" read="GROUP-OF-x" admin="GROUP-OF-x"/>'
+    )
+    assert existing == '<authorizationEntry queue="ActiveMQ.DLQ" read="GROUP-OF-x"/>'
 
 
 def test_artemis_names_the_first_permission_only() -> None:
@@ -123,7 +125,7 @@ def test_artemis_names_the_first_permission_only() -> None:
     assert [
         part
         for part in ("send", "createAddress", "createDurableQueue", "consume")
-        if f'type="{part}" roles="x"' in finding.mend
+        if f'type="{part}" roles="ROLE-OF-x"' in finding.mend
     ] == ["send", "createAddress", "createDurableQueue"]
 
 
@@ -133,8 +135,8 @@ def test_without_manage_artemis_names_no_permission_and_we_do() -> None:
     )
     assert "permission manage" in finding.what
     assert finding.mend == (
-        '<security-setting match="activemq.management"><permission type="send" roles="x"/>'
-        '<permission type="manage" roles="x"/></security-setting>'
+        '<security-setting match="activemq.management"><permission type="send" roles="ROLE-OF-x"/>'
+        '<permission type="manage" roles="ROLE-OF-x"/></security-setting>'
     )
 
 
@@ -145,7 +147,7 @@ def test_the_right_to_an_answer_needs_a_name_that_a_setting_can_match() -> None:
     assert finding.subject == "uuid.#"
     assert finding.mend.startswith("<uuid-namespace>uuid</uuid-namespace> <security-setting ")
     for kind in ("createNonDurableQueue", "createAddress", "consume", "send"):
-        assert f'type="{kind}" roles="x"' in finding.mend
+        assert f'type="{kind}" roles="ROLE-OF-x"' in finding.mend
 
 
 def test_over_stomp_the_answers_come_to_an_address_of_ours() -> None:
@@ -157,7 +159,7 @@ def test_over_stomp_the_answers_come_to_an_address_of_ours() -> None:
     replies, management = permission_findings(BrokerKind.ARTEMIS, "x", attempts)
     assert replies.subject == "amqsidecar.replies.#"
     for kind in ("createNonDurableQueue", "createAddress", "consume", "send", "deleteAddress"):
-        assert f'type="{kind}" roles="x"' in replies.mend
+        assert f'type="{kind}" roles="ROLE-OF-x"' in replies.mend
     assert "MANAGE on activemq.management (permission manage)" in management.what
     assert management.what.count("over STOMP the broker does not say") == 1
     assert "over STOMP" not in replies.what
@@ -167,7 +169,10 @@ def test_classic_has_one_entry_for_all_temporary_destinations() -> None:
     words = "User x is not authorized to read from: temp-queue://ID:host-1-2:3:0"
     [finding] = permission_findings(BrokerKind.CLASSIC, "x", [attempt("token", words)])
     tag = "tempDestinationAuthorizationEntry"
-    assert finding.mend == f'<{tag}><{tag} read="x" write="x" admin="x"/></{tag}>'
+    assert (
+        finding.mend
+        == f'<{tag}><{tag} read="GROUP-OF-x" write="GROUP-OF-x" admin="GROUP-OF-x"/></{tag}>'
+    )
     assert "add the user to its groups" in finding.what
 
 

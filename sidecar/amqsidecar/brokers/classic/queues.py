@@ -12,12 +12,11 @@ from collections.abc import Iterable
 
 from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
-from amqsidecar.model.sidecar_names import CAUSES
+from amqsidecar.model.sidecar_names import CAUSES, OWN_PREFIX
 
 QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
 ADVISORY_PREFETCH = 32_766
-OWN_PREFIX = "amqsidecar."
 EMPTIED = (
     "only openwire:// can remove a queue of Classic; it is empty now, and the next doctor of this "
     "user uses it again"

@@ -5,7 +5,6 @@ Source: ActiveMQ Classic, DestinationInfoMarshaller.
 
 from amqsidecar.brokers.classic.queues import (
     ADVISORY_PREFETCH,
-    OWN_PREFIX,
     QUEUE_ADVISORIES,
     ClassicQueues,
     is_ours,
@@ -24,7 +23,6 @@ from amqsidecar.formats.openwire_dead_letter import read_dead_letter, read_desti
 from amqsidecar.model.destination import Destination, DestinationKind
 
 __all__ = [
-    "OWN_PREFIX",
     "OpenWireQueueWatch",
     "is_ours",
     "is_wildcard",
