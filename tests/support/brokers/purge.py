@@ -10,11 +10,14 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.waiting import PATIENCE_S
 
 
-def purge(broker: Broker, queue: str) -> None:
-    """Remove all messages of a queue, by JMX on Classic, by a management message on Artemis."""
+def purge(broker: Broker, queue: str) -> int | None:
+    """Remove all messages of a queue, by JMX on Classic, by a management message on Artemis.
+
+    Return how many it had that nobody has in hand; None = the broker does not say.
+    """
     if isinstance(broker, ArtemisBroker):
-        manage_artemis(broker, ManagementQuestion(f"queue.{queue}", "removeAllMessages"))
-        return
+        question = ManagementQuestion(f"queue.{queue}", "removeAllMessages")
+        return int(str(manage_artemis(broker, question)))
     assert isinstance(broker, ClassicBroker)
     _run("jcmd", str(broker.pid), "ManagementAgent.start_local")
     chosen = broker.release
@@ -27,6 +30,7 @@ def purge(broker: Broker, queue: str) -> None:
         java = ["-cp", maven.broker_class_path(chosen), main]
     told = _run("java", "-XX:TieredStopAtLevel=1", *java, "purge", "--pid", str(broker.pid), queue)
     assert f"Purging all messages in queue: {queue}" in told, told
+    return None
 
 
 def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> object:
