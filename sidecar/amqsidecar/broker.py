@@ -23,6 +23,8 @@ from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.send_terms import SendTerms
+from amqsidecar.policy.selector import PropertyOf
 
 
 class BrokerKind(StrEnum):
@@ -66,7 +68,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One message to send in a transaction.
+    """One message to send in a transaction; only `engine/send_gate.py` makes it.
 
     Attributes:
         destination: where to; its kind says the routing type on Artemis.
@@ -344,19 +346,34 @@ class LookSession(Protocol):
         """
         ...
 
-    def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost, as a sentence; None = it routes.
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        """Return what becomes of a send to a destination.
 
-        Cheap: results are cached for some seconds and refreshed on change; only what held up a
-        link before (`LinkLost.held_up_by`) is tried each time.
+        Cheap: results are cached for some seconds, those with filters for a moment, and refreshed
+        on change; only what held up a link before (`LinkLost.held_up_by`) is tried each time.
+
+        Args:
+            destination: of the send.
+            makes: make its queue if there is none, as a final dead-letter queue has to be: durable
+                and never removed by the broker. `problem` says why it can't be made.
         """
         ...
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Ensure that a final dead-letter queue exists and keeps messages.
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `send_terms` knows them for some seconds.
 
-        Returns:
-            None, or why it can't be used, as a sentence.
+        Does nothing where `send_terms` asks no broker.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        """Return what a filter of the broker sees of a message, once it is sent over this link.
+
+        Raises:
+            UndecodableMessage: the message can't be taken apart, and so can't be sent.
         """
         ...
 
@@ -404,27 +421,6 @@ class IntakeSession(LookSession, Protocol):
 
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue was made while this link was open, so that all in it is new."""
-        ...
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds.
-
-        Does nothing where `route_problem` asks no broker.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return the side effects of a redelivery to this destination, and the fix.
-
-        Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
-        from its rules alone. Cached like the answers of `route_problem`.
-
-        Returns:
-            None, or a sentence with the line that fixes it: nothing may be sent there.
-        """
         ...
 
 

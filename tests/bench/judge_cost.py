@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
@@ -62,7 +63,7 @@ def judge_of(*plugins: Mapping[str, object], group_by: str = "{}") -> Judge:
     config = load_config(None, (f"intake.group_by={group_by}",), {})
     return Judge(
         rules,
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
         death_group_of=load_grouping(config),

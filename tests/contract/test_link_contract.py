@@ -737,11 +737,11 @@ def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLin
 
 
 def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link: MakeLink) -> None:
-    """It is made by `prepare_final` and shows the last count."""
+    """It is made by `send_terms` and shows the last count."""
     harness.put_dead_letters(f"{harness.prefix}.orders", 1)
     final = queue(f"{harness.prefix}.DLQ.exhausted")
     link = open_link()
-    assert link.prepare_final(final) is None
+    assert link.send_terms(final, makes=True).problem is None
     link.attach([harness.intake()], 10)
     [delivery] = receive(link, 1)
     send = Resend(
@@ -762,7 +762,7 @@ def test_the_origin_of_a_dead_letter_routes(harness: LinkHarness, open_link: Mak
     """A destination that exists is no problem."""
     origin = f"{harness.prefix}.orders"
     harness.put_dead_letters(origin, 1)
-    assert open_link().route_problem(queue(origin)) is None
+    assert open_link().send_terms(queue(origin)).problem is None
 
 
 def test_a_queue_that_can_not_be_read_is_refused_by_name(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import TakeSession
+from amqsidecar.broker import BrokerKind, TakeSession
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -56,7 +57,12 @@ class SharedWorld(StoreWorld[PostgresStore]):
         return CycleEngine(
             link=link,
             store=store,
-            judge=Judge(self.rules, lambda _: False, settings, random.Random(1).random),
+            judge=Judge(
+                self.rules,
+                SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
+                settings,
+                random.Random(1).random,
+            ),
             backlog=BacklogGate(lambda _: 0, holds=False, threshold=0),
             clock=self.clock,
             limits=CycleLimits(max_taken=10, max_sent=10),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
@@ -13,6 +13,7 @@ from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.messages.facts import delivery_facts
@@ -150,7 +151,7 @@ class Sidecar:
             store=self.store,
             judge=Judge(
                 around.rules,
-                _is_intake,
+                SendRules(BrokerKind.ARTEMIS, _is_intake, _SETTINGS.final_suffix),
                 _SETTINGS,
                 lambda: 0.5,
                 group_of=around.group_of,

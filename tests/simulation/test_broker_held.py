@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import BrokerKind, Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
@@ -26,7 +27,9 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.send_terms import ROUTES, SendTerms
 from amqsidecar.plugin import Chance
+from amqsidecar.policy.selector import PropertyOf
 from support.links.engine_only import EngineOnlySession
 from support.virtual_clock import VirtualClock
 
@@ -183,17 +186,15 @@ class Link(EngineOnlySession):
                 )
             )
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        return None
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        is_blocked = self.broker.is_blocked and destination == ORDERS
+        return SendTerms("blocked") if is_blocked else ROUTES
 
-    def route_problem(self, destination: Destination) -> str | None:
-        return "blocked" if self.broker.is_blocked and destination == ORDERS else None
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
         """It makes no request."""
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        return None
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        return lambda _name: None
 
     def waiting_problem(self, destination: Destination) -> str | None:
         return None
@@ -229,7 +230,12 @@ class Sidecar:
         )
         self.engine = MoveEngine(
             link=self.link,
-            judge=Judge(Rules(), lambda one: one in SOURCES, settings, lambda: 0.5),
+            judge=Judge(
+                Rules(),
+                SendRules(BrokerKind.ARTEMIS, lambda one: one in SOURCES, ".exhausted"),
+                settings,
+                lambda: 0.5,
+            ),
             uid=f"{self.name}{self.lives}",
             clock=self.broker.clock,
             max_messages=4,

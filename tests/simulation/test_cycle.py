@@ -30,7 +30,9 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.gate import DueMessage, Wait
+from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.send_terms import SendTerms
 from amqsidecar.store import ENOUGH_ROOM, Room
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
@@ -239,20 +241,23 @@ def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mend
 ) -> None:
     """A retry is looked at again, and the question is asked once for all due at a time."""
     asked: list[str] = []
+    cure = "write a filter, or allow it by redelivery: {allow: [divert]}"
     effects = {"orders": "a divert would copy it"}
 
-    def resend_problem(destination: Destination) -> str | None:
+    def send_terms(destination: Destination, *, makes: bool = False) -> SendTerms:
         asked.append(destination.name)
-        return effects.get(destination.name)
+        what = effects.get(destination.name)
+        effect = SideEffect(ResendEffect.DIVERT, what or "", "a filter")
+        return SendTerms(effects=(effect,) if what else ())
 
-    monkeypatch.setattr(world.link, "resend_problem", resend_problem)
+    monkeypatch.setattr(world.link, "send_terms", send_terms)
     for name in ("a", "b", "c"):
         world.die(name)
     world.die("d", origin="invoices")
     world.run(20)
     assert world.bodies("invoices") == ["d"]
     assert world.bodies("orders") == []
-    assert [one.reason for one in kinds(world, Parked)] == ["a divert would copy it"] * 3
+    assert [one.reason for one in kinds(world, Parked)] == [f"a divert would copy it; {cure}"] * 3
     assert asked.count("orders") == 1
 
     parked = RowFilter(state=RowState.PARKED)
@@ -315,11 +320,11 @@ def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(
     tried: Counter[str] = Counter()
     in_a_turn: list[int] = []
 
-    def try_slowly(destination: Destination) -> str | None:
+    def try_slowly(destination: Destination, *, makes: bool = False) -> SendTerms:
         in_a_turn[-1] += 1
         tried[destination.name] += 1
         world.clock.advance(1_000)
-        return "full"
+        return SendTerms("full")
 
     world.limits = CycleLimits(max_taken=100, max_sent=100)
     world.connect()
@@ -328,7 +333,7 @@ def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(
     for name in names:
         world.die(name, origin=name)
     world.run(20)
-    monkeypatch.setattr(world.link, "route_problem", try_slowly)
+    monkeypatch.setattr(world.link, "send_terms", try_slowly)
     world.clock.advance(60_000)
     for _ in range(100):
         in_a_turn.append(0)

@@ -186,7 +186,7 @@ def test_a_row_for_a_queue_that_is_read_is_parked_and_does_not_circle(tmp_path: 
     assert world.bodies(DLQ) == []
     (row,) = world.store.list_rows(ALL, 10)
     assert row.reason is not None
-    assert "it would come back" in row.reason
+    assert "would come back without its history" in row.reason
     assert (
         world.store.change(ALL, row_changes.cancel(world.clock.now_ms(), "someone", ".exhausted"))
         == 1

@@ -14,6 +14,7 @@ from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.engine.gates import NO_GATES
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
@@ -63,7 +64,8 @@ def make_service(
         settings = JudgeSettings(
             final_suffix=FINAL_SUFFIX, parks_topics=is_classic, keeps_exhausted=False
         )
-        return Judge(world.rules, names.covers, settings, lambda: 0.5)
+        send_rules = SendRules(link.description.kind, names.covers, FINAL_SUFFIX)
+        return Judge(world.rules, send_rules, settings, lambda: 0.5)
 
     left_behind = LeftBehindNews(health.left_behind)
     mode = StoredMode(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
@@ -16,6 +16,7 @@ from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model.destination import Destination, queue
@@ -116,7 +117,7 @@ class StoreWorld(Generic[S]):
         self._attach(link)
         judge = Judge(
             self.rules,
-            lambda destination: destination.name == DLQ,
+            SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted"),
             JudgeSettings(
                 final_suffix=".exhausted",
                 parks_topics=True,

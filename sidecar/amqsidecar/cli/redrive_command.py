@@ -162,6 +162,8 @@ def _queue_hand(
     return lambda: queue_hand(
         links.make,
         schedule,
+        final_suffix=config.redelivery.final_suffix,
+        allowed_origins=config.redelivery.allowed_origins,
         plan_id=plan_id,
         clock=clock,
         max_messages=config.cycle.max_messages or MAX_MESSAGES,

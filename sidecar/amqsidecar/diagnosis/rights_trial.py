@@ -81,7 +81,9 @@ class RightsTrial:
     def try_finals(self, link: LookSession, trials: Trials, finals: Sequence[Destination]) -> None:
         """Make each final queue, and send nothing that stays."""
         for final in finals[:_TRIED_MAX]:
-            problem = link.prepare_final(final) if _is_asked(link, trials) else None
+            problem = (
+                link.send_terms(final, makes=True).problem if _is_asked(link, trials) else None
+            )
             if problem is None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
@@ -94,7 +96,7 @@ class RightsTrial:
     ) -> None:
         """Find out whether redeliveries get there, and send nothing that stays."""
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
-            problem = link.route_problem(origin)
+            problem = link.send_terms(origin).problem
             if problem is not None:
                 what = f"a redelivery would wait because the broker would lose it: {problem}"
                 self._find(Check.ORIGINS, Severity.WARNING, origin, what)
@@ -113,7 +115,11 @@ class RightsTrial:
         before = len(self.attempts)
         # Why not on Classic: a missing queue shows whether the user may create it.
         is_artemis = link.description.kind is BrokerKind.ARTEMIS
-        problem = link.prepare_final(token) if is_artemis and _is_asked(link, trials) else None
+        problem = (
+            link.send_terms(token, makes=True).problem
+            if is_artemis and _is_asked(link, trials)
+            else None
+        )
         if problem is not None:
             self.note(token, "making the token queue", problem)
         self.note(token, "taking the token", trials.read(token), wanted="consume")
@@ -128,7 +134,7 @@ class RightsTrial:
     def try_keeping(self, link: LookSession, trials: Trials) -> None:
         """Make the queues that a schedule in the broker needs, and do to them what a run does."""
         for own in (WAITING_QUEUE, PARKED_QUEUE):
-            problem = link.prepare_final(own) or trials.write(own)
+            problem = link.send_terms(own, makes=True).problem or trials.write(own)
             self.note(own, "sending messages that must wait or are parked", problem, wanted="send")
         words = trials.read(WAITING_QUEUE)
         self.note(WAITING_QUEUE, "taking messages that have waited", words, wanted="consume")

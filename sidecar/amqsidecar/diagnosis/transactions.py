@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from amqsidecar.broker import Resend, TakeSession
+from amqsidecar.broker import TakeSession
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.engine.send_gate import unsendable
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.trials import ExaminedSession, ExaminedTakeSession
@@ -77,7 +78,7 @@ def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, 
     except BrokerError as error:
         return None, f"a transaction that takes and sends was not committed: {error}"
     try:
-        link.commit_cycle([], [_unsendable(token_queue)], number + 2)
+        link.commit_cycle([], [unsendable(token_queue)], number + 2)
     except SendsRefused:
         return number + 1, ""
     return None, "a transaction with a message that can't be sent was committed"
@@ -89,18 +90,6 @@ def _take(link: TakeSession) -> int | None:
         if number is not None:
             return number
     return None
-
-
-def _unsendable(destination: Destination) -> Resend:
-    """Return a message that every link refuses before it leaves: it can't be parsed."""
-    return Resend(
-        destination=destination,
-        message=b"\xff",
-        is_final=False,
-        redelivery_id="amqsidecar-doctor",
-        redelivery_count=0,
-        redelivery_delay_ms=0,
-    )
 
 
 def _clean_up(looking: OpenLook, token_queue: Destination) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 
-from amqsidecar.broker import Delivery, Resend, TakeSession
+from amqsidecar.broker import Delivery, TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -32,8 +32,8 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.open_cycle import CycleEnd, OpenCycle, RunningAhead
 from amqsidecar.engine.recovery import Recovery
 from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
+from amqsidecar.engine.send_gate import SendGate
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
 from amqsidecar.store import ENOUGH_ROOM, Store, StoreTransaction
@@ -80,7 +80,8 @@ class CycleEngine:
         self._crash_point = crash_point
         self._wake_at = wake_at
         self._recovery = Recovery(link, store, clock, observe, adopts_tokens=adopts_tokens)
-        self._dispatch = Dispatch(link, judge, self._blockages, self._losses, clock)
+        gate = SendGate(link, judge.send_rules)
+        self._dispatch = Dispatch(link.description, gate, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
         self._unwritten_end: CycleEnd | None = None
@@ -90,7 +91,7 @@ class CycleEngine:
         self._refusals = Refusals()
         self._room = ENOUGH_ROOM
         self._ahead = RunningAhead()
-        self._immediate = ImmediateSends(link)
+        self._immediate = ImmediateSends(gate)
         if (background := link.features.background) is not None:
             background.while_committing(self._begin_ahead)
 
@@ -229,8 +230,8 @@ class CycleEngine:
                 sendable = self._dispatch.choose(
                     tx, due, encoding, now_ms, cycle.blocked, hides_others=is_full
                 )
-                cycle.due = self._gates.choose(tx, sendable[:send_limit], now_ms, cycle.blocked)
-                cycle.resends = [self._resend(row) for row in cycle.due]
+                passing = self._gates.choose(tx, sendable[:send_limit], now_ms, cycle.blocked)
+                cycle.due, cycle.resends = self._dispatch.admit(tx, passing, now_ms, cycle.blocked)
                 # Why not yet: a transaction's sends are begun all at once.
                 may_send_at_once = takes and not is_full and self._may_send_at_once
                 if cycle.resends and not may_send_at_once:
@@ -248,11 +249,11 @@ class CycleEngine:
                 taken = self._decide(cycle, deliveries, taken_at_ms)
                 cycle.events.extend([sent_event(row, now_ms) for row in cycle.due])
                 if may_send_at_once:
-                    cycle.immediate, taken = self._immediate.choose(
+                    cycle.immediate, resends, taken = self._immediate.choose(
                         taken, cycle.replaced, taken_at_ms, due, send_limit
                     )
                     cycle.events.extend([sent_event(row, taken_at_ms) for row in cycle.immediate])
-                    cycle.resends += [self._resend(row) for row in cycle.immediate]
+                    cycle.resends += resends
                     if cycle.resends:
                         self._link.begin_sends(cycle.resends)
                 if cycle.blocked:
@@ -401,18 +402,6 @@ class CycleEngine:
             events.extend(judgement.events)
             row_id += 1
         return taken
-
-    def _resend(self, row: DueRow | TakenRow) -> Resend:
-        return Resend(
-            destination=parse_destination(row.destination),
-            message=row.message,
-            is_final=row.is_final,
-            redelivery_id=row.redelivery_id,
-            redelivery_count=row.redelivery_count,
-            redelivery_delay_ms=row.delay_ms,
-            expiration_ms=row.expiration_ms,
-            encoding=row.encoding,
-        )
 
     # ------------------------------------------------------------------ how it ended
 

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from amqsidecar.broker import TakeSession
+from amqsidecar.broker import BrokerDescription, Resend
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.judging.judge import Judging
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import DueRow
@@ -36,22 +36,23 @@ NextTry = tuple[int, str]
 
 
 class Dispatch:
-    """Chooses among due rows; asks the link about destinations, once per destination and cycle."""
+    """Chooses among due rows; asks the gate about destinations, once per destination and cycle."""
 
     def __init__(
         self,
-        link: TakeSession,
-        judge: Judging,
+        description: BrokerDescription,
+        gate: SendGate,
         blockages: Blockages,
         losses: Losses,
         clock: Clock,
     ) -> None:
-        self._link = link
-        self._judge = judge
+        self._encodings = description.encodings
+        self._gate = gate
         self._blockages = blockages
         self._losses = losses
         self._clock = clock
         self._probes_until_s = 0.0
+        self._answers: dict[tuple[str, bool], GateAnswer] = {}
 
     def choose(
         self,
@@ -75,7 +76,7 @@ class Dispatch:
             events: receives the events of the others.
             hides_others: more rows may be due than these.
         """
-        encodings = self._link.description.encodings
+        encodings = self._encodings
         if len(encodings) > 1:
             due = [row for row in due if row.encoding == encoding or row.encoding not in encodings]
         if self._losses.has_suspects:
@@ -95,27 +96,23 @@ class Dispatch:
         sendable: list[DueRow] = []
         postponed: dict[NextTry, list[int]] = {}
         parking: dict[str, list[int]] = {}
-        never_sent: dict[tuple[str, bool], str | None] = {}
-        waits: dict[tuple[str, str, bool], NextTry | None] = {}
+        fates: dict[tuple[str, str, bool], NextTry | str | None] = {}
         probed: set[str] = set()
         sent: Counter[str] = Counter()
+        self._answers = {}
         self._probes_until_s = self._clock.monotonic_s() + PROBES_S_MAX
         in_turn = self._in_turn(due, now_ms)
         self._ask_ahead(due, in_turn)
         for row in due:
-            where = (row.destination, row.is_final)
-            if where not in never_sent:
-                never_sent[where] = self._never_sent_reason(row, in_turn)
-            reason = self._guilt_reason(row) or never_sent[where]
-            if reason is not None:
-                parking.setdefault(reason, []).append(row.id)
-                events.append(parked(row, reason, now_ms))
+            target = (row.destination, row.encoding, row.is_final)
+            if target not in fates:
+                fates[target] = self._fate_of(row, now_ms, events, in_turn)
+            wait = self._guilt_reason(row) or fates[target]
+            if isinstance(wait, str):
+                parking.setdefault(wait, []).append(row.id)
+                events.append(parked(row, wait, now_ms))
                 self._losses.forget([row.id])
                 continue
-            target = (row.destination, row.encoding, row.is_final)
-            if target not in waits:
-                waits[target] = self._wait_of(row, now_ms, events, in_turn)
-            wait = waits[target]
             blockage = self._blockages.get(row.destination)
             if wait is None and blockage is not None:
                 if row.destination in probed:
@@ -150,34 +147,34 @@ class Dispatch:
         return is_open | set(islice(probes, PROBES_MAX))
 
     def _ask_ahead(self, due: Sequence[DueRow], names: Collection[str]) -> None:
-        encodings = self._link.description.encodings
-        asked = dict.fromkeys(
-            row.destination
-            for row in due
-            if row.destination in names and row.encoding in encodings and not row.is_final
+        encodings = self._encodings
+        self._gate.ask_ahead(
+            dict.fromkeys(
+                row.destination
+                for row in due
+                if row.destination in names and row.encoding in encodings
+            )
         )
-        self._link.ask_routes_ahead([parse_destination(name) for name in asked])
 
     def _guilt_reason(self, row: DueRow) -> str | None:
         if self._losses.is_guilty(row.id):
             return "the connection ended each time it was sent, and stays up without it"
         return None
 
-    def _never_sent_reason(self, row: DueRow, in_turn: Collection[str]) -> str | None:
-        """Return why a person must decide on messages sent there; None = it may be sent."""
-        if row.is_final:
-            return None
-        destination = parse_destination(row.destination)
-        if self._judge.is_intake(destination):
-            return (
-                f"{row.destination} is a dead-letter queue that is read here: it would come back "
-                "without its history; give it up to move it to the final dead-letter queue"
-            )
-        reason = self._judge.resend_problem(destination)
-        # Why only in its turn: the link may have to ask the broker.
-        if reason is None and row.destination in in_turn:
-            return self._link.resend_problem(destination)
-        return reason
+    def _fate_of(
+        self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
+    ) -> NextTry | str | None:
+        """Return until when rows like this one wait, or why they are parked; None = neither."""
+        # Why first: it needs no broker, no other wire, and no turn.
+        if not row.is_final:
+            forbidden = self._gate.forbid(parse_destination(row.destination))
+            if forbidden is not None:
+                return str(forbidden)
+        wait = self._wait_of(row, now_ms, events, in_turn)
+        answer = self._answers.get((row.destination, row.is_final))
+        if answer is not None and answer.action is GateAction.PARK:
+            return str(answer)
+        return wait
 
     def _alone(self, sendable: list[DueRow]) -> list[DueRow]:
         """Return all of these rows, or only the first one that may end the link."""
@@ -191,7 +188,7 @@ class Dispatch:
         self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
     ) -> NextTry | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
-        encodings = self._link.description.encodings
+        encodings = self._encodings
         if row.encoding not in encodings:
             # Why no blockage: the destination itself takes what comes over this link.
             reason = (
@@ -209,18 +206,42 @@ class Dispatch:
             row.destination in in_turn and self._clock.monotonic_s() < self._probes_until_s
         ):
             return now_ms + PROBE_TURN_MS, blockage.reason
-        problem = self._send_problem(row)
-        if problem is None:
+        answer = self._gate.ask(
+            parse_destination(row.destination), is_final=row.is_final, makes=row.is_final
+        )
+        self._answers[row.destination, row.is_final] = answer
+        if answer.action is not GateAction.WAIT:
             return None
-        return self._block(row.destination, problem, now_ms, events), problem
+        reason = str(answer)
+        return self._block(row.destination, reason, now_ms, events), reason
 
-    def _send_problem(self, row: DueRow) -> str | None:
-        destination = parse_destination(row.destination)
-        if row.is_final:
-            problem = self._link.prepare_final(destination)
-            if problem is not None:
-                return problem
-        return self._link.route_problem(destination)
+    def admit(
+        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+    ) -> tuple[list[DueRow], list[Resend]]:
+        """Return the rows of the last `choose` that pass the gate, and what is sent for them.
+
+        Args:
+            tx: parks the others; counts only with the rest of the cycle.
+            rows: to send now.
+            now_ms: the time.
+            events: receives the events of the others.
+        """
+        passing: list[DueRow] = []
+        resends: list[Resend] = []
+        parking: dict[str, list[int]] = {}
+        for row in rows:
+            found = self._gate.admit(row, self._answers[row.destination, row.is_final])
+            if isinstance(found, Resend):
+                passing.append(row)
+                resends.append(found)
+            else:
+                reason = str(found)
+                parking.setdefault(reason, []).append(row.id)
+                events.append(parked(row, reason, now_ms))
+                self._losses.forget([row.id])
+        for reason, ids in parking.items():
+            tx.park(ids, reason)
+        return passing, resends
 
     def block_once(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
         """Block a destination that is not blocked now; return until when it is."""

@@ -8,7 +8,8 @@ broker refuses stays in the dead-letter queue, and is stored when it is taken ne
 
 from collections.abc import Iterable, Sequence
 
-from amqsidecar.broker import TakeSession
+from amqsidecar.broker import Resend
+from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import DueRow, RowState, TakenRow
 
@@ -25,8 +26,8 @@ class ImmediateSends:
     It belongs to one link: after a lost one, the engine of the next one begins with another.
     """
 
-    def __init__(self, link: TakeSession) -> None:
-        self._link = link
+    def __init__(self, gate: SendGate) -> None:
+        self._gate = gate
         self._proven: set[str] = set()
 
     @property
@@ -53,8 +54,8 @@ class ImmediateSends:
         now_ms: int,
         due: Sequence[DueRow],
         limit: int,
-    ) -> tuple[list[TakenRow], list[TakenRow]]:
-        """Return the rows to send in this cycle and those to store, both in their order.
+    ) -> tuple[list[TakenRow], list[Resend], list[TakenRow]]:
+        """Return the rows to send in this cycle, what is sent for them, and those to store.
 
         Args:
             taken: what the cycle takes.
@@ -64,8 +65,9 @@ class ImmediateSends:
             limit: rows to send at most, with those.
         """
         sent: list[TakenRow] = []
+        resends: list[Resend] = []
         stored: list[TakenRow] = []
-        known: dict[str, bool] = {}
+        answers: dict[str, GateAnswer | None] = {}
         replacing = frozenset(replacing)
         limit -= len(due)
         left_bytes = CYCLE_BYTES_MAX - sum(len(row.message) for row in due)
@@ -73,26 +75,26 @@ class ImmediateSends:
             is_due = row.state is RowState.WAITING and not row.is_final and row.due_at_ms <= now_ms
             if not is_due:
                 stored.append(row)
-            elif (
-                len(sent) < limit
-                and len(row.message) <= left_bytes
-                and row.id not in replacing
-                and self._is_open(row.destination, known)
-            ):
+                continue
+            admitted: Resend | GateAnswer | None = None
+            if len(sent) < limit and len(row.message) <= left_bytes and row.id not in replacing:
+                if row.destination not in answers:
+                    answers[row.destination] = self._answer(row.destination)
+                if (answer := answers[row.destination]) is not None:
+                    admitted = self._gate.admit(row, answer)
+            if isinstance(admitted, Resend):
                 sent.append(row)
+                resends.append(admitted)
                 left_bytes -= len(row.message)
             else:
                 # Why: what was taken later must not overtake it.
-                known[row.destination] = False
+                answers[row.destination] = None
                 stored.append(row)
-        return sent, stored
+        return sent, resends, stored
 
-    def _is_open(self, name: str, known: dict[str, bool]) -> bool:
-        if name not in known:
-            destination = parse_destination(name)
-            known[name] = (
-                name in self._proven
-                and self._link.resend_problem(destination) is None
-                and self._link.route_problem(destination) is None
-            )
-        return known[name]
+    def _answer(self, name: str) -> GateAnswer | None:
+        """Return the gate's answer about a destination that takes messages; None = store them."""
+        if name not in self._proven:
+            return None
+        answer = self._gate.ask(parse_destination(name))
+        return answer if answer.action is GateAction.SEND else None

@@ -24,6 +24,7 @@ from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
+from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
@@ -54,7 +55,7 @@ class _Plan:
         self.resends: list[Resend] = []
         self.events: list[AnyEvent] = []
         self.blocked: list[AnyEvent] = []
-        self.problems: dict[tuple[str, bool, bool], tuple[str | None, str | None]] = {}
+        self.answers: dict[tuple[str, bool, bool], GateAnswer] = {}
         self.probed: set[str] = set()
 
     def add(self, item: _Item, resend: Resend, events: Sequence[AnyEvent] = ()) -> None:
@@ -82,6 +83,7 @@ class MoveEngine:
         # Why a uid of each engine: redelivery ids hold it.
         self._link = link
         self._judge = judge
+        self._gate = SendGate(link, judge.send_rules)
         self._uid = uid
         self._clock = clock
         self._max_messages = max_messages
@@ -160,10 +162,8 @@ class MoveEngine:
         return plan
 
     def _ask_ahead(self, chosen: Sequence[_Item]) -> None:
-        names = dict.fromkeys(
-            item.judgement.row.destination for item in chosen if item.judgement.row is not None
-        )
-        self._link.ask_routes_ahead([parse_destination(name) for name in names])
+        rows = (item.judgement.row for item in chosen)
+        self._gate.ask_ahead(dict.fromkeys(row.destination for row in rows if row is not None))
 
     def _send(self, plan: _Plan, item: _Item, row: TakenRow, now_ms: int) -> None:
         """Plan the send that the rules want, or the alternative."""
@@ -176,47 +176,36 @@ class MoveEngine:
             self._put_back(plan, item, row, now_ms + blockage.delay_ms)
             return
         target = (row.destination, row.is_final, is_delayed)
-        if target not in plan.problems:
-            plan.problems[target] = self._problems_of(row, is_delayed=is_delayed)
-        problem, fault = plan.problems[target]
-        if problem is not None:
-            until_ms = self._block_once(row.destination, problem, now_ms, plan.blocked)
+        if target not in plan.answers:
+            plan.answers[target] = self._ask(row, is_delayed=is_delayed)
+        answer = plan.answers[target]
+        if answer.action is GateAction.WAIT:
+            until_ms = self._block_once(row.destination, str(answer), now_ms, plan.blocked)
             self._put_back(plan, item, row, until_ms)
             return
-        if fault is not None:
-            self._park(plan, item, row, fault, now_ms)
+        if answer.action is GateAction.PARK:
+            self._park(plan, item, row, str(answer), now_ms)
+            return
+        deliver_at_ms = self._broker_ms(row.due_at_ms) if is_delayed else 0
+        resend = self._gate.admit(row, answer, deliver_at_ms=deliver_at_ms)
+        if not isinstance(resend, Resend):
+            self._park(plan, item, row, str(resend), now_ms)
             return
         plan.probed.add(row.destination)
-        resend = self._resend(
-            row,
-            parse_destination(row.destination),
-            is_final=row.is_final,
-            redelivery_count=row.redelivery_count,
-            delay_ms=row.delay_ms,
-            deliver_at_ms=self._broker_ms(row.due_at_ms) if is_delayed else 0,
-        )
         plan.add(item, resend, item.judgement.events)
         if row.is_final or not is_delayed:
             plan.events.append(sent_event(row, now_ms))
 
-    def _problems_of(self, row: TakenRow, *, is_delayed: bool) -> tuple[str | None, str | None]:
-        """Return why sends there must wait, and why they must never happen."""
+    def _ask(self, row: TakenRow, *, is_delayed: bool) -> GateAnswer:
+        """Return what becomes of messages for the destination of a row."""
         destination = parse_destination(row.destination)
-        if row.is_final:
-            problem = self._link.prepare_final(destination)
-            if problem is not None:
-                return problem, None
-        problem = self._link.route_problem(destination)
-        if problem is not None:
-            return problem, None
-        if not row.is_final:
-            effect = self._link.resend_problem(destination)
-            if effect is not None:
-                return None, effect
-        if not is_delayed:
-            return None, None
+        answer = self._gate.ask(destination, is_final=row.is_final, makes=row.is_final)
+        if answer.action is not GateAction.SEND or not is_delayed:
+            return answer
         fault = self._link.waiting_problem(destination)
-        return None, fault and f"the broker can't hold it until it is due: {fault}"
+        if fault is None:
+            return answer
+        return GateAnswer(GateAction.PARK, f"the broker can't hold it until it is due: {fault}")
 
     def _put_back(self, plan: _Plan, item: _Item, row: TakenRow, until_ms: int) -> None:
         """Plan that it comes again as a dead letter, unchanged."""
@@ -241,36 +230,14 @@ class MoveEngine:
     def _as_it_is(
         self, item: _Item, row: TakenRow, destination: Destination, deliver_at_ms: int
     ) -> Resend:
-        return self._resend(
-            msgspec.structs.replace(row, message=item.delivery.message),
-            destination,
+        kept = msgspec.structs.replace(
+            row,
+            message=item.delivery.message,
             is_final=True,
             redelivery_count=item.delivery.provenance.redelivery_count,
             delay_ms=0,
-            deliver_at_ms=deliver_at_ms,
         )
-
-    def _resend(
-        self,
-        row: TakenRow,
-        destination: Destination,
-        *,
-        is_final: bool,
-        redelivery_count: int,
-        delay_ms: int,
-        deliver_at_ms: int,
-    ) -> Resend:
-        return Resend(
-            destination=destination,
-            message=row.message,
-            is_final=is_final,
-            redelivery_id=row.redelivery_id,
-            redelivery_count=redelivery_count,
-            redelivery_delay_ms=delay_ms,
-            expiration_ms=row.expiration_ms,
-            deliver_at_ms=deliver_at_ms,
-            encoding=row.encoding,
-        )
+        return self._gate.keep(kept, destination, deliver_at_ms)
 
     def _broker_ms(self, our_ms: int) -> int:
         return our_ms + self._link.clock_ahead_ms()

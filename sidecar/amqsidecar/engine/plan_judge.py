@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import MOST_REDELIVERIES, Judgement
-from amqsidecar.model.destination import Destination
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.event import Retried
 from amqsidecar.model.provenance import kept_message_id
 from amqsidecar.model.schedule import RowState, TakenRow
@@ -27,27 +26,20 @@ class PlanJudge:
     gets one more delivery, and if it dies of that, the rules say what they would have said.
     """
 
-    def __init__(self, names: IntakeNames, actor: str) -> None:
+    def __init__(self, send_rules: SendRules, actor: str) -> None:
         """Make it.
 
         Args:
-            names: of the queues that are read now.
+            send_rules: where no message is sent.
             actor: the person or program that acts, for the history.
         """
-        self._names = names
+        self.send_rules = send_rules
         self._actor = actor
         self._assignments: Mapping[str, Assignment] = {}
 
     def expect(self, assignments: Mapping[str, Assignment]) -> None:
         """From now on messages of these redelivery ids come, and no others."""
         self._assignments = assignments
-
-    def is_intake(self, destination: Destination) -> bool:
-        """Return whether a destination is one that is read."""
-        return self._names.covers(destination)
-
-    def resend_problem(self, _destination: Destination, /) -> None:
-        """Return None: a plan is executed on Artemis, whose link knows the routes."""
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: the plan names each message."""

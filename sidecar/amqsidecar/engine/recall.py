@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judging.judge import LONGEST_NAME, LONGEST_REDELIVERY_ID, Judgement, Judging
+from amqsidecar.engine.judging.judge import LONGEST_REDELIVERY_ID, Judgement, Judging
+from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Held, Parked
 from amqsidecar.model.failure import failure_cause
@@ -75,13 +76,10 @@ class RecallJudge:
         self._known: dict[tuple[str, str], list[RowView]] = {}
         self._order = OrderKeeper()
 
-    def is_intake(self, destination: Destination) -> bool:
-        """Return whether a destination is one that the intake reads; final queues are none."""
-        return self._judge.is_intake(destination)
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return why a re-send there would be copied or misrouted; None = it would not."""
-        return self._judge.resend_problem(destination)
+    @property
+    def send_rules(self) -> SendRules:
+        """See `Judging`; a final queue is not read as a dead-letter queue."""
+        return self._judge.send_rules
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> None:
         """Read what is known of deliveries that are judged next."""

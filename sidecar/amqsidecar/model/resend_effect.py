@@ -1,11 +1,11 @@
-"""Effects of a broker on a message that is re-sent to its origin."""
+"""Effects of a broker on a message that the sidecar sends, beside its delivery."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class ResendEffect(StrEnum):
-    """An effect of a broker on a re-send, beside its delivery to the queue that it died in.
+    """An effect of a broker on a send, beside its delivery to the intended queue.
 
     Attributes:
         COMPOSITE: Classic: a composite destination forwards it again.
@@ -15,6 +15,7 @@ class ResendEffect(StrEnum):
         RING: Artemis: it evicts the oldest message of a queue of limited size.
         NON_DESTRUCTIVE: Artemis: it lies in its queue beside the message that died.
         DROP: Artemis: a full address drops it.
+        FILTER: Artemis: its queue's filter can't be evaluated by the sidecar and may not match it.
     """
 
     COMPOSITE = "composite"
@@ -24,6 +25,7 @@ class ResendEffect(StrEnum):
     RING = "ring"
     NON_DESTRUCTIVE = "non-destructive"
     DROP = "drop"
+    FILTER = "filter"
 
     @property
     def option(self) -> str:
@@ -37,17 +39,23 @@ class ResendEffect(StrEnum):
 
 
 class SideEffect(NamedTuple):
-    """Something that a broker does with a redelivery besides putting it into its queue.
+    """Something that a broker does with a message besides putting it into its queue.
 
     Attributes:
         kind: what the operator may allow.
         what: as a sentence.
         mend: what to write, and where.
+        filter: the JMS selector of the messages to which it happens; "" = to every message.
+        loses: it takes a message away; False = it makes another copy.
     """
 
     kind: ResendEffect
     what: str
     mend: str
+    filter: str = ""
+    loses: bool = True
 
-    def __str__(self) -> str:
-        return f"{self.what}; write {self.mend}, or {self.kind.advice}"
+    @property
+    def cure(self) -> str:
+        """How to end the effect, as the end of a sentence."""
+        return f"write {self.mend}, or {self.kind.advice}"

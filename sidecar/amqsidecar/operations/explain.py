@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from amqsidecar.broker import BrokerKind
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judging.final_destination import final_destination
-from amqsidecar.engine.judging.judge import ADVISORY_PREFIX
 from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
+from amqsidecar.engine.judging.send_rules import is_internal
 from amqsidecar.messages.facts import MessageFacts
 from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.model.dead_letter import DeadLetter, Facts, KnownFacts
@@ -259,7 +260,7 @@ class Explainer:
             return (
                 f"{_PARKS}: {origin} is itself a dead-letter queue, so the true origin is unknown"
             )
-        if origin.name.startswith(ADVISORY_PREFIX):
+        if is_internal(origin.name, BrokerKind.CLASSIC):
             return f"{_PARKS}: advisories are not redelivered"
         return UNSET
 

@@ -29,7 +29,9 @@ def open_to_move(link: Link) -> MoveSession:
     with ExitStack() as stack:
         stack.callback(session.close)
         for queue in (WAITING_QUEUE, PARKED_QUEUE):
-            problem = session.prepare_final(queue) or session.waiting_problem(queue)
+            problem = session.send_terms(queue, makes=True).problem or session.waiting_problem(
+                queue
+            )
             if problem is not None:
                 raise BrokerRefused(f"{queue} is needed where store.url is broker: {problem}")
         stack.pop_all()

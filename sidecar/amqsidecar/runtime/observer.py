@@ -250,7 +250,7 @@ class Observer:
         deaths = []
         for delivery in hears.heard():
             source = self._dead_letter_queue_of(delivery)
-            if source is not None and judge.is_intake(source):
+            if source is not None and judge.send_rules.is_intake(source):
                 deaths.append(msgspec.structs.replace(delivery, source=source))
         if deaths:
             self._observer_log.observe(self._observation.hear(judge, deaths, self._clock.now_ms()))

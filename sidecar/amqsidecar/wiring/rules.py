@@ -10,7 +10,6 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judging.allowed_origins import within
 from amqsidecar.engine.judging.judge import (
     Advise,
     GroupOf,
@@ -27,6 +26,7 @@ from amqsidecar.engine.judging.resend_copies import (
     no_resend_problem,
     resend_warnings,
 )
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
@@ -174,7 +174,7 @@ class RunningRules:
         keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
         parks_topics = self._config.policy.topics is TopicPolicy.PARK
         cause_of = chosen_cause(self._config.intake.cause_properties)
-        true_origin, resend_problem = self._true_origin(), self._resend_problem()
+        true_origin, copies = self._true_origin(), self._copies()
         death_group_of = load_grouping(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
@@ -182,7 +182,13 @@ class RunningRules:
             decider = self.decider(link)
             return Judge(
                 decider,
-                names.covers,
+                SendRules(
+                    link.description.kind,
+                    names.covers,
+                    final_suffix,
+                    allowed_origins=options.allowed_origins,
+                    copies=copies,
+                ),
                 JudgeSettings(
                     final_suffix=final_suffix,
                     parks_topics=is_classic and parks_topics,
@@ -193,7 +199,6 @@ class RunningRules:
                 properties_of,
                 cause_of,
                 group_of,
-                resend_problem,
                 death_group_of,
                 delivery_facts if getattr(decider, "asks", ()) else None,
                 advise,
@@ -207,13 +212,11 @@ class RunningRules:
             named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
         )
 
-    def _resend_problem(self) -> ResendProblem:
-        """Return the check of where re-sends may go, and of copies if Classic's rules are given."""
-        options = self._config.redelivery
-        problem: ResendProblem = no_resend_problem
-        if self.classic is not None:
-            problem = classic_resend_problem(self.classic.interceptors, options.allow)
-        return within(options.allowed_origins, problem)
+    def _copies(self) -> ResendProblem:
+        """Return the check of copies that Classic makes, where its rules are given."""
+        if self.classic is None:
+            return no_resend_problem
+        return classic_resend_problem(self.classic.interceptors, self._config.redelivery.allow)
 
     def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
         """Return the finder of the queue into which Classic put a dead message."""

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from proton import Message, byte, symbol
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
+from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.send_gate import GateAction, SendGate
 from amqsidecar.errors import (
     BrokerRefused,
     DiscoveryRefused,
@@ -29,6 +31,7 @@ from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.harness import await_depth
+from support.links.terms import effects_of
 from support.machine.certificates import Pki
 from support.versions import TESTED
 from support.waiting import PATIENCE_S, eventually
@@ -226,7 +229,7 @@ def test_one_subscription_gets_it_alone(
     for subscription in ("one", "two"):
         peer.durable_unsubscribe(client, subscription)
     eventually(
-        lambda: link.route_problem(topic(f"{name}::{row.name}")),
+        lambda: link.send_terms(topic(f"{name}::{row.name}")).problem,
         what="a subscription that is gone does not route",
     )
 
@@ -253,7 +256,7 @@ def test_the_second_death_of_a_qualified_name_is_caught(
     [delivery] = receive(link, 1)
     origin = delivery.provenance.origin
     assert origin == topic(f"{address}::{subscription}")
-    assert link.route_problem(origin) is None
+    assert link.send_terms(origin).problem is None
     link.commit_cycle([delivery], [redelivery(delivery)], 1)
     await_depth(harness, subscription, 1)
     harness.kill(subscription)
@@ -381,16 +384,13 @@ def test_what_would_get_lost_is_a_route_problem(
     prefix = harness.prefix
     make = harness.management.create_queue
     make(f"{prefix}.sub", f"{prefix}.topic", is_anycast=False)
-    make(f"{prefix}.filtered", f"{prefix}.f", is_anycast=True, filter_text="redeliveryDelay = 1")
     make(f"{prefix}.colour", f"{prefix}.c", is_anycast=True, filter_text="colour = 'red'")
     make(f"{prefix}.plain", f"{prefix}.plain", is_anycast=True)
     lost = (
         queue(f"{prefix}.topic"),
-        queue(f"{prefix}.f"),
         topic(f"{prefix}.plain::{prefix}.plain"),
         topic(f"{prefix}.topic::{prefix}.gone"),
         queue(f"{prefix}.elsewhere::{prefix}.plain"),
-        queue(f"{prefix}.f::{prefix}.filtered"),
         harness.refusing_destination(),
     )
     routed = (
@@ -400,10 +400,12 @@ def test_what_would_get_lost_is_a_route_problem(
         queue(f"{prefix}.c::{prefix}.colour"),
     )
     if is_asked_ahead:
-        link.ask_routes_ahead([*lost, *routed])
-    assert None not in map(link.route_problem, lost)
-    assert list(map(link.route_problem, routed)) == [None] * len(routed)
-    assert link.prepare_final(topic(f"{prefix}.final")) is not None
+        link.ask_terms_ahead([*lost, *routed])
+    gate = SendGate(link, SendRules(BrokerKind.ARTEMIS, lambda _: False, ".exhausted"))
+    assert {gate.ask(one).action for one in lost} == {GateAction.WAIT}
+    assert {gate.ask(one).action for one in routed} == {GateAction.SEND}
+    assert gate.ask(queue(f"{prefix}.c::{prefix}.colour")).filters == ("(colour = 'red')",)
+    assert link.send_terms(topic(f"{prefix}.final"), makes=True).problem is not None
 
 
 def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
@@ -504,9 +506,9 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         with pytest.raises(DiscoveryRefused, match="grant it send and manage"):
             link.discover()
         orders = queue(f"{unique}.orders")
-        assert link.route_problem(orders) is None
-        assert link.resend_problem(orders) is None
-        assert "manage" in str(link.route_problem(topic("prices::sub")))
+        assert link.send_terms(orders).problem is None
+        assert effects_of(link.send_terms(orders)) is None
+        assert "manage" in str(link.send_terms(topic("prices::sub")).problem)
         [told] = [one.message for one in caplog.records if "divert" in one.message]
         assert "is not known" in told
         sends = [bare_send(encode_bare(str(one)), orders, one) for one in range(250)]
@@ -515,7 +517,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         eventually(lambda: link.count(intake, 1000) == 250, what="all are shown")
         assert link.count(intake, 120) == 120
         final = queue(f"{unique}.DLQ.exhausted")
-        assert link.prepare_final(final) is None
+        assert link.send_terms(final, makes=True).problem is None
         link.attach([intake], 100)
         deliveries = receive(link, 20)
         assert {one.provenance.problem for one in deliveries} == {

@@ -73,7 +73,7 @@ def test_no_dead_letter_becomes_a_command_to_the_broker(
     assert provenance.origin is None
     assert "the broker's own" in (provenance.problem or "")
     for destination in (queue(address), topic(address), queue(f"{address}::x")):
-        assert "the broker's own" in (link.route_problem(destination) or "")
+        assert "the broker's own" in (link.send_terms(destination).problem or "")
 
 
 def test_an_origin_that_a_stomp_producer_wrote_is_not_followed(

@@ -32,6 +32,7 @@ from support.jms.peer import FlakyConsumer, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import pair_link
 from support.links.stomp_artemis import StompArtemisHarness
+from support.links.terms import effects_of, refusal_of
 from support.sidecar.doctor import run_doctor
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
@@ -228,8 +229,7 @@ class Origins:
             deliveries = self.take(link, count)
             assert {one.provenance.origin for one in deliveries} == {origin}
             assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
-            assert link.route_problem(origin) is None
-            assert link.resend_problem(origin) is None
+            assert {refusal_of(link, _redelivery(one)) for one in deliveries} == {None}
             self.send(link, deliveries)
 
 
@@ -311,7 +311,7 @@ def test_a_second_queue_is_noticed_while_the_link_is_open(origins: Origins) -> N
 def has_noticed(link: Take, origin: Destination) -> bool:
     """Pass the link the changes; return whether it would send to the queue by name."""
     link.queues_changed()
-    assert link.route_problem(origin) is None
+    assert link.send_terms(origin).problem is None
     sending = link.wires[1] if isinstance(link, PairTake) else link
     assert isinstance(sending, ManagedSession)
     return sending._target_of(origin) == f"{origin.name}::{origin.name}"
@@ -373,8 +373,8 @@ def test_a_shared_subscription_of_jms_gets_its_messages_back_alone(
             origin = topic(f"{address}::{died_in}")
             assert {one.provenance.origin for one in deliveries} == {origin}
             assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
-            assert link.route_problem(origin) is None
-            assert link.resend_problem(origin) is None
+            assert link.send_terms(origin).problem is None
+            assert effects_of(link.send_terms(origin)) is None
             origins.send(link, deliveries)
         eventually(
             lambda: sum(len(one.events("failed")) for one in failing) == 4 * (1 + DEATHS),
@@ -418,9 +418,9 @@ def test_a_divert_that_would_copy_a_redelivery_is_reported(
     had = case.get("filter-string")
     wanted = f"({had}) AND {EXCLUDING}" if had else EXCLUDING
     with origins.link() as link:
-        assert link.route_problem(origin) is None
-        assert link.resend_problem(origin) == (
-            f"the divert {origins.prefix}.d would copy the redelivery again; write "
+        assert link.send_terms(origin).problem is None
+        assert effects_of(link.send_terms(origin)) == (
+            f"the divert {origins.prefix}.d would copy the message again; write "
             f'<divert name="{origins.prefix}.d"><filter string="{wanted}"/></divert>, '
             "or allow it by redelivery: {allow: [divert]}"
         )
@@ -466,14 +466,14 @@ def test_an_exclusive_divert_would_take_a_redelivery_away(origins: Origins) -> N
     origins.divert("d", "a", "copy", exclusive=True)
     origin = queue(f"{origins.prefix}.a")
     with origins.link() as link:
-        reason = link.resend_problem(origin)
+        reason = effects_of(link.send_terms(origin))
     assert reason is not None
     assert "exclusive" in reason
     assert EXCLUDING in reason
     with origins.link(ResendEffect.DIVERT) as link:
         assert origins.harness.kill(origin.name) == 2
         deliveries = origins.take(link, 2)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     assert origins.depths("a", "copy") == {"a": 0, "copy": 2}
 
@@ -510,8 +510,8 @@ def test_a_divert_with_a_wildcard_is_found(origins: Origins) -> None:
     origins.queue("copy")
     origins.divert("d", "w.#", "copy")
     with origins.link() as link:
-        assert "d would copy" in str(link.resend_problem(queue(f"{origins.prefix}.w.eu")))
-        assert link.resend_problem(queue(f"{origins.prefix}.copy")) is None
+        assert "d would copy" in str(effects_of(link.send_terms(queue(f"{origins.prefix}.w.eu"))))
+        assert effects_of(link.send_terms(queue(f"{origins.prefix}.copy"))) is None
 
 
 def test_a_divert_of_a_topic_is_found(origins: Origins) -> None:
@@ -521,7 +521,7 @@ def test_a_divert_of_a_topic_is_found(origins: Origins) -> None:
     origins.divert("d", "t", "copy")
     with origins.link() as link:
         origin = topic(f"{origins.prefix}.t::{origins.prefix}.one")
-        assert "d would copy" in str(link.resend_problem(origin))
+        assert "d would copy" in str(effects_of(link.send_terms(origin)))
 
 
 def test_a_mended_divert_is_noticed_while_the_link_is_open(origins: Origins) -> None:
@@ -529,9 +529,11 @@ def test_a_mended_divert_is_noticed_while_the_link_is_open(origins: Origins) -> 
     make_divert(origins, {})
     origin = queue(f"{origins.prefix}.a")
     with origins.link() as link:
-        assert link.resend_problem(origin) is not None
+        assert effects_of(link.send_terms(origin)) is not None
         mend_divert(origins)
-        eventually(lambda: link.resend_problem(origin) is None, what="the mended filter is known")
+        eventually(
+            lambda: effects_of(link.send_terms(origin)) is None, what="the mended filter is known"
+        )
 
 
 def mend_divert(origins: Origins) -> None:
@@ -601,10 +603,10 @@ def test_a_last_value_queue_would_lose_the_newer_message(origins: Origins) -> No
     origins.put("a", _AMQ_LVQ_NAME="k", age="new")
     origin = queue(f"{origins.prefix}.a")
     with origins.link() as link:
-        assert "replace a newer message" in str(link.resend_problem(origin))
+        assert "replace a newer message" in str(effects_of(link.send_terms(origin)))
     with origins.link(ResendEffect.LAST_VALUE) as link:
         deliveries = origins.take(link, 1)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     eventually(lambda: origins.depths("a") == {"a": 1})
     [left] = origins.harness.drain(origin.name)
@@ -620,10 +622,10 @@ def test_a_ring_queue_would_lose_the_oldest_message(origins: Origins) -> None:
     origins.put("a", number="2")
     origin = queue(f"{origins.prefix}.a")
     with origins.link() as link:
-        assert "ring queue of 2 messages" in str(link.resend_problem(origin))
+        assert "ring queue of 2 messages" in str(effects_of(link.send_terms(origin)))
     with origins.link(ResendEffect.RING) as link:
         deliveries = origins.take(link, 1)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     eventually(lambda: origins.depths("a") == {"a": 2})
     left = [one.properties.get("number") for one in origins.harness.drain(origin.name)]
@@ -639,10 +641,10 @@ def test_a_non_destructive_queue_would_show_a_message_again(origins: Origins) ->
     assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
     assert origins.harness.kill(origin.name) == 1
     with origins.link() as link:
-        assert "the queue is non-destructive" in str(link.resend_problem(origin))
+        assert "the queue is non-destructive" in str(effects_of(link.send_terms(origin)))
     with origins.link(ResendEffect.NON_DESTRUCTIVE) as link:
         deliveries = origins.take(link, 1)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
     assert origins.depths("a") == {"a": 1}
@@ -652,7 +654,7 @@ def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins)
     """The management shows the setting only, not `<queue non-destructive="true">`."""
     origins.queue("a", non_destructive=True)
     with origins.link() as link:
-        assert link.resend_problem(queue(f"{origins.prefix}.a")) is None
+        assert effects_of(link.send_terms(queue(f"{origins.prefix}.a"))) is None
 
 
 def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> None:
@@ -663,10 +665,10 @@ def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> Non
     origins.harness.ask("broker", "destroyQueue", origin.name, True)
     origins.queue("a", purge_on_no_consumers=True)
     with origins.link() as link:
-        assert "purge-on-no-consumers" in str(link.resend_problem(origin))
+        assert "purge-on-no-consumers" in str(effects_of(link.send_terms(origin)))
     with origins.link(ResendEffect.DROP) as link:
         deliveries = origins.take(link, 2)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     assert origins.depths("a") == {"a": 0}
 
@@ -681,9 +683,11 @@ def test_a_disabled_queue_is_waited_for(origins: Origins) -> None:
     assert origins.depths("a") == {"a": 0}
     with origins.link() as link:
         deliveries = origins.take(link, 2)
-        assert "disabled" in str(link.route_problem(origin))
+        assert "disabled" in str(link.send_terms(origin).problem)
         assert origins.harness.ask(f"queue.{origin.name}", "enable").is_ok
-        eventually(lambda: link.route_problem(origin) is None, what="it is known to be enabled")
+        eventually(
+            lambda: link.send_terms(origin).problem is None, what="it is known to be enabled"
+        )
         origins.send(link, deliveries)
     assert origins.depths("a") == {"a": 2}
 
@@ -699,7 +703,7 @@ def test_a_queue_with_a_filter_accepts_its_messages_again(origins: Origins) -> N
     assert origins.depths("a", "rest") == {"a": 2, "rest": 0}
 
 
-def test_a_queue_whose_filter_excludes_redeliveries_is_waited_for(origins: Origins) -> None:
+def test_a_message_that_its_queues_filter_excludes_is_parked(origins: Origins) -> None:
     """The broker would drop them, or give them to another queue."""
     origins.queue("a", filter_string=EXCLUDING)
     origins.put("a")
@@ -707,7 +711,7 @@ def test_a_queue_whose_filter_excludes_redeliveries_is_waited_for(origins: Origi
     assert origins.harness.kill(origin.name) == 1
     with origins.link() as link:
         [delivery] = origins.take(link, 1)
-        assert "would not accept a redelivery" in str(link.route_problem(origin))
+        assert "park: it does not match the filter" in str(refusal_of(link, _redelivery(delivery)))
         origins.send(link, [delivery])
     assert origins.depths("a") == {"a": 0}
 
@@ -717,12 +721,12 @@ def test_the_settings_show_a_queue_that_the_broker_would_make(origins: Origins) 
     origins.settings("v", defaultLastValueQueue=True)
     origins.settings("r", defaultRingSize=1)
     with origins.link() as link:
-        assert "last-value" in str(link.resend_problem(queue(f"{origins.prefix}.v")))
-        assert "ring queue" in str(link.resend_problem(queue(f"{origins.prefix}.r")))
-        assert link.resend_problem(queue(f"{origins.prefix}.plain")) is None
+        assert "last-value" in str(effects_of(link.send_terms(queue(f"{origins.prefix}.v"))))
+        assert "ring queue" in str(effects_of(link.send_terms(queue(f"{origins.prefix}.r"))))
+        assert effects_of(link.send_terms(queue(f"{origins.prefix}.plain"))) is None
     with origins.link(ResendEffect.LAST_VALUE, ResendEffect.RING) as link:
         for name in "vr":
-            assert link.resend_problem(queue(f"{origins.prefix}.{name}")) is None
+            assert effects_of(link.send_terms(queue(f"{origins.prefix}.{name}"))) is None
 
 
 # ------------------------------------------------------------------ full addresses
@@ -754,8 +758,8 @@ def test_a_paged_address_takes_redeliveries(origins: Origins) -> None:
             deliveries = origins.take(link, 6)
             counts = sorted(one.provenance.redelivery_count for one in deliveries)
             assert counts == sorted([redelivered] * 2 + [redelivered - 1] * 4)
-            assert link.route_problem(origin) is None
-            assert link.resend_problem(origin) is None
+            assert link.send_terms(origin).problem is None
+            assert effects_of(link.send_terms(origin)) is None
             origins.send(link, deliveries)
             paged = origins.harness.ask(f"address.{origin.name}", "isPaging")
             assert paged.value is True
@@ -766,10 +770,10 @@ def test_an_address_that_drops_when_full_is_reported(origins: Origins) -> None:
     """Measured where it is allowed: the broker commits, and both redeliveries are gone."""
     origin = fill(origins, "DROP")
     with origins.link() as link:
-        assert "address-full-policy is DROP" in str(link.resend_problem(origin))
+        assert "address-full-policy is DROP" in str(effects_of(link.send_terms(origin)))
     with origins.link(ResendEffect.DROP) as link:
         deliveries = origins.take(link, 2)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         origins.send(link, deliveries)
     assert origins.depths("a") == {"a": 1}
 
@@ -794,7 +798,7 @@ def test_a_full_address_refuses_and_the_messages_stay(origins: Origins, policy: 
     origin = fill(origins, policy)
     with origins.link() as link:
         deliveries = origins.take(link, 2)
-        assert link.resend_problem(origin) is None
+        assert effects_of(link.send_terms(origin)) is None
         if (origins.wire, policy) == ("stomp", "BLOCK"):
             assert sends(origins, link, deliveries)
             assert origins.depths("a") == {"a": 3}
@@ -836,7 +840,7 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
         if prefix in f"{one['subject']} {one['what']}"
     }
     assert found == {
-        f"the divert {prefix}.d would copy the redelivery again": (
+        f"the divert {prefix}.d would copy the message again": (
             "warning",
             f"{prefix}.a",
             f'<divert name="{prefix}.d"><filter string="{EXCLUDING}"/></divert>',

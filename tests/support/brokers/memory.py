@@ -27,6 +27,8 @@ from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.policy.selector import PropertyOf
 from amqsidecar.schedule import BrokerSchedule
 from amqsidecar.trials import Trials
 from support.virtual_clock import VirtualClock
@@ -529,17 +531,18 @@ class MemoryLink:
             raise Killed(fault)
         raise LinkLost(fault)
 
-    def route_problem(self, destination: Destination) -> str | None:
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         name, broker = destination.name, self.broker
         if name in broker.unroutable:
-            return "no such queue"
-        return _FULL if name in broker.held_up and broker.is_full(name) else None
+            return SendTerms("no such queue")
+        is_full = name in broker.held_up and broker.is_full(name)
+        return SendTerms(_FULL) if is_full else ROUTES
 
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
         """It makes no request."""
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        return None
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        return lambda _name: None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         return ()
@@ -576,9 +579,6 @@ class MemoryLink:
             for message in [*held, *self.broker.queues.get(name, ())]
             if message.encoding == self.encoding
         ][:at_most]
-
-    def prepare_final(self, destination: Destination) -> str | None:
-        return None
 
     def _take_step(self, name: str) -> None:
         self.step(name)

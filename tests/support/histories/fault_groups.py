@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.decision import Redeliver
@@ -52,7 +53,7 @@ def groups_of(deliveries: list[Delivery], folder: Path) -> list[int]:
     settings = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
     judge = Judge(
         _Always(),
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         settings,
         lambda: 0.5,
         cause_of=chosen_cause([PROPERTY_CAUSE]),

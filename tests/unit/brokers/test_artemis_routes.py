@@ -12,6 +12,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.model.destination import Destination, queue
+from support.links.terms import effects_of
 from support.virtual_clock import VirtualClock
 
 
@@ -56,15 +57,15 @@ def test_nothing_is_asked_again_for_some_seconds() -> None:
     management.queues_of["a"] = ["a"]
     routes = routes_of(management, clock)
     for _ in range(1000):
-        assert routes.problem(queue("a")) is None
-        assert routes.resend_problem(queue("a")) is None
+        assert routes.send_terms(queue("a")).problem is None
+        assert effects_of(routes.send_terms(queue("a"))) is None
         assert routes.target(queue("a")) == "a"
     asked = management.questions
     clock.advance(4_999)
-    routes.problem(queue("a"))
+    routes.send_terms(queue("a"))
     assert management.questions == asked
     clock.advance(1)
-    routes.problem(queue("a"))
+    routes.send_terms(queue("a"))
     assert management.questions == 2 * asked
 
 
@@ -72,15 +73,15 @@ def test_a_changed_binding_is_asked_about_at_once() -> None:
     management = Management()
     management.queues_of |= {"a": ["a"], "b": ["b"]}
     routes = routes_of(management, VirtualClock())
-    assert routes.resend_problem(queue("a")) is None
-    assert routes.resend_problem(queue("b")) is None
+    assert effects_of(routes.send_terms(queue("a"))) is None
+    assert effects_of(routes.send_terms(queue("b"))) is None
     management.diverts["d"] = "a"
     management.queues_of["a"] += ["a2"]
     asked = management.questions
     routes.binding_changed("a")
-    assert routes.resend_problem(queue("b")) is None
+    assert effects_of(routes.send_terms(queue("b"))) is None
     assert management.questions == asked
-    assert "divert d" in str(routes.resend_problem(queue("a")))
+    assert "divert d" in str(effects_of(routes.send_terms(queue("a"))))
     assert routes.target(queue("a")) == "a::a"
 
 
@@ -88,10 +89,10 @@ def test_a_changed_binding_with_a_wildcard_is_asked_about_everywhere() -> None:
     management = Management()
     management.queues_of["x.a"] = ["x.a"]
     routes = routes_of(management, VirtualClock())
-    assert routes.resend_problem(queue("x.a")) is None
+    assert effects_of(routes.send_terms(queue("x.a"))) is None
     management.diverts["d"] = "x.a"
     routes.binding_changed("x.#")
-    assert "divert d" in str(routes.resend_problem(queue("x.a")))
+    assert "divert d" in str(effects_of(routes.send_terms(queue("x.a"))))
 
 
 def test_thousands_are_asked_about_in_a_handful_of_turns() -> None:
@@ -104,6 +105,6 @@ def test_thousands_are_asked_about_in_a_handful_of_turns() -> None:
     routes.ask_ahead(destinations)
     assert management.turns <= 5
     assert management.questions <= 3 * len(names) + 5
-    found = [one.name for one in destinations if routes.resend_problem(one) is not None]
+    found = [one.name for one in destinations if effects_of(routes.send_terms(one)) is not None]
     assert found == ["q7"]
     assert management.turns <= 5

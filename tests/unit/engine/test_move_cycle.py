@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import BrokerKind, Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
@@ -19,7 +20,10 @@ from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Scheduled
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.resend_effect import ResendEffect, SideEffect
+from amqsidecar.model.send_terms import SendTerms
 from amqsidecar.plugin import Chance
+from amqsidecar.policy.selector import PropertyOf
 from support.links.engine_only import EngineOnlySession
 from support.virtual_clock import VirtualClock
 
@@ -64,17 +68,19 @@ class Broker(EngineOnlySession):
             raise CommitRefused("not this one")
         self.moves.append((list(accepts), list(sends)))
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        return None
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        name = destination.name
+        effect = self.effects.get(name)
+        effects = (
+            () if effect is None else (SideEffect(ResendEffect.DIVERT, effect, "it", loses=False),)
+        )
+        return SendTerms(self.routes.get(name), effects=effects)
 
-    def route_problem(self, destination: Destination) -> str | None:
-        return self.routes.get(destination.name)
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
         """It makes no request."""
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        return self.effects.get(destination.name)
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        return lambda _name: None
 
     def waiting_problem(self, destination: Destination) -> str | None:
         return self.waits.get(destination.name)
@@ -115,7 +121,7 @@ class World:
             link=self.broker,
             judge=Judge(
                 self.rules,
-                lambda destination: destination == DLQ,
+                SendRules(BrokerKind.ARTEMIS, lambda one: one == DLQ, ".exhausted"),
                 JudgeSettings(final_suffix=".exhausted", parks_topics=False, keeps_exhausted=False),
                 lambda: 0.5,
             ),
@@ -210,7 +216,7 @@ def test_what_would_be_doubled_at_its_origin_is_parked_unsent(delay_ms: int) -> 
     world.turns(1)
     assert world.broker.sent == [("a", PARKED_QUEUE.name), ("b", "invoices")]
     [parked] = world.of(Parked)
-    assert parked.reason == "a divert would copy it"
+    assert parked.reason.startswith("a divert would copy it; write it, or allow it by ")
 
 
 def test_what_acts_on_redeliveries_does_not_hold_back_a_final_dead_letter() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine import observation
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue, topic
@@ -34,7 +35,7 @@ class ByOrigin:
 
 JUDGE = Judge(
     ByOrigin(),
-    lambda destination: destination.name == "DLQ",
+    SendRules(BrokerKind.CLASSIC, lambda one: one.name == "DLQ", ".exhausted"),
     JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
     lambda: 0.5,
 )

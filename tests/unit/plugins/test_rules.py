@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.edit import edit_properties
@@ -335,7 +336,7 @@ JOURNALED = chosen_properties({"code"})
 def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
     return Judge(
         rules,
-        lambda destination: destination.name.startswith("DLQ"),
+        SendRules(BrokerKind.CLASSIC, lambda one: one.name.startswith("DLQ"), ".exhausted"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
         properties_of=JOURNALED,

@@ -7,9 +7,10 @@ from typing import Any, Self
 
 import pytest
 
-from amqsidecar.broker import Delivery, Features, IntakeQueue, LookSession
+from amqsidecar.broker import BrokerKind, Delivery, Features, IntakeQueue, LookSession
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
 from amqsidecar.model.decision import Decision, Redeliver
@@ -118,7 +119,8 @@ class HearingLink(LookingLink):
 
 def make_judge(_link: LookSession, names: IntakeNames) -> Judge:
     settings = JudgeSettings(final_suffix=FINAL_SUFFIX, parks_topics=True, keeps_exhausted=False)
-    return Judge(Rules(), names.covers, settings, lambda: 0.5)
+    send_rules = SendRules(BrokerKind.CLASSIC, names.covers, FINAL_SUFFIX)
+    return Judge(Rules(), send_rules, settings, lambda: 0.5)
 
 
 class World:

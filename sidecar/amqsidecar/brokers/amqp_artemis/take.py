@@ -99,7 +99,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         has_lost = self._intake.has_lost_queues
         return routes.watch.has_changed() or has_lost
 
-    def _prepare_unmanaged(self, destination: Destination) -> str | None:
+    def _make_unmanaged(self, destination: Destination) -> str | None:
         sender = self._pool.get(destination)
         self._connection.run_until(
             lambda: sender.credit > 0 or sender.refusal is not None, self._timeout_s

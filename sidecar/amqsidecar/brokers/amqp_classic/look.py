@@ -91,15 +91,13 @@ class AmqpClassicLook(ClassicSession):
         """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
-    def route_problem(self, destination: Destination) -> str | None:
+    def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""
         if destination.is_temporary:
             return (
                 f"{destination} is temporary: over AMQP to Classic the sidecar sends "
                 "only to lasting destinations; redirect the message to one"
             )
-        if not {"*", ">", ",", "?"}.isdisjoint(destination.name):
-            return f"{destination} is no name of one destination to Classic"
         return None
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

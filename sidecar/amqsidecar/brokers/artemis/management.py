@@ -108,6 +108,7 @@ class QueueRow(NamedTuple):
         is_last_value: a new message replaces the one with the same key.
         ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
         is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
+        is_internal: the broker made it for itself.
     """
 
     name: str
@@ -127,6 +128,7 @@ class QueueRow(NamedTuple):
     is_last_value: bool = False
     ring_size: int = -1
     is_enabled: bool = True
+    is_internal: bool = False
 
     @property
     def is_replacing(self) -> bool:
@@ -367,4 +369,5 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         is_last_value=str(entry.get("lastValue", "")) == "true",
         ring_size=int(entry.get("ringSize") or -1),
         is_enabled=str(entry.get("enabled", "true")) == "true",
+        is_internal=str(entry.get("internalQueue", "")) == "true",
     )

@@ -1,4 +1,4 @@
-"""What Artemis does with a redelivery besides putting it into its queue; pure.
+"""What Artemis does with a message besides putting it into its queue; pure.
 
 Measured on 2.44 (`deploy/reference/origins.md`): a fully qualified name keeps a message out of the
 other queues of the address, but not out of its diverts. So no name avoids any of these effects.
@@ -13,22 +13,6 @@ from xml.sax.saxutils import quoteattr
 from amqsidecar.brokers.artemis.management import QueueRow
 from amqsidecar.engine.judging.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
 from amqsidecar.model.resend_effect import ResendEffect, SideEffect
-
-# Properties in which a redelivery differs from the first delivery.
-_CHANGED_NAMES = (
-    "amqsidecar",
-    "redeliveryDelay",
-    "_AMQ_ORIG",
-    "_AMQ_DUPL_ID",
-    "_AMQ_ACTUAL_EXPIRY",
-    "JMSXDeliveryCount",
-    "JMSExpiration",
-    "AMQExpiration",
-    "AMQSize",
-    "AMQUserID",
-    "JMSMessageID",
-    "x-opt-",
-)
 
 
 class Divert(NamedTuple):
@@ -49,7 +33,7 @@ def resend_effects(
     diverts: Sequence[Divert],
     settings: Mapping[str, Any],
 ) -> Iterator[SideEffect]:
-    """Yield the side effects of a redelivery.
+    """Yield the side effects of a send.
 
     Args:
         address: of the queue.
@@ -70,16 +54,13 @@ def _of_divert(divert: Divert) -> Iterator[SideEffect]:
     if takes_first_sends_only(divert.filter):
         return
     if divert.is_exclusive:
-        # Why: the message passed this filter before, and does again unless a property changed.
-        if divert.filter and not asks_for_changes(divert.filter):
-            return
-        what = f"the exclusive divert {divert.name} would take the redelivery away from its queue"
+        what = f"the exclusive divert {divert.name} would take the message away from its queue"
     else:
-        what = f"the divert {divert.name} would copy the redelivery again"
+        what = f"the divert {divert.name} would copy the message again"
     own = f"({divert.filter}) AND {FIRST_SENDS_ONLY}" if divert.filter else FIRST_SENDS_ONLY
     inside = f"<filter string={quoteattr(own)}/>"
     mend = f"<divert name={quoteattr(divert.name)}>{inside}</divert>"
-    yield SideEffect(ResendEffect.DIVERT, what, mend)
+    yield SideEffect(ResendEffect.DIVERT, what, mend, divert.filter, loses=divert.is_exclusive)
 
 
 def _of_queue(queue: QueueRow) -> Iterator[SideEffect]:
@@ -87,14 +68,14 @@ def _of_queue(queue: QueueRow) -> Iterator[SideEffect]:
     if queue.is_last_value:
         yield SideEffect(
             ResendEffect.LAST_VALUE,
-            f"{queue.name} is a last-value queue: the redelivery would replace a newer message "
+            f"{queue.name} is a last-value queue: the message would replace a newer message "
             "with the same key",
             f'{begin} last-value="false"/>',
         )
     if queue.ring_size >= 0:
         yield SideEffect(
             ResendEffect.RING,
-            f"{queue.name} is a ring queue of {queue.ring_size} messages: the redelivery would "
+            f"{queue.name} is a ring queue of {queue.ring_size} messages: the message would "
             "push the oldest one out when it is full",
             f'{begin} ring-size="-1"/>',
         )
@@ -120,14 +101,14 @@ def _of_settings(
     if settings.get("addressFullMessagePolicy") == "DROP":
         yield (
             ResendEffect.DROP,
-            "address-full-policy is DROP: the broker accepts a redelivery and drops it once the "
+            "address-full-policy is DROP: the broker accepts a message and drops it once the "
             "address is full",
             "<address-full-policy>PAGE</address-full-policy>",
         )
     if settings.get("pageFullMessagePolicy") == "DROP":
         yield (
             ResendEffect.DROP,
-            "page-full-policy is DROP: the broker accepts a redelivery and drops it once the pages "
+            "page-full-policy is DROP: the broker accepts a message and drops it once the pages "
             "are full",
             "<page-full-policy>FAIL</page-full-policy>",
         )
@@ -136,19 +117,14 @@ def _of_settings(
     if settings.get("defaultLastValueQueue") or settings.get("defaultLastValueKey"):
         yield (
             ResendEffect.LAST_VALUE,
-            "the broker would make a last-value queue: the redelivery would replace a newer "
+            "the broker would make a last-value queue: the message would replace a newer "
             "message with the same key",
             "<default-last-value-queue>false</default-last-value-queue>",
         )
     if int(settings.get("defaultRingSize", -1)) >= 0:
         yield (
             ResendEffect.RING,
-            "the broker would make a ring queue: the redelivery would push the oldest message out "
+            "the broker would make a ring queue: the message would push the oldest message out "
             "when it is full",
             "<default-ring-size>-1</default-ring-size>",
         )
-
-
-def asks_for_changes(selector: str) -> bool:
-    """Return whether a selector depends on something that a redelivery changes."""
-    return any(name in selector for name in _CHANGED_NAMES)

@@ -14,9 +14,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.brokers.artemis.management import (
-    ADDRESS,
     DIVERT_NAMES,
     ArtemisQuestions,
     AskedAhead,
@@ -29,16 +28,19 @@ from amqsidecar.brokers.artemis.management import (
     about_settings,
 )
 from amqsidecar.brokers.artemis.queue_watch import ArtemisQueueWatch
-from amqsidecar.brokers.artemis.resend_effects import Divert, asks_for_changes, resend_effects
+from amqsidecar.brokers.artemis.resend_effects import Divert, resend_effects
 from amqsidecar.clock import Clock
+from amqsidecar.engine.judging.send_rules import is_internal
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.formats.artemis_properties import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ROUTES, BoundQueue, SendTerms
 from amqsidecar.model.sidecar_names import INTERCEPTED
 
-_INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
 _KEEP_S = 5.0
+# Why short: the broker announces no change of a filter.
+_KEEP_FILTERS_S = 0.25
 _ENTRIES_MAX = 20_000
 
 _log = logging.getLogger(__name__)
@@ -49,14 +51,14 @@ class _Route(NamedTuple):
 
     Attributes:
         target: the address, or the qualified name of one queue, to send to.
-        problem: why a send would get lost; None = it routes.
-        resend_problem: what else a redelivery does that is not allowed; None = nothing.
+        terms: of sends there.
+        expires: the broker gives what arrives there an expiration of its own.
         until_s: monotonic; to be asked again after it.
     """
 
     target: str
-    problem: str | None = None
-    resend_problem: str | None = None
+    terms: SendTerms = ROUTES
+    expires: bool = False
     until_s: float = 0.0
 
 
@@ -131,11 +133,9 @@ class ArtemisRoutes:
         names = (address, queue or address)
         if "\0" in address or "\0" in names[1]:
             return None, "the name of its origin holds a NUL, which ends a name on our side"
-        if any(_is_internal(name) for name in names):
-            return None, f"its origin {address} is the broker's own: a re-send would command it"
-        if any(
-            name in self._dead_letter_names or name.endswith(self._final_suffix) for name in names
-        ):
+        if any(is_internal(name, BrokerKind.ARTEMIS) for name in names):
+            return None, f"its origin {address} is the broker's own, not an application's"
+        if any(self._is_dead_letter_name(name) for name in names):
             return None, ORIGIN_LOST
         is_anycast = routing_type == ANYCAST
         if routing_type is None:
@@ -147,6 +147,9 @@ class ArtemisRoutes:
         )
         kind = DestinationKind.QUEUE if is_anycast else DestinationKind.TOPIC
         return Destination(kind, name), None
+
+    def _is_dead_letter_name(self, name: str) -> bool:
+        return not self._dead_letter_names.isdisjoint((name, name.removesuffix(self._final_suffix)))
 
     def _guess_anycast(self, address: str, queue: str | None) -> bool:
         """Return whether a queue is anycast, for messages that carried no routing type."""
@@ -160,13 +163,25 @@ class ArtemisRoutes:
 
     # Routes
 
-    def problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost; None = it routes."""
-        return self._route(destination).problem
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        """Return what becomes of a send; see `broker.LookSession.send_terms`."""
+        terms = self._route(destination).terms
+        if not makes or terms.exists:
+            return terms
+        name = destination.name
+        if not destination.is_queue or "::" in name:
+            problem = f"{destination} is no plain queue, which a final dead-letter queue has to be"
+            return SendTerms(problem)
+        refused = self._management.create_queue(name, name, is_anycast=True)
+        self.forget(destination)
+        if refused is not None:
+            return SendTerms(f"queue {name} can't be made: {refused}", exists=False)
+        return self._route(destination).terms
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return a forbidden side effect of a redelivery there; None = none."""
-        return self._route(destination).resend_problem
+    def expires(self, destination: Destination) -> bool:
+        """Return whether the broker gives what arrives there an expiration, by the last answer."""
+        known = self._routes.get(destination)
+        return known is not None and known.expires
 
     def target(self, destination: Destination) -> str:
         """Return the name to send to from the last answer, without asking."""
@@ -225,12 +240,14 @@ class ArtemisRoutes:
         addresses = {
             one.address: None
             for one in destinations
-            if not one.is_temporary and not _is_internal(one.address)
+            if not one.is_temporary and not is_internal(one.address, BrokerKind.ARTEMIS)
         }
         found = self._ask_about(addresses, management)
-        until_s = self._clock.monotonic_s() + _KEEP_S
+        now_s = self._clock.monotonic_s()
         for one in destinations:
-            self._routes[one] = self._find_route(one, found, management)._replace(until_s=until_s)
+            route = self._find_route(one, found, management)
+            keep_s = _KEEP_FILTERS_S if route.terms.has_filters else _KEEP_S
+            self._routes[one] = route._replace(until_s=now_s + keep_s)
             self._routed.setdefault(one.address, set()).add(one)
 
     def _ask_about(
@@ -256,19 +273,14 @@ class ArtemisRoutes:
     ) -> _Route:
         name = destination.name
         if destination.is_temporary:
-            return _Route(name, f"{destination} is temporary, its owner is gone")
-        if _is_internal(destination.address):
-            return _Route(
-                name, f"{destination} is the broker's own: a message there is a command to it"
-            )
+            return _lost(name, f"{destination} is temporary, its owner is gone")
         address, separator, queue = name.partition("::")
         told = found.get(address)
         if told is None:
             if destination.is_queue and not separator:
                 return _Route(name)
-            return _Route(
-                name, f"whether {destination} exists can't be asked: {management.why_unusable}"
-            )
+            why = f"whether {destination} exists can't be asked: {management.why_unusable}"
+            return _lost(name, why)
         if not separator and destination.is_queue:
             queue = _own_queue(address, told)
         if queue:
@@ -277,12 +289,15 @@ class ArtemisRoutes:
         else:
             reached = [row for row in told.queues if row.is_anycast == destination.is_queue]
             problem = _address_problem(destination, reached, told.settings, management)
-        effects = [
-            str(one)
-            for one in resend_effects(address, reached, told.diverts, told.settings)
-            if one.kind not in self._allowed
-        ]
-        return _Route(name, problem, "; ".join(effects) or None)
+        effects = resend_effects(address, reached, told.diverts, told.settings)
+        terms = SendTerms(
+            problem,
+            exists=bool(reached),
+            queues=tuple(BoundQueue(row.name, row.filter) for row in reached if row.is_enabled),
+            effects=tuple(one for one in effects if one.kind not in self._allowed),
+            trusts_filters=ResendEffect.FILTER in self._allowed,
+        )
+        return _Route(name, terms, expires_by_itself(told.settings))
 
     def _named_queue(
         self,
@@ -389,17 +404,6 @@ class ArtemisRoutes:
             for key in ("deadLetterAddress", "expiryAddress")
         ]
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Make the anycast queue of a final destination; return why it can't be used."""
-        name = destination.name
-        if not destination.is_queue or "::" in name:
-            return f"{destination} is no plain queue, which a final dead-letter queue has to be"
-        refused = self._management.create_queue(name, name, is_anycast=True)
-        self.forget(destination)
-        if refused is not None:
-            return f"queue {name} can't be made: {refused}"
-        return self.problem(destination)
-
 
 def _ask_about(addresses: Collection[str], management: AskedAhead) -> dict[str, _Address]:
     """Ask for queues, settings, bindings and diverts of addresses, in three turns for all."""
@@ -456,6 +460,10 @@ def _read_divert(name: str, management: ArtemisQuestions) -> Divert:
     )
 
 
+def _lost(target: str, problem: str) -> _Route:
+    return _Route(target, SendTerms(problem))
+
+
 def _own_queue(address: str, found: _Address) -> str:
     """Return the queue that the name of an address stands for; "" = the address itself will do.
 
@@ -487,11 +495,6 @@ def _address_problem(
     return None
 
 
-def _is_internal(address: str) -> bool:
-    # Why the end: an acceptor's prefix such as `jms.queue.` is cut off by the broker.
-    return address.endswith(_INTERNAL_ADDRESSES)
-
-
 def _catching_filter(qualified: str) -> str:
     escaped = qualified.replace("'", "''")
     return f"_AMQ_ORIG_ADDRESS = '{escaped}'"
@@ -510,9 +513,8 @@ def expires_by_itself(settings: Mapping[str, Any]) -> bool:
 def _queue_problem(row: QueueRow) -> str | None:
     if not row.is_enabled:
         return f"queue {row.name} is disabled: the broker drops messages that are sent to it"
-    # Why: the message was in this queue, so its filter matches, unless we change a property.
-    if asks_for_changes(row.filter):
-        return f"the filter of queue {row.name} ({row.filter}) would not accept a redelivery"
+    if row.is_internal:
+        return f"queue {row.name} is the broker's own"
     return None
 
 

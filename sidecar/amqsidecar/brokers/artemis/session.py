@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from amqsidecar.broker import Features, IntakeQueue
+from amqsidecar.broker import BrokerDescription, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.counters import queue_counters
 from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
@@ -12,15 +12,20 @@ from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
 from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
 from amqsidecar.brokers.artemis.waiting_places import WaitingPlaces
+from amqsidecar.formats.artemis_filter_view import filter_view
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.policy.selector import PropertyOf
 
 M = TypeVar("M", bound=ArtemisQuestions)
 
 
 class ManagedSession(Generic[M]):
     """The part of a `broker.LookSession` that the management answers."""
+
+    description: BrokerDescription
 
     def __init__(
         self,
@@ -66,9 +71,26 @@ class ManagedSession(Generic[M]):
         """Return the tokens of all other instances."""
         return foreign_tokens(self._management, known)
 
-    def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
-        return self._routes.problem(destination)
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        """Return what becomes of a send to a destination."""
+        if makes and not self._management.is_usable:
+            problem = self._make_unmanaged(destination)
+            return ROUTES if problem is None else SendTerms(problem)
+        return self._routes.send_terms(destination, makes=makes)
+
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `send_terms` knows them for some seconds."""
+        self._routes.ask_ahead(destinations)
+
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        """Return what a filter of the broker sees of a message."""
+        return filter_view(
+            resend,
+            self._target_of(resend.destination),
+            resend.encoding or self.description.encodings[0],
+            self._clock.now_ms(),
+            expires_by_itself=self._routes.expires(resend.destination),
+        )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of those destinations that the broker counts."""
@@ -82,14 +104,8 @@ class ManagedSession(Generic[M]):
         """
         return self._routes.discover()
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists, where this user may manage it."""
-        if self._management.is_usable:
-            return self._routes.prepare_final(destination)
-        return self._prepare_unmanaged(destination)
-
-    def _prepare_unmanaged(self, destination: Destination) -> str | None:
-        """Do the same where the management can't be used."""
+    def _make_unmanaged(self, destination: Destination) -> str | None:
+        """Make a queue where the management can't be used; return why it can't be made."""
         # Why None: the broker creates the queue at the first send, or refuses that send.
         return None
 
@@ -113,14 +129,6 @@ class DelayingSession(ManagedSession[M]):
 
 class ReadingSession(ManagedSession[M]):
     """The same of a session that reads dead-letter queues; see `broker.IntakeSession`."""
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return a side effect of a redelivery there, and the fix; None = none."""
-        return self._routes.resend_problem(destination)
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds."""
-        self._routes.ask_ahead(destinations)
 
     def is_bound(self, queue: Destination) -> bool:
         """Return whether the broker keeps messages of a queue for one consumer; True = unknown.

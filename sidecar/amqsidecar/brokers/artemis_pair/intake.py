@@ -156,11 +156,3 @@ class PairIntake(PairLook, Generic[W]):
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue was made while this link was open, so that all in it is new."""
         return self._first.is_newborn(destination)
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds."""
-        self._first.ask_routes_ahead(destinations)
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return the side effects of a redelivery to this destination, and the fix."""
-        return self._first.resend_problem(destination)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue
+from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis_pair.trials import PairTrials
 from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
 from amqsidecar.clock import Clock
@@ -10,6 +10,8 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.send_terms import SendTerms
+from amqsidecar.policy.selector import PropertyOf
 from amqsidecar.schedule import BrokerSchedule
 
 _NOT_SHOWN = "not_listed"
@@ -108,13 +110,17 @@ class PairLook:
         """Return the tokens of all instances but these, by name."""
         return self._look_first.foreign_tokens(known)
 
-    def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
-        return self._look_first.route_problem(destination)
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        """Return what becomes of a send to a destination."""
+        return self._look_first.send_terms(destination, makes=makes)
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Ensure that a final dead-letter queue exists and keeps messages."""
-        return self._look_first.prepare_final(destination)
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `send_terms` knows them for some seconds."""
+        self._look_first.ask_terms_ahead(destinations)
+
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        """Return what a filter of the broker sees of a message."""
+        return self._look_first.filter_view(resend)
 
     def trials(self) -> PairTrials:
         """Return what tries the user's rights."""

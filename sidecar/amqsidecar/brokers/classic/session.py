@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.classic.room import Resets, Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
@@ -17,6 +17,8 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.policy.selector import UNKNOWN, PropertyOf
 
 
 class ClassicSession(ABC):
@@ -35,16 +37,23 @@ class ClassicSession(ABC):
         """Return none: Classic does not report which queues are dead-letter queues."""
         return ()
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
-        return None
+    @abstractmethod
+    def _send_problem(self, destination: Destination) -> str | None:
+        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
 
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:  # noqa: B027 - it is done
-        """Do nothing: no answer of `route_problem` needs the broker's."""
+    def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
+        """Return what becomes of a send; Classic makes a queue on the first send, and keeps it."""
+        del makes
+        problem = self._send_problem(destination)
+        return ROUTES if problem is None else SendTerms(problem)
 
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return None: Classic's side effects follow from its rules."""
-        return None
+    def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:  # noqa: B027 - it is done
+        """Do nothing: few answers of `send_terms` need the broker's."""
+
+    def filter_view(self, resend: Resend) -> PropertyOf:
+        """Return nothing known: Classic's queues have no filters."""
+        del resend
+        return lambda _name: UNKNOWN
 
 
 class ListingConnection(Connection, Resets, Protocol):

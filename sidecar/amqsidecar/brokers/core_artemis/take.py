@@ -105,7 +105,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         has_lost = self._intake.has_lost_queues()
         return routes.watch.has_changed() or has_lost
 
-    def _prepare_unmanaged(self, destination: Destination) -> str | None:
+    def _make_unmanaged(self, destination: Destination) -> str | None:
         name = destination.name
         try:
             if not self._service.ask_queue(name).exists:

@@ -71,7 +71,7 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
     def _has_arrived(self) -> bool:
         return self._consumers.has_arrived
 
-    def route_problem(self, destination: Destination) -> str | None:
+    def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one.
 
         Classic refuses what is sent to a temporary one whose owner is gone.

@@ -134,7 +134,7 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
     def _route(self) -> None:
         self._consumers.route()
 
-    def route_problem(self, destination: Destination) -> str | None:
+    def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
         if destination.is_temporary:
             return (

@@ -13,8 +13,7 @@ import msgspec
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.final_destination import final_destination
 from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
-from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
-from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.errors import EditRefused, SidecarError
 from amqsidecar.model.dead_letter import DeadLetter, Facts
 from amqsidecar.model.decision import (
@@ -30,7 +29,6 @@ from amqsidecar.model.destination import (
     Destination,
     DestinationKind,
     final_queue,
-    parse_destination,
 )
 from amqsidecar.model.event import (
     AnyEvent,
@@ -54,7 +52,6 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.plugin import Chance, Decider
 
-ADVISORY_PREFIX = "ActiveMQ.Advisory."
 LATEST_DUE_MS = 253_402_300_799_000
 """The last second of the year 9999: a delay that would end later ends there."""
 LONG_MAX = 2**63 - 1
@@ -62,8 +59,6 @@ MOST_REDELIVERIES = 2**31 - 1
 """Maximum of the int property on the message; the count stays there."""
 LONGEST_REDELIVERY_ID = 256
 """A longer one is not from a sidecar, and would be in each event and each index."""
-LONGEST_NAME = 2_048
-"""Characters of an origin's name: a longer one would stand in each event, row and list."""
 LONGEST_REASON = 2_048
 """Characters of a reason: it may quote a broker or a sender."""
 
@@ -149,12 +144,9 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
 class Judging(Protocol):
     """The questions of a cycle about its deliveries; the methods are those of `Judge`."""
 
-    def is_intake(self, destination: Destination, /) -> bool:
-        """Return whether a destination is one that the intake reads."""
-        ...
-
-    def resend_problem(self, destination: Destination, /) -> str | None:
-        """Return why a re-send there would be copied or misrouted; None = it would not."""
+    @property
+    def send_rules(self) -> SendRules:
+        """Where no message is sent, whatever is judged."""
         ...
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> None:
@@ -172,21 +164,19 @@ class Judge:
     """Asks the rules and turns their decision into a row and events.
 
     Attributes:
-        is_intake: returns whether a destination is one that the intake reads.
-        resend_problem: why a re-send there would be copied or misrouted; None = it would not.
+        send_rules: where no message is sent.
     """
 
     def __init__(
         self,
         decider: Decider,
-        is_intake: Callable[[Destination], bool],
+        send_rules: SendRules,
         settings: JudgeSettings,
         chance: Chance,
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
         group_of: GroupOf = no_group,
-        resend_problem: ResendProblem = no_resend_problem,
         death_group_of: DeathGroupOf | None = None,
         facts_of: FactsOf | None = None,
         advise: Advise | None = None,
@@ -196,14 +186,13 @@ class Judge:
 
         Args:
             decider: the rules.
-            is_intake: see the attribute.
+            send_rules: see the attribute.
             settings: of judgements.
             chance: where collision avoidance draws from.
             true_origin: finds the origin where a message shows another.
             properties_of: finds the properties that events record.
             cause_of: finds the cause that a consumer recorded.
             group_of: finds the message group.
-            resend_problem: see the attribute.
             death_group_of: finds the group of a death; None = each has that of its cause.
             facts_of: makes the facts of a dead letter; None = the rules ask for no facts and no
                 age.
@@ -211,8 +200,7 @@ class Judge:
             edit_properties: edits a message that rules re-send.
         """
         self._decider = decider
-        self.is_intake = is_intake
-        self.resend_problem = resend_problem
+        self.send_rules = send_rules
         self._true_origin = true_origin
         self._settings = settings
         self._chance = chance
@@ -274,8 +262,8 @@ class Judge:
         )
         group = self._group_of(delivery.encoding, delivery.message)
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
-        if origin is not None and (fault := _fault_of_name(origin)) is not None:
-            return draft.park(delivery.source, fault)
+        if origin is not None and (fault := self.send_rules.final_problem(origin)) is not None:
+            return draft.park(delivery.source, f"its origin {fault}")
         reason = self._park_reason(provenance, origin)
         if reason is not None or origin is None:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
@@ -320,7 +308,7 @@ class Judge:
                 return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
             case DeadLetterTo():
                 final = final_destination(
-                    decision, source, self.is_intake, self._settings.final_suffix
+                    decision, source, self.send_rules.is_intake, self._settings.final_suffix
                 )
                 return draft.exhaust(origin, final, decision, is_backlog=is_backlog)
             case Discard():
@@ -385,45 +373,35 @@ class Judge:
             return provenance.problem
         if origin is None:
             return "the message does not name its origin"
-        if self.is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
+        if self.send_rules.is_dead_letter_queue(origin):
             return (
                 f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
             )
-        if origin.name.startswith(ADVISORY_PREFIX):
-            return f"its origin {origin} is an advisory topic: advisories are not redelivered"
         return None
 
     def redirect_problem(self, destination: Destination, /) -> str | None:
         """Return why neither a rule nor a consumer may send to a destination; None = one may."""
-        if (fault := _fault_of_name(destination)) is not None:
-            return fault.replace("its origin ", "")
-        if self.is_intake(destination) or destination.name.endswith(self._settings.final_suffix):
-            return f"{destination} is a dead-letter queue: the message would come back at once"
-        return self._no_resend_reason(destination)
+        if destination.is_temporary:
+            return f"{destination} is temporary: it ends with the connection of its owner"
+        return self._topic_problem(destination) or self.send_rules.problem(destination)
+
+    def _topic_problem(self, destination: Destination) -> str | None:
+        if self._settings.parks_topics and not destination.is_queue:
+            return (
+                f"{destination} is a topic: a re-send would reach every subscriber; set "
+                "policy.topics to republish if that is what you want"
+            )
+        return None
 
     def _no_resend_reason(self, origin: Destination) -> str | None:
         """Return why no redelivery may go to an origin; None = it may."""
-        if self._settings.parks_topics and not origin.is_queue:
-            return (
-                "its origin is a topic: a re-send would reach every subscriber; set "
-                "policy.topics to republish if that is what you want"
-            )
-        return self.resend_problem(origin)
+        problem = self._topic_problem(origin) or self.send_rules.problem(origin)
+        return None if problem is None else f"its origin {problem}"
 
 
 def _without_origin(provenance: Provenance, length: int) -> Provenance:
     problem = f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
     return msgspec.structs.replace(provenance, origin=None, problem=provenance.problem or problem)
-
-
-@lru_cache(maxsize=4096)
-def _fault_of_name(origin: Destination) -> str | None:
-    """Return why nothing may ever be sent to an origin, not even if a person asks for it."""
-    if origin.name.startswith(TOKEN_QUEUE_PREFIX):
-        return f"its origin {origin} holds the token of a sidecar: another one would end its fence"
-    if not origin.name.strip() or parse_destination(str(origin)) != origin:
-        return f"the blanks at an end of its origin's name {origin.name!r} would get lost"
-    return None
 
 
 def _fault_of(decision: object) -> str | None:

@@ -10,6 +10,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cause_notebook import CauseNotebook, Death
 from amqsidecar.engine.judging.judge import Judgement, Judging
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
@@ -116,13 +117,10 @@ class NotedJudge:
         self._judge = judge
         self._notes = notes
 
-    def is_intake(self, destination: Destination) -> bool:
-        """Return whether a destination is one that the intake reads."""
-        return self._judge.is_intake(destination)
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return why a re-send there would be copied or misrouted; None = it would not."""
-        return self._judge.resend_problem(destination)
+    @property
+    def send_rules(self) -> SendRules:
+        """See `Judging`."""
+        return self._judge.send_rules
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> None:
         """Read the notes among deliveries, in any order."""

@@ -12,8 +12,10 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.plan_judge import Assignment, PlanJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.engine.send_gate import SendGate
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Retried
@@ -54,6 +56,8 @@ class QueueHand:
         chooser: TakesChosen,
         store: Store,
         *,
+        final_suffix: str,
+        allowed_origins: Sequence[str],
         plan_id: str,
         clock: Clock,
         max_messages: int,
@@ -71,7 +75,14 @@ class QueueHand:
         self._say = say
         self._actor = f"redrive:{plan_id}"
         self._names = IntakeNames(link.description.kind)
-        self._judge = PlanJudge(self._names, self._actor)
+        rules = SendRules(
+            link.description.kind,
+            self._names.covers,
+            final_suffix,
+            allowed_origins=allowed_origins,
+        )
+        self._judge = PlanJudge(rules, self._actor)
+        self._gate = SendGate(link, rules)
         self.engine = CycleEngine(
             link=link,
             store=store,
@@ -97,9 +108,9 @@ class QueueHand:
         for message in batch:
             if was_redriven(self._store, message.redelivery_id, self._actor):
                 self.taken += 1
-            elif problem := self._problem(message.destination):
+            elif (answer := self._gate.ask(parse_destination(message.destination))).reason:
                 self.left[NO_ROUTE] += 1
-                self._say(f"{message.redelivery_id} stays in its queue: {problem}")
+                self._say(f"{message.redelivery_id} stays in its queue: {answer}")
             else:
                 self._pending[message.redelivery_id] = parse_destination(message.source)
                 due_at_ms = began_ms + message.offset_ms
@@ -110,13 +121,6 @@ class QueueHand:
         if queues:
             self._chooser.choose(queues)
             self._wait_for_look()
-
-    def _problem(self, name: str) -> str | None:
-        destination = parse_destination(name)
-        if destination.name.startswith(TOKEN_QUEUE_PREFIX):
-            return f"{destination} holds the token of a sidecar"
-        problem = self._link.route_problem(destination)
-        return problem or self._link.resend_problem(destination)
 
     def _pending_by_queue(self) -> dict[Destination, list[str]]:
         queues: dict[Destination, list[str]] = {}
@@ -201,6 +205,8 @@ def queue_hand(
     make_link: Callable[[str], Link],
     schedule: Schedule,
     *,
+    final_suffix: str,
+    allowed_origins: Sequence[str],
     plan_id: str,
     clock: Clock,
     max_messages: int,
@@ -213,6 +219,8 @@ def queue_hand(
     Args:
         make_link: to the broker, for an instance.
         schedule: of this execution only.
+        final_suffix: `redelivery.final_suffix`.
+        allowed_origins: `redelivery.allowed_origins`.
         plan_id: names the plan.
         clock: of the cycles.
         max_messages: of one cycle.
@@ -239,6 +247,8 @@ def queue_hand(
             link,
             chooser,
             schedule,
+            final_suffix=final_suffix,
+            allowed_origins=allowed_origins,
             plan_id=plan_id,
             clock=clock,
             max_messages=max_messages,

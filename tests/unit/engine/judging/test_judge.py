@@ -6,8 +6,9 @@ from typing import TypedDict, TypeVar, Unpack
 
 import pytest
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
@@ -59,7 +60,7 @@ def judge(
     fields: Fields = {"origin": queue("orders"), **provenance}
     judged = Judge(
         rules,
-        lambda destination: destination.name in ("DLQ", "DLA::DLQ.x"),
+        SendRules(BrokerKind.CLASSIC, lambda one: one.name in ("DLQ", "DLA::DLQ.x"), ".exhausted"),
         JudgeSettings(
             final_suffix=".exhausted",
             parks_topics=parks_topics,
@@ -163,7 +164,7 @@ def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
 ) -> None:
     judged = Judge(
         Answers(REDELIVER),
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         cause_of=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None,
@@ -182,7 +183,7 @@ def test_the_event_has_only_the_chosen_properties() -> None:
     assert event_of(judge(REDELIVER)[0], Received).properties is None
     judged = Judge(
         Answers(REDELIVER),
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         properties_of=lambda encoding, message: {encoding: message.decode()},
@@ -286,7 +287,7 @@ def test_the_true_origin_is_asked_about_and_sent_to() -> None:
     rules = Answers(REDELIVER)
     judged = Judge(
         rules,
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         lambda origin, source: queue(f"{source.name}.{origin.name}"),

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.fields import OpenMessage
@@ -36,7 +37,7 @@ def judged(group_by: str, origin: str, body: bytes, count: int = 0, **more: Any)
     config = load_config(None, (f"intake.group_by={group_by}",), {})
     judge = Judge(
         Rules(),
-        lambda _: False,
+        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         JudgeSettings(final_suffix=".x", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
         death_group_of=load_grouping(config),

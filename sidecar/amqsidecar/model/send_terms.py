@@ -1,0 +1,46 @@
+"""The broker's answer to the question what becomes of a send to a destination."""
+
+import msgspec
+
+from amqsidecar.model.resend_effect import SideEffect
+
+
+class BoundQueue(msgspec.Struct, frozen=True):
+    """A queue that gets what is sent to a destination.
+
+    Attributes:
+        filter: the JMS selector that a message must match; "" = it takes every message.
+    """
+
+    name: str
+    filter: str = ""
+
+
+class SendTerms(msgspec.Struct, frozen=True):
+    """What a broker does with a message for one destination, apart from the message itself.
+
+    Attributes:
+        problem: why a send gets lost or holds the link up now, as a sentence; None = it routes.
+        exists: whether the destination exists; False = the broker makes it at the first send,
+            None = unknown.
+        queues: each gets the message if its filter matches; none of them = the message is lost.
+            Empty = the broker makes a queue without a filter, or does not report its queues.
+        effects: on a message that is sent there, which the operator does not allow.
+        trusts_filters: the operator lets a filter that the sidecar can't evaluate count as one
+            that matches (`redelivery.allow`).
+    """
+
+    problem: str | None = None
+    exists: bool | None = None
+    queues: tuple[BoundQueue, ...] = ()
+    effects: tuple[SideEffect, ...] = ()
+    trusts_filters: bool = False
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether what becomes of a message depends on its properties."""
+        return any(one.filter for one in self.queues) or any(one.filter for one in self.effects)
+
+
+ROUTES = SendTerms()
+"""Of a destination that takes every message, as far as anyone knows."""
