@@ -16,6 +16,7 @@ from amqsidecar.pipeline.recovery.judge import (
     KEYS,
     MOMENT_STEP,
     NONE,
+    RENEWED,
     RESENT,
     STEPS,
     SUPPRESSED,
@@ -45,13 +46,15 @@ class Step(NamedTuple):
 
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
-    """A death, a send or an end of one of few messages, near others in count and time."""
-    kind = draw(st.sampled_from(("death", "death", "send", "send", "end")))
+    """A step of one of few messages, near others in count and time."""
+    kind = draw(st.sampled_from(("death", "death", "send", "send", "end", "renewal")))
     act, step, cause = 0, END_STEP, 0
     if kind == "death":
         step, cause = 2 * draw(numbers(1, 3)), draw(numbers(0, 2))
     elif kind == "send":
         act, step = draw(st.sampled_from((RESENT, RESENT, SUPPRESSED))), 2 * draw(numbers(1, 3)) + 1
+    elif kind == "renewal":
+        act = RENEWED
     else:
         act = FIRST_END + draw(numbers(0, len(ENDS) - 1))
     moment = draw(times) * MOMENT_STEP + act

@@ -56,6 +56,14 @@ HISTORY: Events = [
     *waits("given-up", 2, 2000, 1000, 3000),
     returned("given-up", 2, 4000),
     event("given-up", "exhausted", 4000),
+    # Given up by the rules, brought back by a person, and consumed.
+    received("brought-back", 300),
+    *waits("brought-back", 1, 300, 700, 1000),
+    returned("brought-back", 1, 2000),
+    event("brought-back", "exhausted", 2000),
+    event("brought-back", "retried", 50_000),
+    event("brought-back", "held", 50_100),
+    event("brought-back", "resent", 51_000, redelivery_count=1),
     # Re-sent 9 s before the end, less than the horizon.
     received("young", 90_000),
     *waits("young", 1, 90_000, 1000, 91_000),
@@ -92,7 +100,9 @@ def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mappi
 
 
 def test_each_message_is_one_row(rows: Mapping[str, Row]) -> None:
-    assert sorted(rows) == ["clocks", "dropped", "given-up", "old", "parked", "twice", "young"]
+    assert sorted(rows) == [
+        *("brought-back", "clocks", "dropped", "given-up", "old", "parked", "twice", "young")
+    ]
 
 
 def test_resends_and_what_came_of_them(rows: Mapping[str, Row]) -> None:
@@ -112,6 +122,14 @@ def test_resends_and_what_came_of_them(rows: Mapping[str, Row]) -> None:
 def test_a_message_that_is_given_up_or_young_has_no_recovery(rows: Mapping[str, Row]) -> None:
     assert (rows["given-up"]["failed_ms"], rows["given-up"]["recovered_ms"]) == (3000, None)
     assert (rows["young"]["failed_ms"], rows["young"]["recovered_ms"]) == (-1, None)
+
+
+def test_a_message_that_a_person_brought_back_was_given_up_by_the_rules(
+    rows: Mapping[str, Row],
+) -> None:
+    row = rows["brought-back"]
+    assert (row["left_out"], row["sent_ms"]) == (None, [700])
+    assert (row["failed_ms"], row["recovered_ms"]) == (700, None)
 
 
 def test_a_message_that_was_never_tried_has_only_its_identity(rows: Mapping[str, Row]) -> None:

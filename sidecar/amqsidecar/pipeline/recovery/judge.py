@@ -1,8 +1,11 @@
 """What became of messages, counted from the steps of their lives; numbers only, by numpy.
 
-A message's steps are put in order by their redelivery counts, not by their times: sidecars have
-clocks of their own. Round n of a message is its death with count n - 1 and its re-send n; the death
-after that is in round n + 1.
+A person who retries, redirects or restores a message after its end begins a new life of it. Lives
+are divided by time; a message's outcome is that of its last life, re-sends count in each.
+
+The steps of a life are put in order by their redelivery counts, not by their times: sidecars have
+clocks of their own. Round n of a life is its death with count n - 1 and its re-send n; the death
+after that is in round n + 1. The act that begins a further life is the death of its round 1.
 """
 
 from collections.abc import Sequence
@@ -23,6 +26,8 @@ NONE: Final = -1
 RESENT, SUPPRESSED, FIRST_END = 0, 1, 2
 """What is done with a message that died, by number: two sends, then the ends."""
 ENDS: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
+RENEWED: Final = FIRST_END + len(ENDS)
+"""An act of a person that begins a new life, if the message has ended."""
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
 MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
 HOURLY_OUTCOMES: Final = ("returned", "recovered")
@@ -53,7 +58,7 @@ STEPS: Final = pyarrow.schema(
         for name in ("id", "check", "step", "moment", "stream", "place", "cause")
     ]
 )
-"""One row per death, send or end.
+"""One row per death, send, end or act of a person that may begin a new life.
 
 `id` and `check` together identify the message. `step` is 2 * round, plus 1 if it is no death;
 `moment` see `MOMENT_STEP`; the others are numbers of texts.
@@ -88,9 +93,9 @@ class ObservedStreams(NamedTuple):
 
 
 class _Rounds(NamedTuple):
-    """The rounds of messages, in order; an absent value is 0 with a false flag.
+    """The rounds of lives, in order; an absent value is 0 with a false flag.
 
-    `life` is the number of the message among all, of which some may have no round.
+    `life` is the number of the life among all, of which some may have no round.
     """
 
     life: _Numbers
@@ -110,7 +115,7 @@ class _Rounds(NamedTuple):
     resends: _Numbers
 
     def where(self, kept: _Flags) -> "_Rounds":
-        """Return these rounds; the first and the last of a message are found again."""
+        """Return these rounds; the first and the last of a life are found again."""
         rounds = _Rounds(**{name: one[kept] for name, one in self._asdict().items()})
         begins = _changes(rounds.life)
         return rounds._replace(is_first=begins, is_last=np.append(begins, True)[1:])
@@ -145,7 +150,10 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
 
 def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     """Return what `count_lives` counts, and which messages are settled; see there."""
-    order, life = _in_order(steps)
+    twin, division, steps = _divided(steps)
+    if not len(steps):
+        return Judged(COUNTS.empty_table(), np.empty(0, np.bool_), np.ones(len(twin), np.bool_))
+    order, life, message_of = _in_order(steps, division)
     rounds = _rounds(steps, order, life, observed)
     rounds, next_ms, has_next, is_next_death = _with_next(rounds)
     is_send = rounds.has_acted & (rounds.act < FIRST_END)
@@ -155,7 +163,8 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     # Why by the next round: a later send or death with a higher count proves a return.
     is_returned = has_next & (return_ms <= seen_ms)
     stayed = ~is_returned & (seen_ms >= observed.horizon_ms)
-    messages, is_counted, is_closed = _messages(rounds, is_send & stayed, is_send, observed)
+    message = message_of[rounds.life[rounds.is_first]]
+    judged = _messages(rounds, message, is_send & stayed, is_send, observed)
     sends = {
         "origin": np.where(rounds.has_died, rounds.died_place, rounds.acted_place),
         "cause_group": rounds.cause,
@@ -172,8 +181,8 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
         "implied_returns": has_next & ~is_next_death,
         "repeated_resends": rounds.resends > 1,
     }
-    of_message = np.cumsum(rounds.is_first) - 1
-    chosen = is_send & is_counted[of_message]
+    of_life = np.cumsum(rounds.is_first) - 1
+    chosen = is_send & judged.is_counted[of_life]
     # Why only these: of younger re-sends those that returned are known, the others are not.
     is_known = chosen & (seen_ms >= observed.horizon_ms)
     by_hour = {
@@ -184,19 +193,22 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
         "what": _what(FIRST_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
     }
     rows = {
-        name: np.concatenate([sends[name][chosen], by_hour[name][is_known], messages[name]]).astype(
-            np.int64
-        )
+        name: np.concatenate(
+            [sends[name][chosen], by_hour[name][is_known], judged.columns[name]]
+        ).astype(np.int64)
         for name in COUNTS.names
     }
     rows["after_ms"] = rounded_ms(rows["after_ms"])
     # Why so at first: what has no round counts nothing, at any time.
-    is_settled = np.ones(int(life[-1]) + 1, dtype=np.bool_)
-    is_settled[rounds.life[rounds.is_first]] = is_closed
-    closed = is_closed[of_message]
-    is_of_settled = np.concatenate([closed[chosen], closed[is_known], is_closed[is_counted]])
-    of_steps = np.empty(len(order), dtype=np.bool_)
-    of_steps[order] = is_settled[life]
+    is_settled = np.ones(int(message_of[-1]) + 1, dtype=np.bool_)
+    is_settled[message] = judged.is_closed
+    closed = judged.is_closed[of_life]
+    is_of_settled = np.concatenate(
+        [closed[chosen], closed[is_known], judged.is_closed[judged.is_row]]
+    )
+    of_kept = np.empty(len(order), dtype=np.bool_)
+    of_kept[order] = is_settled[message_of[life]]
+    of_steps = np.where(twin == NONE, True, of_kept[twin])
     return Judged(pyarrow.table(rows, schema=COUNTS), is_of_settled, of_steps)
 
 
@@ -263,6 +275,65 @@ def _column(steps: pyarrow.Table, name: str) -> _Numbers:
     return values
 
 
+# Steps to lives
+
+
+def _divided(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers, pyarrow.Table]:
+    """Divide messages into lives, and make the acts that begin further lives deaths of these.
+
+    Such an act has the place and the cause of the last death before it. Acts of persons on messages
+    that have not ended are left out.
+
+    Returns:
+        Of each step, the place among those that are left of itself or of another of its message
+        (`NONE` = none is left); and of those that are left the number of the life, and themselves.
+    """
+    columns = {name: _column(steps, name) for name in STEPS.names}
+    is_act = (columns["step"] & 1).astype(np.bool_)
+    act = columns["moment"] % MOMENT_STEP
+    is_renewal = is_act & (act == RENEWED)
+    division = np.zeros(len(act), dtype=np.int64)
+    if not is_renewal.any():
+        return np.arange(len(act)), division, steps
+    is_send = is_act & (act < FIRST_END)
+    # Why sends last: what is sent in the same millisecond was sent by the act.
+    turn = np.select([is_renewal, is_send], [1, 2], 0)
+    rows = np.flatnonzero(np.isin(columns["id"], columns["id"][is_renewal]))
+    keys = (turn, columns["moment"] // MOMENT_STEP, columns["check"], columns["id"])
+    rows = rows[np.lexsort([key[rows] for key in keys])]
+    begins = _changes(columns["id"][rows]) | _changes(columns["check"][rows])
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+
+    renews, ends = is_renewal[rows], (is_act & ~is_send & ~is_renewal)[rows]
+    before = _latest(renews | ends, first)
+    renews &= (before >= 0) & ends[before]
+    lives = np.cumsum(renews)
+    division[rows] = lives - (lives - renews)[first]
+
+    death = _latest(~is_act[rows], first)[renews]
+    begun = rows[renews]
+    for name in ("place", "cause"):
+        columns[name] = columns[name].copy()
+        had = columns[name][rows[death]]
+        columns[name][begun] = np.where(death >= 0, had, columns[name][begun])
+    columns["step"], columns["moment"] = columns["step"].copy(), columns["moment"].copy()
+    columns["step"][begun] = 2
+    columns["moment"][begun] -= RENEWED
+    kept = ~is_renewal
+    kept[begun] = True
+    twin = np.where(kept, np.cumsum(kept) - 1, NONE)
+    of_message = np.maximum.reduceat(twin[rows], np.flatnonzero(begins))[np.cumsum(begins) - 1]
+    twin[rows] = np.where(kept[rows], twin[rows], of_message)
+    return twin, division[kept], pyarrow.table(columns, schema=STEPS).filter(kept)
+
+
+def _latest(marked: _Flags, first: _Numbers) -> _Numbers:
+    """Return the place of the last marked row before each row, from `first` on; -1 = none."""
+    places = np.where(marked, np.arange(len(marked)), -1)
+    before = np.append(-1, np.maximum.accumulate(places)[:-1])
+    return np.where(before >= first, before, -1)
+
+
 # Steps to rounds
 
 
@@ -310,16 +381,21 @@ def _rounds(
     )
 
 
-def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers]:
-    """Return the order of steps by message, step and moment, and in it the number of the message.
+def _in_order(steps: pyarrow.Table, division: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return the order of steps by message, life, step and moment.
 
     Why also by the rest: counts must not depend on the order in which steps come.
+
+    Returns:
+        The order; in it the number of each step's life; and the message of each life.
     """
     ident, check = _column(steps, "id"), _column(steps, "check")
     order = np.argsort(ident)
-    if np.any(~_changes(ident[order]) & _changes(check[order])):
-        order = np.lexsort((check, ident))
-    begins = _changes(ident[order]) | _changes(check[order])
+    if division.any() or np.any(~_changes(ident[order]) & _changes(check[order])):
+        order = np.lexsort((division, check, ident))
+    is_message = _changes(ident[order]) | _changes(check[order])
+    begins = is_message | _changes(division[order])
+    message_of = (np.cumsum(is_message) - 1)[begins]
     # Why one key: numpy sorts one whole number ten times as fast as several columns.
     key = (np.cumsum(begins) << _STEP_BITS) + _column(steps, "step")[order]
     by_key = np.argsort(key)
@@ -328,7 +404,7 @@ def _in_order(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers]:
     tied = np.flatnonzero(is_same | np.append(is_same[1:], False))
     rest = [_column(steps, name)[order[tied]] for name in ("cause", "place", "stream", "moment")]
     order[tied] = order[tied][np.lexsort((*rest, key[tied]))]
-    return order, (key >> _STEP_BITS) - 1
+    return order, (key >> _STEP_BITS) - 1, message_of
 
 
 def _changes(values: _Numbers) -> _Flags:
@@ -376,12 +452,32 @@ def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
 # Rounds to messages
 
 
-def _messages(
-    rounds: _Rounds, recovers: _Flags, is_send: _Flags, observed: ObservedStreams
-) -> tuple[dict[str, _Numbers], _Flags, _Flags]:
-    """Return the columns of `COUNTS` of each message, which messages count, and which are settled.
+class _Judgement(NamedTuple):
+    """What became of messages.
 
-    A message is judged until one horizon before the end of the observation.
+    Attributes:
+        columns: of `COUNTS`, a row per message that counts: of its last life.
+        is_row: of each life, whether it is that of such a row.
+        is_counted: of each life, whether its message counts.
+        is_closed: of each life, whether its message is settled.
+    """
+
+    columns: dict[str, _Numbers]
+    is_row: _Flags
+    is_counted: _Flags
+    is_closed: _Flags
+
+
+def _messages(
+    rounds: _Rounds,
+    message: _Numbers,
+    recovers: _Flags,
+    is_send: _Flags,
+    observed: ObservedStreams,
+) -> _Judgement:
+    """Return what became of each message by its last life.
+
+    A life is judged until one horizon before the end of the observation.
     Why not until the end: what was re-sent less than the horizon ago and has returned is known,
     what has not is open; who counts only the known counts too few recoveries.
     """
@@ -429,9 +525,13 @@ def _messages(
     )
     has_time = is_placed & is_whole
     after_ms = np.where(has_time, exit_ms - begun_ms, 0)
+    is_first_life = _changes(message)
+    of_message = np.cumsum(is_first_life) - 1
     is_counted = np.ones(len(starts), dtype=np.bool_)
     if observed.since_ms != NONE:
         is_counted = is_whole & (begun_ms >= observed.since_ms)
+        is_counted = is_counted[is_first_life][of_message]
+    is_row = is_counted & np.append(is_first_life[1:], True)
     nothing = np.zeros(len(starts), dtype=np.int64)
     place = np.where(rounds.has_died, rounds.died_place, rounds.acted_place)
     columns = {
@@ -453,4 +553,6 @@ def _messages(
     )
     is_settled = (outcome != _TOO_YOUNG) & (outcome != _WAITING)
     is_settled &= ~np.logical_or.reduceat(is_open, starts)
-    return {name: one[is_counted] for name, one in columns.items()}, is_counted, is_settled
+    is_closed = np.logical_and.reduceat(is_settled, np.flatnonzero(is_first_life))[of_message]
+    columns = {name: one[is_row] for name, one in columns.items()}
+    return _Judgement(columns, is_row, is_counted, is_closed)

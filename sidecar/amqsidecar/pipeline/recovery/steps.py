@@ -23,11 +23,14 @@ from amqsidecar.model.event import (
     Event,
     Exhausted,
     Received,
+    Redirected,
     Resent,
+    Restored,
+    Retried,
     Returned,
 )
 from amqsidecar.pipeline.places import grouped_name
-from amqsidecar.pipeline.recovery.judge import FIRST_END, MOMENT_STEP, NOTHING, STEPS
+from amqsidecar.pipeline.recovery.judge import FIRST_END, MOMENT_STEP, NOTHING, RENEWED, STEPS
 
 DIVIDED: Final = "bucket int, content binary"
 """`STEPS` of messages of one bucket, column by column; in bucket `SEEN_BUCKET` a `Seen`."""
@@ -49,12 +52,15 @@ _ACTS: Final = tuple(
     for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
 )
 """What is done with a message that died, in the order of `judge`'s numbers."""
+_RENEWALS: Final = (_tag(Retried), _tag(Redirected), _tag(Restored))
+"""Acts of persons after which a message that has ended begins a new life."""
 _DEATH, _OTHER = -1, -2
 """In place of the number of an act."""
 _KINDS: Final = {
     **dict.fromkeys(_KNOWN_TYPES, _OTHER),
     **dict.fromkeys(_DEATHS, _DEATH),
     **{name: number for number, name in enumerate(_ACTS)},
+    **dict.fromkeys(_RENEWALS, RENEWED),
 }
 _LAST_ROUND: Final = 2**31
 """Order of an end, which has no count: behind every event."""
@@ -269,7 +275,7 @@ def _read(
         "step": number * 2 + ~is_death,
         "moment": at_us[chosen] // 1_000 * MOMENT_STEP + np.maximum(act, 0),
         "stream": stream,
-        "place": np.where(is_send, destination, origin),
+        "place": np.where(is_send | (act == RENEWED), destination, origin),
         "cause": np.where(is_death, cause, NOTHING),
     }
     steps = np.stack([columns[name].astype(np.int64) for name in STEPS.names])

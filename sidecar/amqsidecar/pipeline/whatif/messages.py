@@ -55,13 +55,17 @@ KEPT_FOR_A_PERSON: Final = "was parked or held for a person"
 _DEATHS: Final = ("received", "returned")
 _SENDS: Final = ("resent", "duplicate_suppressed")
 _KEPT: Final = ("parked", "held")
+_ENDS: Final = ("exhausted", "discarded", "cancelled")
+_RENEWALS: Final = ("retried", "redirected", "restored")
+"""Acts of persons after which a message that has ended begins a new life."""
 
 
 def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> DataFrame:
     """Return `MESSAGES`, one row per message.
 
     Counts match a message's n-th death with the n-th re-send after it. So the order in which events
-    are read, repeated events and differing clocks make no difference.
+    are read, repeated events and differing clocks make no difference. Of a message that a person
+    brought back after its end only the first life counts: the rules ended it.
 
     Args:
         events: the history, as `EVENTS`.
@@ -103,10 +107,18 @@ def _steps(events: DataFrame) -> DataFrame:
     is_first = f.col("type") == "received"
     is_scheduled = f.col("type") == "scheduled"
     count = f.col("redelivery_count")
+    is_asked = is_death | is_send | is_scheduled
+    of_message = Window.partitionBy("redelivery_id")
+    ended_ms = f.min(f.when(f.col("type").isin(*_ENDS), at_ms)).over(of_message)
+    is_renewal = f.col("type").isin(*_RENEWALS) & (at_ms >= f.col("ended_ms"))
     return (
-        events.where(is_death | is_send | is_scheduled | f.col("type").isin(*_KEPT))
-        # Why: the three steps that follow are all by message, so that rows move once.
+        events.where(is_asked | f.col("type").isin(*_KEPT, *_ENDS, *_RENEWALS))
+        # Why: the steps that follow are all by message, so that rows move once.
         .repartition("redelivery_id")
+        .withColumn("ended_ms", ended_ms)
+        .withColumn("renewed_ms", f.min(f.when(is_renewal, at_ms)).over(of_message))
+        .where(is_asked | f.col("type").isin(*_KEPT))
+        .where(f.col("renewed_ms").isNull() | (at_ms < f.col("renewed_ms")))
         .withColumn(
             "deaths_before",
             f.when(is_death, count).when(is_send | is_scheduled, count - 1).otherwise(f.lit(0)),
