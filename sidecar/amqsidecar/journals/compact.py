@@ -16,12 +16,13 @@ import pyarrow as pa
 from amqsidecar.errors import JournalError
 from amqsidecar.journal import SegmentFile, gaps, segment_file
 from amqsidecar.journals.folder import Folder
-from amqsidecar.journals.parquet import opened, parquet_writer, path_of, row_groups
+from amqsidecar.journals.parquet import opened, parquet_writer, path_of, portions
 from amqsidecar.journals.writer import files_of, streams_of
 
 _FACTOR: Final = 10
 _GROUP_ROWS: Final = 100_000
-"""Rows that are read together later on; few enough to be merged in little memory."""
+_GROUP_BYTES: Final = 64 << 20
+"""Rows that are read together later on, and their bytes; few enough for little memory."""
 
 
 class Compacted(msgspec.Struct, kw_only=True):
@@ -99,9 +100,12 @@ def _merge(folder: Folder, stream: str, target: SegmentFile, files: Sequence[Seg
             waiting: list[pa.Table] = []
             for file in files:
                 with opened(folder, stream, file) as parquet:
-                    for group in row_groups(parquet):
-                        waiting.append(group)
-                        if sum(len(one) for one in waiting) >= _GROUP_ROWS:
+                    for portion in portions(parquet):
+                        waiting.append(portion)
+                        if (
+                            sum(len(one) for one in waiting) >= _GROUP_ROWS
+                            or sum(one.nbytes for one in waiting) >= _GROUP_BYTES
+                        ):
                             merged.write_table(pa.concat_tables(waiting))
                             waiting = []
             if waiting:
@@ -129,6 +133,8 @@ def _remove_held(folder: Folder, stream: str, done: Compacted) -> None:
 
 
 def _rows_between(folder: Folder, stream: str, holder: SegmentFile, file: SegmentFile) -> int:
+    count = 0
     with opened(folder, stream, holder) as parquet:
-        segments = parquet.read(columns=["segment"])["segment"]
-    return sum(file.first <= number <= file.last for number in segments.to_pylist())
+        for portion in portions(parquet, ["segment"]):
+            count += sum(file.first <= n <= file.last for n in portion["segment"].to_pylist())
+    return count

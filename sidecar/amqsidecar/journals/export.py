@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from amqsidecar.formats.csv_cell import cell
 from amqsidecar.journal import COLUMNS, ColumnType
 from amqsidecar.journals.folder import Folder
-from amqsidecar.journals.parquet import opened, parquet_writer, row_groups
+from amqsidecar.journals.parquet import opened, parquet_writer, portions
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.journals.writer import files_of, streams_of
 
@@ -57,8 +57,8 @@ def _tables(folder: Folder, since_ms: int | None, until_ms: int | None) -> Itera
     for stream in streams_of(folder):
         for file in files_of(folder, stream):
             with opened(folder, stream, file) as parquet:
-                for group in row_groups(parquet):
-                    rows = group
+                for portion in portions(parquet):
+                    rows = portion
                     if since_ms is not None:
                         rows = rows.filter(pc.greater_equal(rows["at"], _scalar(since_ms)))
                     if until_ms is not None:

@@ -1,7 +1,7 @@
 """Checks whether a journal is complete: by its files alone, and against its store."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,10 +20,9 @@ from amqsidecar.journal import (
 )
 from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.folder import Folder
-from amqsidecar.journals.parquet import opened, path_of, row_groups, rows_of
-from amqsidecar.journals.writer import same_events, streams_of
-
-_PLACES: Final = ["stream", "segment", "position"]
+from amqsidecar.journals.parquet import holds, opened, path_of, portions
+from amqsidecar.journals.schema import SCHEMA
+from amqsidecar.journals.writer import streams_of
 
 
 class StreamFacts(msgspec.Struct, kw_only=True):
@@ -136,38 +135,44 @@ def _verify_file(
 ) -> dict[int, int]:
     """Return the rows of each segment in a file; all columns are read, so that checksums count."""
     path = path_of(stream, file)
+    rows: dict[int, int] = {}
+    is_foreign, is_in_order = False, True
     with opened(folder, stream, file) as parquet:
-        places = pa.concat_tables(
-            [group.select(_PLACES) for group in row_groups(parquet)]
-            or [parquet.schema_arrow.empty_table().select(_PLACES)]
-        )
-    if set(pc.unique(places["stream"]).to_pylist()) - {stream}:
+        for portion in portions(parquet):
+            is_foreign |= pc.unique(portion["stream"]).to_pylist() != [stream]
+            is_in_order &= _goes_on(portion, rows)
+            for pair in pc.value_counts(portion["segment"]).to_pylist():
+                rows[pair["values"]] = rows.get(pair["values"], 0) + pair["counts"]
+    if is_foreign:
         facts.faults.append(f"{path}: has rows of another stream")
-    rows = {
-        int(pair["values"]): int(pair["counts"])
-        for pair in pc.value_counts(places["segment"]).to_pylist()
-    }
-    expected = range(file.first, file.last + 1)
-    missing = [number for number in expected if number not in rows]
-    if missing or len(rows) != len(expected):
+    if sorted(rows) != list(range(file.first, file.last + 1)):
         facts.faults.append(f"{path}: does not have the segments that its name gives")
-    if not _is_in_order(places, rows):
+    if not is_in_order:
         facts.faults.append(f"{path}: rows are missing, doubled or out of order")
     return rows
 
 
-def _is_in_order(places: Any, rows: dict[int, int]) -> bool:
-    """Return whether all segments have their rows from 0 without a gap."""
-    expected = pa.table(
-        {
-            "segment": pa.array([n for n, count in rows.items() for _ in range(count)], pa.int64()),
-            "position": pa.array([p for count in rows.values() for p in range(count)], pa.int32()),
-        }
-    )
-    found = places.select(["segment", "position"])
-    return list(rows) == sorted(rows) and all(
-        found[name].combine_chunks().equals(expected[name].combine_chunks())
-        for name in ("segment", "position")
+def _goes_on(portion: Any, rows: Mapping[int, int]) -> bool:
+    """Return whether all segments go on in order, each with the row after those counted so far."""
+    pairs = [
+        (pair["values"], pair["counts"]) for pair in pc.value_counts(portion["segment"]).to_pylist()
+    ]
+    numbers = [number for number, _ in pairs]
+    expected = {
+        "segment": [number for number, count in pairs for _ in range(count)],
+        "position": [
+            position
+            for number, count in pairs
+            for position in range(rows.get(number, 0), rows.get(number, 0) + count)
+        ],
+    }
+    return (
+        numbers == sorted(numbers)
+        and max(rows, default=0) <= numbers[0]
+        and all(
+            portion[name].combine_chunks().equals(pa.array(values, SCHEMA.field(name).type))
+            for name, values in expected.items()
+        )
     )
 
 
@@ -206,7 +211,7 @@ def _compare(
 def _differences(folder: Folder, segment: Segment, rows: Any) -> Iterator[str]:
     for file in _files_with(folder, segment):
         with opened(folder, segment.stream, file) as parquet:
-            if not same_events(rows_of(parquet, segment.number), rows):
+            if not holds(parquet, segment.number, rows):
                 yield (
                     f"{path_of(segment.stream, file)}: events of segment {segment.number} differ "
                     "from the store's"

@@ -1,17 +1,14 @@
 """Writes segments, and removes those that are too old."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from amqsidecar.errors import JournalError, SegmentTaken
 from amqsidecar.journal import Segment, SegmentFile, current_files, stream_of
 from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.folder import Folder
-from amqsidecar.journals.parquet import newest_at_ms, opened, parquet_writer, path_of, rows_of
+from amqsidecar.journals.parquet import holds, newest_at_ms, opened, parquet_writer, path_of
 from amqsidecar.model.event import AnyEvent
-
-_DIFFER_FREELY: Final = ("sidecar", "cause", "cause_group")
-"""Columns that depend on the writer, on `journal.cause_text`, and on the program's version."""
 
 
 class JournalWriter:
@@ -74,21 +71,14 @@ class JournalWriter:
         for file in files_of(self._folder, segment.stream):
             if file.first <= segment.number <= file.last:
                 with opened(self._folder, segment.stream, file) as parquet:
-                    found = rows_of(parquet, segment.number)
-                if not same_events(found, rows):
+                    is_same = holds(parquet, segment.number, rows)
+                if not is_same:
                     raise SegmentTaken(
                         f"{path_of(segment.stream, file)}: has other events of segment "
                         f"{segment.number} than the store, which is an older state or a copy"
                     )
                 return True
         return False
-
-
-def same_events(rows: Any, others: Any) -> bool:
-    """Return whether two tables hold the same events."""
-    return bool(
-        rows.drop_columns(list(_DIFFER_FREELY)).equals(others.drop_columns(list(_DIFFER_FREELY)))
-    )
 
 
 def streams_of(folder: Folder) -> list[str]:

@@ -4,17 +4,23 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 
+T = TypeVar("T")
+
 PLAIN, DEFLATED = 0, 1
+
+EVENTS_BYTES_MAX = 128 << 20
+"""Bytes of an unpacked block; those of a cycle with 100,000 messages and long names."""
 
 HISTORY_MAX = 2_000
 """Events of one message that are read: a message may die for ever, each time with a long cause."""
@@ -29,6 +35,8 @@ _DEFLATE_MESSAGE_FROM_BYTES = 4096
 _SAMPLE_BYTES = 4096
 _DEFLATED_AT_ONCE_BYTES = 1 << 18
 _WORTH = 0.75
+_CUT_CHARACTERS = 64
+"""Characters of each text that are kept at least; as many texts of equal length fit, escaped."""
 
 
 class TallyDelta(NamedTuple):
@@ -48,8 +56,16 @@ class TallyDelta(NamedTuple):
     is_final: bool = False
 
 
+class _Named(msgspec.Struct, gc=False):
+    """What tells whose event it is."""
+
+    redelivery_id: str = ""
+
+
 _encode_events = msgspec.json.Encoder().encode
-_decode_events = msgspec.json.Decoder(list[AnyEvent]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
 _encode_numbers = msgspec.msgpack.Encoder().encode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 _decode_deltas = msgspec.msgpack.Decoder(list[TallyDelta]).decode
@@ -60,19 +76,64 @@ _decode_holds = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
 def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
-    """Return the name of the packing, and the packed events."""
+    """Return the name of the packing, and the packed events.
+
+    What `unpack_events` would refuse for its size has its longest texts cut.
+    """
     try:
         body = _encode_events(events)
     except UnicodeEncodeError:
         body = _encode_events([_storable_event(event) for event in events])
+    if len(body) > EVENTS_BYTES_MAX:
+        characters = max(_CUT_CHARACTERS, EVENTS_BYTES_MAX // len(events) // _CUT_CHARACTERS)
+        cut = [_changed_texts(event, lambda text: text[:characters]) for event in events]
+        body = _encode_events([_storable_event(event) for event in cut])
     if len(body) < _DEFLATE_FROM_BYTES:
         return PLAIN, body
     return DEFLATED, zlib.compress(body, 1)
 
 
 def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
-    """Unpack the result of `pack_events`."""
-    return _decode_events(body if packing == PLAIN else zlib.decompress(body))
+    """Unpack the result of `pack_events`.
+
+    Raises:
+        StoreUnavailable: it is damaged, or has more than `EVENTS_BYTES_MAX`.
+    """
+    return [_read(_decode_event, one) for one in _encoded_events(packing, body)]
+
+
+def _encoded_events(packing: int, body: bytes) -> list[msgspec.Raw]:
+    return _read(_decode_list, body if packing == PLAIN else _inflated(body, EVENTS_BYTES_MAX))
+
+
+def _read(decode: Callable[[bytes | msgspec.Raw], T], encoded: bytes | msgspec.Raw) -> T:
+    try:
+        return decode(encoded)
+    except msgspec.DecodeError as error:
+        raise _damaged(f"a block of events can't be read: {error}") from error
+
+
+def _inflated(packed: bytes, bytes_max: int) -> bytes:
+    inflater, plain = zlib.decompressobj(), BytesIO()
+    view = memoryview(packed)
+    try:
+        # Why in pieces: at once, a large message would be in memory twice.
+        for at in range(0, len(view), _DEFLATED_AT_ONCE_BYTES):
+            piece = view[at : at + _DEFLATED_AT_ONCE_BYTES]
+            plain.write(inflater.decompress(piece, bytes_max + 1 - plain.tell()))
+            if plain.tell() > bytes_max:
+                raise _damaged(f"{len(packed)} bytes unpack to more than {bytes_max}")
+    except zlib.error as error:
+        raise _damaged(str(error)) from error
+    if not inflater.eof:
+        raise _damaged(f"{len(packed)} packed bytes are cut off")
+    return plain.getvalue()
+
+
+def _damaged(what: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store is damaged: {what}; stop the service and recover it from a backup"
+    )
 
 
 def events_called(blocks: Iterable[tuple[int, bytes]], message_id: str) -> Iterator[str]:
@@ -84,19 +145,32 @@ def events_called(blocks: Iterable[tuple[int, bytes]], message_id: str) -> Itera
     """
     name = msgspec.json.encode(message_id)
     for packing, body in blocks:
-        plain = body if packing == PLAIN else zlib.decompress(body)
-        # Why: to decode all that was ever written takes ten times as long.
-        if name in plain:
-            for event in _decode_events(plain):
+        for one in _encoded_events(packing, body):
+            # Why: to decode all that was ever written takes ten times as long.
+            if name in bytes(one):
+                event = _read(_decode_event, one)
                 if isinstance(event, Received) and event.message_id == message_id:
                     yield event.redelivery_id
 
 
 def of_message(
-    blocks: Iterable[Iterable[AnyEvent]], is_told: Callable[[AnyEvent], bool]
+    blocks: Iterable[tuple[int, bytes]], is_meant: Callable[[str], bool]
 ) -> list[AnyEvent]:
-    """Return the events of blocks that concern a message, the latest `HISTORY_MAX` at most."""
-    found = (event for block in blocks for event in block if is_told(event))
+    """Return the events of blocks that concern a message, the latest `HISTORY_MAX` at most.
+
+    Args:
+        blocks: how events are packed, and the packed events.
+        is_meant: whether it is the message of a redelivery id.
+
+    Raises:
+        StoreUnavailable: as `unpack_events`.
+    """
+    found = (
+        _read(_decode_event, one)
+        for packing, body in blocks
+        for one in _encoded_events(packing, body)
+        if is_meant(_read(_decode_named, one).redelivery_id)
+    )
     return list(deque(found, HISTORY_MAX))
 
 
@@ -126,8 +200,12 @@ def _deflated(message: bytes, bytes_max: int) -> bytes | None:
 
 
 def unpack_message(body: bytes, size_bytes: int) -> bytes:
-    """Return a message of this size, unpacked from the result of `pack_message`."""
-    return body if len(body) == size_bytes else zlib.decompress(body, bufsize=size_bytes)
+    """Return a message of this size, unpacked from the result of `pack_message`.
+
+    Raises:
+        StoreUnavailable: it is damaged, or has more bytes.
+    """
+    return body if len(body) == size_bytes else _inflated(body, size_bytes)
 
 
 def storable(text: str) -> str:
@@ -165,8 +243,12 @@ def read_service_mark(row: Sequence[Any]) -> ServiceMark:
 
 
 def _storable_event(event: AnyEvent) -> AnyEvent:
+    return _changed_texts(event, storable)
+
+
+def _changed_texts(event: AnyEvent, change: Callable[[str], str]) -> AnyEvent:
     texts = {
-        name: storable(value)
+        name: change(value)
         for name, value in msgspec.structs.asdict(event).items()
         if isinstance(value, str)
     }

@@ -250,7 +250,7 @@ def test_a_damaged_message_is_named(tmp_path: Path) -> None:
         tx.record_cycle(1, [taken_row(1, message=b"x" * 10_000)], [], [])
         tx.finish_cycle(1)
     store._database.run("UPDATE message SET body = x'00112233'")
-    with pytest.raises(StoreUnavailable, match=r"schedule.db could not be read: .*damaged"):
+    with pytest.raises(StoreUnavailable, match=r"the store is damaged: .* recover it"):
         store.message(1)
     store.close()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.journal import unpacking_problem
 from amqsidecar.model.redrive import PlannedMessage, PlannedPlace
 
 _COLUMNS = ("number", "redelivery_id", "place", "source", "sidecar", "destination", "offset_ms")
@@ -70,7 +71,10 @@ class RedrivePlan:
 
     def _rows_of(self, name: str) -> int:
         with self._fs.open(name, "rb") as file:
-            return int(pq.ParquetFile(file).metadata.num_rows)
+            footer = pq.read_metadata(file)
+        if (problem := unpacking_problem(footer)) is not None:
+            raise self._wrong(f"can't be read: {name}: {problem}")
+        return int(footer.num_rows)
 
     def _plan_id_of(self, name: str) -> str:
         with self._fs.open(name, "rb") as file:

@@ -15,7 +15,13 @@ import pyarrow.compute
 from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.journal import COLUMNS, segment_file, stream_of, version_problem
+from amqsidecar.journal import (
+    COLUMNS,
+    segment_file,
+    stream_of,
+    unpacking_problem,
+    version_problem,
+)
 
 _TRIES: Final = 3
 
@@ -213,6 +219,8 @@ def opened_parquet(url: str, texts: Sequence[str]) -> Iterator[parquet.ParquetFi
     with fsspec.open(url, "rb") as handle:
         try:
             footer = parquet.read_metadata(handle)
+            if (problem := unpacking_problem(footer)) is not None:
+                raise ConfigError([Problem(url, problem)])
             there = footer.schema.names
             yield parquet.ParquetFile(
                 handle,

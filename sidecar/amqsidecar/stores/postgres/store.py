@@ -26,7 +26,7 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import LEASE_S, ReportProgress, Room, unwatched
-from amqsidecar.stores.packing import of_message, unpack_events
+from amqsidecar.stores.packing import of_message
 from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres.events import event_key, forget_events
 from amqsidecar.stores.postgres.free_rows import lock_free
@@ -320,10 +320,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         """Return the latest 2,000 events of a message over all its deaths, oldest first."""
         told = pg_text(redelivery_id)
         blocks = self._database.query("blocks_of_message", key=event_key(redelivery_id))
-        return of_message(
-            (unpack_events(packing, body) for packing, body in blocks),
-            lambda event: pg_text(event.redelivery_id) == told,
-        )
+        return of_message(blocks, lambda one: pg_text(one) == told)
 
     def size_bytes(self) -> int:
         """Return the bytes of the tables with their indexes and TOAST."""

@@ -3,7 +3,6 @@
 import os
 import secrets
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -331,12 +330,10 @@ class SqliteDatabase:
         except _BUGS as error:
             self._is_spoiled = True
             raise AssertionError(f"store {self.path}: {error}") from error
-        except (sqlite3.Error, zlib.error) as error:
+        except sqlite3.Error as error:
             self._is_spoiled = True
             # Why: the upper bits only identify the system call that failed.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            if isinstance(error, zlib.error):
-                code = sqlite3.SQLITE_CORRUPT
             hint = _HINTS.get(code, "nothing was changed")
             fault = StoreUnavailable
             if code == sqlite3.SQLITE_FULL:

@@ -31,7 +31,7 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import ReportProgress, Room, unwatched
-from amqsidecar.stores.packing import of_message, storable, unpack_events, unpack_message
+from amqsidecar.stores.packing import of_message, storable, unpack_message
 from amqsidecar.stores.sqlite.checkpoints import Checkpoints
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import forget_events
@@ -388,8 +388,8 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             key = storable(redelivery_id)
             blocks = self._database.query("blocks_of_message", (key,))
             return of_message(
-                (unpack_events(*packed) for block, *packed in blocks if block != hidden),
-                lambda event: event.redelivery_id == key,
+                ((packing, body) for block, packing, body in blocks if block != hidden),
+                lambda redelivery_id: redelivery_id == key,
             )
 
     def size_bytes(self) -> int:

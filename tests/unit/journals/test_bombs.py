@@ -1,0 +1,89 @@
+"""A small file that unpacks to gigabytes is read in little memory, or refused by its footer."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from amqsidecar.cli.main import EXIT_CONFIG, EXIT_UNAVAILABLE
+from amqsidecar.journal import Segment
+from amqsidecar.journals.columns import table_of
+from amqsidecar.journals.schema import SCHEMA
+from amqsidecar.model.event import Received
+from support.histories.journal_rows import filled
+
+ROWS = 40_000
+CAUSE_BYTES = 16_000  # About as long as a kept cause may be: 640 MB in all.
+PEAK_MAX_MIB = 250
+FILE = "stream=s/segment-1-1.parquet"
+# Why by itself: the peak of this process is that of all tests before.
+RUN = """\
+import sys
+from amqsidecar.cli.main import run_command_line
+code = run_command_line(sys.argv[1:])
+print(open("/proc/self/status").read(), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def write(path: Path, *, has_dictionary: bool, in_properties: bool) -> None:
+    """Write the rows in one row group; without a dictionary each column is one page."""
+    text = "x" * CAUSE_BYTES
+    event = replace(
+        filled(Received),
+        cause=None if in_properties else text,
+        properties={"large": text} if in_properties else None,
+    )
+    segment = Segment(stream="s", number=1, event_count=1)
+    one = table_of(segment, [[event]], sidecar="s", cause_text=True)
+    rows = one.take(pa.repeat(pa.scalar(0, pa.int64()), ROWS))
+    position = SCHEMA.get_field_index("position")
+    rows = rows.set_column(position, SCHEMA.field(position), pa.array(range(ROWS), pa.int32()))
+    path.parent.mkdir(parents=True)
+    with pq.ParquetWriter(
+        path, SCHEMA, compression="zstd", use_dictionary=has_dictionary, data_page_size=2**30
+    ) as writer:
+        writer.write_table(rows, row_group_size=ROWS)
+
+
+def run(command: str, folder: Path) -> tuple[int, str, float]:
+    """Return exit code, standard error and peak of a command of `journal`, in MiB."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "journal", command, "--path", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    peak = re.search(r"VmHWM:\s+(\d+) kB", done.stderr)
+    assert peak is not None, done.stderr
+    return done.returncode, done.stderr, int(peak[1]) / 1024
+
+
+@pytest.mark.parametrize("command", ["verify", "export"])
+@pytest.mark.parametrize("in_properties", [False, True])
+def test_a_text_that_many_rows_share_is_in_memory_a_few_times(
+    command: str, in_properties: bool, tmp_path: Path
+) -> None:
+    write(tmp_path / FILE, has_dictionary=True, in_properties=in_properties)
+    assert (tmp_path / FILE).stat().st_size < 500_000
+    code, _, peak = run(command, tmp_path)
+    assert code == 0
+    assert peak < PEAK_MAX_MIB
+
+
+@pytest.mark.parametrize("command", ["verify", "export", "compact"])
+def test_a_page_of_hundreds_of_megabytes_is_refused_by_the_footer(
+    command: str, tmp_path: Path
+) -> None:
+    write(tmp_path / FILE, has_dictionary=False, in_properties=False)
+    assert (tmp_path / FILE).stat().st_size < 500_000
+    code, told, peak = run(command, tmp_path)
+    assert code == (EXIT_CONFIG if command == "verify" else EXIT_UNAVAILABLE)
+    assert re.search(rf"{FILE}: its column cause would unpack \d+ bytes to 640\d+: ", told)
+    assert peak < PEAK_MAX_MIB
