@@ -9,7 +9,9 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.send_gate import GateAction, answer_of
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.send_terms import SendTerms
 from amqsidecar.trials import ExaminedSession, Trials
 
 _TRIED_MAX = 50
@@ -81,9 +83,9 @@ class RightsTrial:
     def try_finals(self, link: LookSession, trials: Trials, finals: Sequence[Destination]) -> None:
         """Make each final queue, and send nothing that stays."""
         for final in finals[:_TRIED_MAX]:
-            problem = (
-                link.send_terms(final, makes=True).problem if _is_asked(link, trials) else None
-            )
+            problem = None
+            if _is_asked(link, trials):
+                problem = _final_problem(link.send_terms(final, makes=True))
             if problem is None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
@@ -174,6 +176,16 @@ class RightsTrial:
 
     def _find(self, check: Check, severity: Severity, subject: Destination, what: str) -> None:
         self.found.append(Finding(check=check, severity=severity, subject=str(subject), what=what))
+
+
+def _final_problem(terms: SendTerms) -> str | None:
+    """Return why the gate would let no message, or not each, into a final queue; None = each."""
+    answer = answer_of(terms, is_final=True)
+    if answer.action is not GateAction.SEND:
+        return str(answer)
+    if answer.filters:
+        return f"it takes only messages that match {' AND '.join(answer.filters)}; others wait"
+    return None
 
 
 def _purged(source: Destination) -> Finding:

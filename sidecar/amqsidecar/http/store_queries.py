@@ -30,6 +30,7 @@ from amqsidecar.operations.message import (
     ViewMessage,
     message_page,
 )
+from amqsidecar.operations.preview import OpenGate
 from amqsidecar.operations.select import PropertyReader
 from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.schedule import OpenSchedule, Schedule
@@ -69,6 +70,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
             `StoreQueries.view` decides what of that each role sees.
         edit_message: applies an edit to an encoded message; raises `EditRefused`.
         policies: the rules, and how others are asked.
+        gate: asks the broker what becomes of sends.
         reports: folder of the jobs' reports.
         sidecar_status: returns the sidecar's own status.
         lateness: returns how late re-sends were, since the process began.
@@ -79,6 +81,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     view_message: ViewMessage
     edit_message: EditMessage
     policies: Policies
+    gate: OpenGate | None = None
     reports: Path | None = None
     sidecar_status: Callable[[], SidecarStatus] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None

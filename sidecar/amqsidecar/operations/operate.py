@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.broker import BrokerKind
+from amqsidecar.engine.judging.send_rules import fault_of_name
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
@@ -34,8 +35,6 @@ LONGEST_REASON: Final = 500
 LONGEST_WINDOW_MS: Final = 30 * 24 * 3_600_000
 LATEST_BEGIN_MS: Final = LONGEST_WINDOW_MS
 SLOWEST_PER_SECOND: Final = 1 / 3_600
-
-_WILDCARDS = frozenset("*>#")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +90,7 @@ def checked(wish: Wish) -> Wish:
     if (wish.target is None) == (action is Action.REDIRECT):
         raise ActionRefused("a target is for redirect, and redirect needs one")
     if wish.target is not None:
-        wish = msgspec.structs.replace(wish, target=str(_checked_target(wish.target)))
+        wish = msgspec.structs.replace(wish, target=str(checked_target(wish.target)))
     is_judged = pace.probe or pace.ramp or pace.stop_share is not None
     if is_judged and action not in SENDS:
         raise ActionRefused(
@@ -116,20 +115,23 @@ def checked(wish: Wish) -> Wish:
     )
 
 
-def _checked_target(text: str) -> Destination:
+def checked_target(text: str) -> Destination:
+    """Return where a redirect goes.
+
+    Raises:
+        ActionRefused: nothing may be sent there, whatever the broker says.
+    """
     try:
         target = parse_destination(text)
     except ValueError as error:
         raise ActionRefused(str(error)) from error
-    if target.is_temporary:
-        raise ActionRefused(f"{target} is temporary: it ends with the connection that created it")
     if not target.name.isprintable():
         raise ActionRefused("the target contains invisible characters")
-    # Why: Classic would send a copy to each.
-    if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
-        raise ActionRefused(f"{target} matches several destinations: a redirect has one")
-    if target.name.startswith(TOKEN_QUEUE_PREFIX):
-        raise ActionRefused(f"{target} is a private queue of amqsidecar")
+    if target.is_temporary:
+        raise ActionRefused(f"{target} is temporary: it ends with the connection that created it")
+    for kind in BrokerKind:
+        if (fault := fault_of_name(target, kind)) is not None:
+            raise ActionRefused(fault)
     return target
 
 

@@ -1,12 +1,16 @@
 """Previews of actions."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
 
+from amqsidecar.engine.send_gate import GateAction, GateAnswer
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.ledger import RowKey, RowOrder, Select
+from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
@@ -30,6 +34,16 @@ _PAGE_ROWS = 500
 BEING_SENT: Final = "being sent just now"
 FINAL: Final = "already on the way to a final dead-letter queue"
 IN_FINAL_QUEUE: Final = "already in a final dead-letter queue"
+
+
+AskGate = Callable[[Destination], GateAnswer]
+"""Returns what becomes of messages for a destination (`SendGate.ask`)."""
+
+OpenGate = Callable[[], AbstractContextManager[AskGate]]
+"""Opens a connection to the broker to ask; raises `LinkLost` or `BrokerRefused`."""
+
+ASKED_MAX: Final = 20
+"""Destinations that the broker is asked about; those with the most messages come first."""
 
 
 class SkippedRows(msgspec.Struct, frozen=True):
@@ -91,6 +105,8 @@ def preview(
     *,
     suffix: str,
     after: RowKey | None = None,
+    gate: OpenGate | None = None,
+    target: str | None = None,
 ) -> Preview:
     """Return the preview of an action.
 
@@ -104,13 +120,16 @@ def preview(
         properties_of: reads properties out of messages.
         suffix: of final dead-letter queues, where none is decided.
         after: `next_after` of the preview before, to look at what it didn't.
+        gate: asks the broker about the destinations; None = it is not asked.
+        target: where a redirect goes; None = another action, or not known yet.
     """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
     since = schedule.event_mark()
     if after is None and is_tallied(selection):
         parts = _tallied(schedule, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
-            return _by_tallies(schedule, action, selection.rows, parts, since, suffix)
+            found = _by_tallies(schedule, action, selection.rows, parts, since, suffix)
+            return _with_gate(found, gate, target)
     look = _Look(action, schedule, selector(selection, properties_of), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
@@ -120,7 +139,7 @@ def preview(
         pages += 1
         if after is None:
             break
-    return Preview(
+    found = Preview(
         action=action,
         count=sum(look.parts.values()),
         is_whole=after is None,
@@ -137,6 +156,44 @@ def preview(
         since=since,
         next_after=after,
     )
+    return _with_gate(found, gate, target)
+
+
+def _with_gate(found: Preview, gate: OpenGate | None, target: str | None) -> Preview:
+    """Return a preview with the answers of the gate about the destinations of its sends."""
+    if found.action not in SENDS or not found.count:
+        return found
+    names = [one.destination for one in found.targets] if target is None else [target]
+    if not names:
+        return found
+    notes = [*found.notes, *gate_notes(gate, names[:ASKED_MAX])]
+    return msgspec.structs.replace(found, notes=notes)
+
+
+def gate_notes(gate: OpenGate | None, names: Sequence[str]) -> Iterator[str]:
+    """Yield what speaks against sends to destinations, a sentence each."""
+    if gate is None:
+        yield _NOT_ASKED
+        return
+    try:
+        with gate() as ask:
+            for name in names:
+                yield from _gate_notes(name, ask(parse_destination(name)))
+    except (LinkLost, BrokerRefused) as error:
+        yield f"{_NOT_ASKED} (the broker can't be asked now: {error})"
+
+
+def _gate_notes(name: str, answer: GateAnswer) -> Iterator[str]:
+    if answer.action is not GateAction.SEND:
+        what = "wait" if answer.action is GateAction.WAIT else "be parked"
+        yield f"messages for {name} would {what}: {answer}"
+    elif answer.filters:
+        yield (
+            f"{name} takes only messages that match {' AND '.join(answer.filters)}: others would "
+            "be parked"
+        )
+    if answer.terms.exists is False:
+        yield f"{name} does not exist: the broker makes it at the first send; is the name right?"
 
 
 def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
@@ -330,11 +387,13 @@ def _notes(
         notes.append(
             f"{final} of them are already going to the final dead-letter queue; they go there now"
         )
-    return [
-        *notes,
-        "only the send shows whether the broker routes and accepts a message; a message that "
-        "can't be sent waits, with the reason",
-    ]
+    return notes
+
+
+_NOT_ASKED: Final = (
+    "only the send shows whether the broker routes and accepts a message; a message that can't be "
+    "sent waits, with the reason"
+)
 
 
 def _listed(parts: Counter[tuple[str, RowState]]) -> list[Tally]:

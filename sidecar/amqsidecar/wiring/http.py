@@ -15,6 +15,7 @@ from amqsidecar.messages.view import view_message
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.wiring.gate import opened_gate
 from amqsidecar.wiring.rules import load_links
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def serving_http(
                 gates_at=gates_at,
                 live_plugins=load_links(config, load_plugins()),
             ),
+            gate=lambda: opened_gate(config, clock, find_rules()),
             reports=config.http.reports,
             sidecar_status=lambda: sidecar_status(health, metrics),
             lateness=lambda: lateness(metrics.counts().lateness),

@@ -74,6 +74,30 @@ def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRul
     return read_plugins(config.policy.plugins, place, plugins)
 
 
+def send_rules(
+    config: Config, classic: ClassicRules | None, link: LookSession, names: IntakeNames
+) -> SendRules:
+    """Return where a sidecar of this configuration never sends, over an open link.
+
+    Args:
+        config: of the sidecar.
+        classic: the given rules, if they are Classic's.
+        link: to the broker.
+        names: what the intake reads.
+    """
+    options = config.redelivery
+    copies: ResendProblem = no_resend_problem
+    if classic is not None:
+        copies = classic_resend_problem(classic.interceptors, options.allow)
+    return SendRules(
+        link.description.kind,
+        names.covers,
+        options.final_suffix,
+        allowed_origins=options.allowed_origins,
+        copies=copies,
+    )
+
+
 class RunningRules:
     """The rules of a running service: given ones, or what suits the broker that answered."""
 
@@ -174,7 +198,7 @@ class RunningRules:
         keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
         parks_topics = self._config.policy.topics is TopicPolicy.PARK
         cause_of = chosen_cause(self._config.intake.cause_properties)
-        true_origin, copies = self._true_origin(), self._copies()
+        true_origin = self._true_origin()
         death_group_of = load_grouping(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
@@ -182,13 +206,7 @@ class RunningRules:
             decider = self.decider(link)
             return Judge(
                 decider,
-                SendRules(
-                    link.description.kind,
-                    names.covers,
-                    final_suffix,
-                    allowed_origins=options.allowed_origins,
-                    copies=copies,
-                ),
+                send_rules(self._config, self.classic, link, names),
                 JudgeSettings(
                     final_suffix=final_suffix,
                     parks_topics=is_classic and parks_topics,
@@ -211,12 +229,6 @@ class RunningRules:
         return (
             named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
         )
-
-    def _copies(self) -> ResendProblem:
-        """Return the check of copies that Classic makes, where its rules are given."""
-        if self.classic is None:
-            return no_resend_problem
-        return classic_resend_problem(self.classic.interceptors, self._config.redelivery.allow)
 
     def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
         """Return the finder of the queue into which Classic put a dead message."""

@@ -383,11 +383,11 @@ def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: S
     [
         ({"pace": OperationPace(per_second=1e-300)}, "from one message an hour"),
         ({"pace": OperationPace(window_ms=2**63 - 1)}, "at most 30 days"),
-        ({"action": Action.REDIRECT, "target": "a,b"}, "several destinations"),
-        ({"action": Action.REDIRECT, "target": "topic://prices.>"}, "several destinations"),
-        ({"action": Action.REDIRECT, "target": "orders.*.new"}, "several destinations"),
+        ({"action": Action.REDIRECT, "target": "a,b"}, "no name of one destination"),
+        ({"action": Action.REDIRECT, "target": "topic://prices.>"}, "no name of one destination"),
+        ({"action": Action.REDIRECT, "target": "orders.*.new"}, "no name of one destination"),
         ({"action": Action.REDIRECT, "target": "temp-queue://ID:1"}, "temporary"),
-        ({"action": Action.REDIRECT, "target": "amqsidecar.token.a"}, "a private queue"),
+        ({"action": Action.REDIRECT, "target": "amqsidecar.token.a"}, "the sidecar's own"),
         (
             {"action": Action.HOLD, "selection": Selection(rows=RowFilter(state=RowState.PARKED))},
             "hold is for waiting messages, not for parked ones",

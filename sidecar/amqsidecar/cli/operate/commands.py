@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from amqsidecar.model.operation import Action, Operation
     from amqsidecar.operations.act import ActionResult
     from amqsidecar.operations.operate import Wish
-    from amqsidecar.operations.preview import Preview
+    from amqsidecar.operations.preview import OpenGate, Preview
     from amqsidecar.schedule import Schedule, ScheduleView
 
 _EXIT_INTERRUPTED = 130
@@ -135,7 +135,7 @@ def _act(name: str, asked: Asked) -> None:
     from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
     from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
-    from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import gate_notes, running_notes  # noqa: PLC0415
 
     now_ms = SystemClock().now_ms()
     wish = Wish(
@@ -154,7 +154,7 @@ def _act(name: str, asked: Asked) -> None:
     with opened_schedule(config) as store:
         wish = _found(store, asked, wish)
         if asked.dry_run:
-            found = _preview(store, wish, config.redelivery.final_suffix)
+            found = _preview(store, wish, config.redelivery.final_suffix, _gate(config))
             _print_preview(found, asked.output)
             if not (found.count or found.left) and found.is_whole:
                 raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
@@ -162,6 +162,9 @@ def _act(name: str, asked: Asked) -> None:
         count, is_whole = _count(store, asked, wish)
         near = where_else(store, wish.selection.rows)
         for note in running_notes(store) if count else ():
+            say(note)
+        gate = _gate(config) if count and wish.target else None
+        for note in gate_notes(gate, [wish.target]) if gate and wish.target else ():
             say(note)
         if count and wish.pace.begin_at_ms is not None:
             say(f"it begins {zoned_time(wish.pace.begin_at_ms, now_ms)}")
@@ -205,11 +208,34 @@ def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
     return checked(msgspec.structs.replace(wish, selection=selection))
 
 
-def _preview(store: "Schedule", wish: "Wish", suffix: str = "") -> "Preview":
+def _gate(config: "Config") -> "OpenGate | None":
+    """Return how the broker is asked what becomes of sends; None = no broker is named."""
+    if not config.broker.url:
+        return None
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.gate import opened_gate  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415 - as above
+
+    rules = load_rules(config, load_plugins())
+    return lambda: opened_gate(config, SystemClock(), rules)
+
+
+def _preview(
+    store: "Schedule", wish: "Wish", suffix: str = "", gate: "OpenGate | None" = None
+) -> "Preview":
     from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import preview  # noqa: PLC0415 - as above
 
-    return preview(store, wish.action, wish.selection, chosen_properties, suffix=suffix)
+    return preview(
+        store,
+        wish.action,
+        wish.selection,
+        chosen_properties,
+        suffix=suffix,
+        gate=gate,
+        target=wish.target,
+    )
 
 
 def _count(store: "Schedule", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:

@@ -87,11 +87,11 @@ class SendRules:
 
     def final_problem(self, destination: Destination) -> str | None:
         """Return why no message at all may be sent to a destination; None = one may."""
-        return _fault_of_name(destination, self._kind)
+        return fault_of_name(destination, self._kind)
 
 
 @lru_cache(maxsize=4096)
-def _fault_of_name(destination: Destination, kind: BrokerKind) -> str | None:
+def fault_of_name(destination: Destination, kind: BrokerKind) -> str | None:
     """Return why the sidecar sends nothing to a destination, not even if a person asks for it."""
     name = destination.name
     if len(name) > LONGEST_NAME:

@@ -60,6 +60,9 @@ class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The action of a preview, and its messages."""
 
     action: Action
+    target: Annotated[
+        str | None, Meta(description="Redirect: where to, so that the broker is asked about it.")
+    ] = None
 
 
 _IN_ADDRESSES: Final = {

@@ -29,7 +29,7 @@ from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.preview import Preview, drift, preview
+from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
 
@@ -154,6 +154,7 @@ class ActionEndpoints:
                 run=self._preview_operation,
                 answer=Preview,
                 query=PreviewQuery,
+                problems={409: "Nothing may be sent to the target."},
             ),
             ApiEndpoint(
                 method="GET",
@@ -214,24 +215,37 @@ class ActionEndpoints:
             ),
         ]
 
-    def _would(self, store: Schedule, action: Action, selection: Selection) -> Preview:
+    def _would(
+        self,
+        store: Schedule,
+        action: Action,
+        selection: Selection,
+        gate: OpenGate | None = None,
+        target: str | None = None,
+    ) -> Preview:
         found = preview(
             store,
             action,
             selection,
             self._queries.tools.properties_of,
             suffix=self._queries.tools.final_suffix,
+            gate=gate,
+            target=target,
         )
         example = None if found.example is None else self._queries.masking.row(found.example)
         return msgspec.structs.replace(found, example=example)
 
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
+        with _refusals():
+            target = None if query.target is None else str(operate.checked_target(query.target))
         return await self._queries.ask(
             lambda store, _state, now_ms: self._would(
                 store,
                 query.action,
                 understood(query, now_ms, self._queries.masking, call.caller.role).selection,
+                self._queries.tools.gate,
+                target,
             )
         )
 

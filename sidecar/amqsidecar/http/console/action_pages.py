@@ -17,8 +17,8 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
-from amqsidecar.operations.operate import Wish, begin
-from amqsidecar.operations.preview import Preview, drift, preview
+from amqsidecar.operations.operate import Wish, begin, checked
+from amqsidecar.operations.preview import OpenGate, Preview, drift, gate_notes, preview
 from amqsidecar.schedule import Schedule
 
 FEW: Final = 10
@@ -29,10 +29,13 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
     queries = console.queries
 
-    def looked(store: Schedule, action: Action, selection: Selection) -> Preview:
-        tools = queries.tools
+    tools = queries.tools
+
+    def looked(
+        store: Schedule, action: Action, selection: Selection, gate: OpenGate | None = None
+    ) -> Preview:
         suffix = tools.final_suffix
-        return preview(store, action, selection, tools.properties_of, suffix=suffix)
+        return preview(store, action, selection, tools.properties_of, suffix=suffix, gate=gate)
 
     async def show(
         request: Request,
@@ -42,7 +45,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         problem: str = "",
     ) -> Response:
         def read(store: Schedule, _state: StoreState, _now_ms: int) -> Preview:
-            return looked(store, action, query.selection)
+            return looked(store, action, query.selection, tools.gate)
 
         found = await queries.ask(read)
         if form is None:
@@ -74,9 +77,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         try:
             if ACTIONS[action].is_final and form.get("sure") != "yes":
                 raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
-            wish = _wish(action, query.selection, form, actor)
+            wish = checked(_wish(action, query.selection, form, actor))
 
             def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+                _refuse_doubtful(tools.gate, wish.target, form)
                 now = looked(store, action, query.selection)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
@@ -98,6 +102,18 @@ def _action(request: Request) -> Action:
         return Action(request.path_params["action"])
     except ValueError as error:
         raise PageMissing("There is no such action.") from error
+
+
+def _refuse_doubtful(gate: OpenGate | None, target: str | None, form: Mapping[str, str]) -> None:
+    """Refuse a redirect once, if something speaks against its target.
+
+    Raises:
+        ActionRefused: the form does not show yet that the person has read it.
+    """
+    if gate is None or target is None or form.get("asked") == form.get("target"):
+        return
+    if notes := "; ".join(gate_notes(gate, [target])):
+        raise ActionRefused(f"{notes}. To redirect nevertheless, press the button again")
 
 
 def _careful() -> dict[str, str]:

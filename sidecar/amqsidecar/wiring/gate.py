@@ -1,0 +1,43 @@
+"""The gate of sends, asked for people before anything is sent."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from amqsidecar.clock import Clock
+from amqsidecar.config.schema import Config
+from amqsidecar.engine.intake import IntakeNames, named_queues
+from amqsidecar.engine.send_gate import SendGate
+from amqsidecar.errors import DiscoveryRefused
+from amqsidecar.operations.preview import AskGate
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.runtime.discovery import Discovery
+from amqsidecar.wiring.links import LinkMaker
+from amqsidecar.wiring.rules import send_rules
+
+
+@contextmanager
+def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate]:
+    """Ask the broker over a connection of its own, which takes and sends nothing.
+
+    Args:
+        config: names the broker; the first of several is asked.
+        clock: where the time comes from.
+        rules: that act; only Classic's say where the broker copies a send.
+
+    Raises:
+        LinkLost: the broker can't be reached.
+        BrokerRefused: it refuses the user.
+    """
+    classic = rules if isinstance(rules, ClassicRules) else None
+    maker = LinkMaker(config, clock, rules=classic)
+    with closing(maker.make(f"preview-{secrets.token_hex(4)}").look()) as link:
+        names = IntakeNames(link.description.kind)
+        queues = named_queues(config.intake.queues)
+        if not queues:
+            try:
+                queues = tuple(Discovery(classic, is_silent=True).find(link))
+            except DiscoveryRefused:
+                queues = ()
+        names.replace(queues)
+        yield SendGate(link, send_rules(config, classic, link, names)).ask
