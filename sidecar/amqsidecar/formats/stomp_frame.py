@@ -35,6 +35,8 @@ MESSAGE_BYTES_MAX = 101 * 2**20
 _TOO_LARGE = f"a message has more than {MESSAGE_BYTES_MAX} bytes, the limit over STOMP"
 _TOO_LONG = "a frame is longer than its content-length"
 _ESCAPED = re.compile(rb"[\\\r\n:]")
+# Source: STOMP 1.1: a carriage return is written as it is, and \\r is an error there.
+_ESCAPED_IN_1_1 = re.compile(rb"[\\\n:]")
 _ESCAPES = {b"\\": b"\\\\", b"\r": b"\\r", b"\n": b"\\n", b":": b"\\c"}
 _UNESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _UNESCAPES = {b"\\": b"\\", b"r": b"\r", b"n": b"\n", b"c": b":"}
@@ -120,17 +122,22 @@ def _unescape(data: bytes) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _escape_name(data: bytes) -> bytes:
-    return _escape(data)
+def _escape_name(data: bytes, escaped: re.Pattern[bytes]) -> bytes:
+    return _escape(data, escaped)
 
 
-def _escape(data: bytes) -> bytes:
-    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], data)
+def _escape(data: bytes, escaped: re.Pattern[bytes]) -> bytes:
+    return escaped.sub(lambda found: _ESCAPES[found[0]], data)
 
 
-def write_head(headers: Iterable[Header]) -> bytes:
-    """Return header lines, each ended by a line feed."""
-    return b"".join([b"%b:%b\n" % (_escape_name(name), _escape(value)) for name, value in headers])
+def write_head(headers: Iterable[Header], *, is_1_1: bool = False) -> bytes:
+    """Return header lines, each ended by a line feed, for a connection of 1.2 or of 1.1."""
+    escaped = _ESCAPED_IN_1_1 if is_1_1 else _ESCAPED
+    lines = [
+        b"%b:%b\n" % (_escape_name(name, escaped), _escape(value, escaped))
+        for name, value in headers
+    ]
+    return b"".join(lines)
 
 
 def encode(command: str, headers: Iterable[Header], body: bytes | memoryview = b"") -> bytes:

@@ -1,4 +1,4 @@
-"""A STOMP 1.2 application over a bare socket, free to send what client libraries refuse.
+"""A STOMP application over a bare socket, free to send what client libraries refuse.
 
 with StompPeer(broker.ports["STOMP_PORT"]) as peer:
     peer.send("/queue/orders", {"priority": "nonsense"}, b"body")
@@ -32,10 +32,6 @@ class Frame:
     body: bytes
 
 
-def _escape(text: str) -> str:
-    return "".join(_ESCAPES.get(one, one) for one in text)
-
-
 def _unescape(text: str) -> str:
     return re.sub(r"\\([\\nrc])", lambda found: _UNESCAPES[found[1]], text)
 
@@ -50,18 +46,21 @@ class StompPeer:
         password: str = "admin",
         timeout_s: float = PATIENCE_S,
         silent_s: int = 0,
+        version: str = "1.2",
     ) -> None:
         """Connect.
 
         Args:
             silent_s: how long it may say nothing; 0 = what the broker allows.
+            version: 1.1 or 1.2. In 1.1 a carriage return is a character like any other.
         """
+        self._line_end = "\r\n" if version == "1.2" else "\n"
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self._input = self._socket.makefile("rb")
         self._numbers = count(1)
         self._messages: list[Frame] = []
         try:
-            headers = {"accept-version": "1.2", "login": user, "passcode": password}
+            headers = {"accept-version": version, "login": user, "passcode": password}
             if silent_s:
                 headers["heart-beat"] = f"{silent_s * 1000},0"
             self._put("CONNECT", headers)
@@ -103,11 +102,18 @@ class StompPeer:
 
     def ack(self, message: Frame) -> None:
         """Accept a message."""
-        self._ask("ACK", {"id": message.headers["ack"]})
+        self._ask("ACK", self._named(message))
 
     def nack(self, message: Frame, **headers: str) -> None:
         """Refuse a message: Classic makes it a dead letter, Artemis destroys it."""
-        self._ask("NACK", {"id": message.headers["ack"], **headers})
+        self._ask("NACK", {**self._named(message), **headers})
+
+    @staticmethod
+    def _named(message: Frame) -> dict[str, str]:
+        """Return the headers that name a message; of an acknowledgement."""
+        if "ack" in message.headers:
+            return {"id": message.headers["ack"]}
+        return {name: message.headers[name] for name in ("message-id", "subscription")}
 
     def reset(self) -> None:
         """End the connection at once; for any thread."""
@@ -129,8 +135,12 @@ class StompPeer:
         self._read_until("RECEIPT")
 
     def _put(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        lines = [f"{_escape(name)}:{_escape(value)}\n" for name, value in headers.items()]
+        lines = [f"{self._escape(name)}:{self._escape(value)}\n" for name, value in headers.items()]
         self._socket.sendall(f"{command}\n{''.join(lines)}\n".encode() + body + b"\0")
+
+    def _escape(self, text: str) -> str:
+        escapes = {one: _ESCAPES[one] for one in _ESCAPES if one in self._line_end + "\\:"}
+        return "".join(escapes.get(one, one) for one in text)
 
     def _read_until(self, command: str) -> Frame:
         while True:
@@ -147,7 +157,7 @@ class StompPeer:
             data = self._input.readline()
             if not data:
                 raise StompError("the broker has hung up")
-            line = data.decode().rstrip("\r\n")
+            line = data.decode().rstrip(self._line_end)
             if line:
                 lines.append(line)
             elif lines:

@@ -24,6 +24,7 @@ class Nack(NamedTuple):
         session: the broker's name of the connection.
         reason: in its own words; "" = none.
         prefixes: that the acceptor cuts off the names of destinations.
+        version: of STOMP on its connection.
     """
 
     user: str
@@ -31,6 +32,7 @@ class Nack(NamedTuple):
     session: str
     reason: str
     prefixes: tuple[str, ...]
+    version: bytes = b"1.2"
 
     def without_prefix(self, destination: str) -> str:
         """Return a destination without the acceptor's prefix."""
@@ -82,7 +84,7 @@ def send_head(message: UnackedMessage, nack: Nack, receipt: bytes) -> bytes:
         f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
     )
     sent.append((b"receipt", receipt))
-    return b"SEND\n%b\n" % write_head(sent)
+    return b"SEND\n%b\n" % write_head(sent, is_1_1=nack.version == b"1.1")
 
 
 def _queue_of(message: UnackedMessage, nack: Nack) -> str:

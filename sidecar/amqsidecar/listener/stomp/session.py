@@ -303,7 +303,8 @@ class StompSession(CutSession[StreamCutter, Piece]):
         self._deliveries.take(covered)
         rescue = _Rescue(covered, len(saved), then)
         user = self.login or self._client_id or "a STOMP client"
-        nack = Nack(user, self._client_id, self._deliveries.session, reason, self._prefixes)
+        known = self._deliveries
+        nack = Nack(user, self._client_id, known.session, reason, self._prefixes, known.version)
         for one in saved:
             receipt = self._name()
             self._receipts[receipt] = rescue

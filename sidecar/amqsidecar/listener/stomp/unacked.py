@@ -68,12 +68,14 @@ class Deliveries:
 
     Attributes:
         session: the broker's name of the connection.
+        version: of STOMP, as the broker answered; b"" = not yet.
         is_destroying_nacks: the broker is known to be one that destroys what a NACK names: Artemis,
             over a version of STOMP that has NACK.
     """
 
     def __init__(self, budget: BodyBudget) -> None:
         self.session = ""
+        self.version = b""
         self.is_destroying_nacks = False
         self._budget = budget
         self._subscriptions: dict[bytes, ClientSubscription] = {}
@@ -83,7 +85,8 @@ class Deliveries:
         """Note the broker's CONNECTED."""
         self.session = headers.get(b"session", b"").decode(errors="replace")
         is_artemis = headers.get(b"server", b"").startswith(_ARTEMIS)
-        self.is_destroying_nacks = is_artemis and headers.get(b"version", b"1.0") != b"1.0"
+        self.version = headers.get(b"version", b"1.0")
+        self.is_destroying_nacks = is_artemis and self.version != b"1.0"
 
     def subscribe(self, headers: dict[bytes, bytes]) -> None:
         """Note a SUBSCRIBE."""
