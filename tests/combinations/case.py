@@ -1,0 +1,155 @@
+"""One row with its queues and its message, on a broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from combinations.axes import Asker, Death, Place, Row
+from support.jms.message import JmsMessage
+
+RED: Final = "red"
+BLUE: Final = "blue"
+
+FOREIGN_RULE: Final = "foreign cause"
+"""The title of the rule that discards by the cause of a foreign note."""
+
+COUNTED_OTHERWISE: Final = "counted otherwise"
+"""In place of an id: by how much the broker's count of a queue differs from its list."""
+
+Contents = Mapping[str, Counter[str]]
+"""By queue: the messages in it by `testId`."""
+
+
+@dataclass
+class Case:
+    """A row that is played.
+
+    Attributes:
+        number: its number in the array.
+        group: the rows that share a sidecar, as a part of names.
+        died_in: the queue in which the message died.
+        produced_to: where the application sends it.
+        destination: where the row's asker wants it, as a redirect names it.
+        arrived_in: the queues that the destination stands for.
+        sent: the message as its producer sees it.
+        before: what the broker's queues held of it once it had died, and its destination was ready.
+        refused: the words with which an ask was refused; "" = it was not.
+        asked_at: how many events its history had when a person asked.
+    """
+
+    number: int
+    row: Row
+    group: str
+    died_in: str = ""
+    produced_to: str = ""
+    destination: str = ""
+    arrived_in: frozenset[str] = frozenset()
+    sent: JmsMessage | None = None
+    before: Contents = field(default_factory=dict)
+    refused: str = ""
+    asked_at: int = 0
+
+    @property
+    def token(self) -> str:
+        """The part of names that only its queues have."""
+        return f"row{self.number}"
+
+    @property
+    def prefix(self) -> str:
+        """Names of its queues begin with it."""
+        return f"combo.{self.group}.{self.row.asker.course}.{self.token}"
+
+    @property
+    def origin(self) -> str:
+        """The address or queue that its application uses."""
+        name = f"{self.prefix}.origin"
+        if self.is_at(Place.INTERNAL) and not self.row.asker.redirects:
+            return f"$.artemis.internal.sf.{name}"
+        return f"VirtualTopic.{name}" if self.is_virtual else name
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the origin is the queue of a virtual topic."""
+        return self.is_at(Place.VIRTUAL_TOPIC) and not self.row.asker.redirects
+
+    @property
+    def target(self) -> str:
+        """The address or queue that a redirect names."""
+        return f"{self.prefix}.target"
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """Where it dies to on Artemis; the course of its own name has no limit of attempts."""
+        return f"combo.{self.group}.dead.{self.token}.DLQ"
+
+    @property
+    def expiry_queue(self) -> str:
+        """Where it expires to on Artemis."""
+        return f"combo.{self.group}.dead.{self.token}.EXP"
+
+    @property
+    def source(self) -> str:
+        """The dead-letter queue that the sidecar takes it from."""
+        if self.row.wire.is_classic:
+            return f"DLQ.{self.died_in}"
+        return self.expiry_queue if self.row.death is Death.EXPIRED else self.dead_letter_queue
+
+    @property
+    def final_queue(self) -> str:
+        """Where it lies once nobody redelivers it."""
+        return f"{self.source}.exhausted"
+
+    @property
+    def test_id(self) -> str:
+        """The id that no broker changes."""
+        return f"{self.sent_as}-0"
+
+    @property
+    def edit(self) -> Mapping[str, str]:
+        """The properties that the asker sets."""
+        if not self.row.asker.edits:
+            return {}
+        return {"colour": BLUE} if self.is_at(Place.FILTER_REFUSES) else {"size": "big"}
+
+    @property
+    def filler_id(self) -> str:
+        """The id of the message that lies at its destination, where one does."""
+        return f"{self.filled_as}-0"
+
+    @property
+    def sent_as(self) -> str:
+        """What the application gives as the id; it is numbered."""
+        return f"m-{self.token}"
+
+    @property
+    def filled_as(self) -> str:
+        """Likewise, of what lies at its destination."""
+        return f"f-{self.token}"
+
+    def is_at(self, place: Place) -> bool:
+        """Return whether its destination is of this kind."""
+        return self.row.place is place
+
+    def owns(self, name: str) -> bool:
+        """Return whether a queue is one of its own."""
+        return self.token in name.split(".")
+
+    @property
+    def spot(self) -> str:
+        """The address that is of the row's kind."""
+        if self.row.asker is Asker.FINAL:
+            return self.final_queue
+        return self.target if self.row.asker.redirects else self.origin
+
+
+def notes_queue(group: str) -> str:
+    """Return the queue of the notes that a group's sidecar reads."""
+    return f"combo.{group}.notes"
+
+
+def queue_of(destination: str) -> str:
+    """Return the queue, or the name of the topic, that a destination names."""
+    return destination.partition("://")[2].rpartition("::")[2]

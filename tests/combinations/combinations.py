@@ -1,0 +1,83 @@
+"""Plays many rows of the array: `python -m combinations.combinations --rows 2000 --seed 0`.
+
+A row that breaks the law is printed with the command that repeats it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from combinations.axes import AXES, Asker, Death, Note, Place, Policy, Row, Wire, exists
+from combinations.covering import all_rows, covering_rows, pairs_in
+from combinations.play import Brokers, Verdict, play
+
+AT_ONCE: Final = 250
+"""Rows that share the brokers' queues; then a new Classic is started."""
+
+
+def make_row(*values: str) -> Row:
+    """Return the row of these values, one for each axis."""
+    wire, policy, asker, place, note, death = values
+    return Row(
+        Wire(wire), Policy(policy), Asker(asker), Place(place), Note(note), Death(death)
+    )
+
+
+def rows_that_exist() -> list[Row]:
+    """Return all of them."""
+    return all_rows(AXES, make_row, exists)
+
+
+def array(count: int, seed: int) -> Mapping[int, Row]:
+    """Return the rows of an array by number."""
+    return dict(enumerate(covering_rows(rows_that_exist(), count, seed)))
+
+
+def repeating(row: Row) -> str:
+    """Return the command that plays a row alone."""
+    return f"PYTHONPATH=tests .venv/bin/python -m combinations.combinations --only {row}"
+
+
+def told(verdict: Verdict) -> str:
+    """Return a row that breaks the law, in words."""
+    lines = [f"  {one}" for one in verdict.problems]
+    return "\n".join([str(verdict.case.row), *lines, f"  {repeating(verdict.case.row)}"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play, and return 1 if a row breaks the law."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=2_000, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help="of the array")
+    parser.add_argument("--only", default="", help="one row, as it is printed, or part of rows")
+    parser.add_argument("--folder", type=Path, help="keeps stores and logs")
+    given = parser.parse_args(arguments)
+    if given.only.count("/") == len(AXES) - 1:
+        rows: Mapping[int, Row] = {0: make_row(*given.only.split("/"))}
+    else:
+        chosen = array(given.rows, given.seed)
+        rows = {number: row for number, row in chosen.items() if given.only in str(row)}
+    began, red = time.monotonic(), 0
+    with tempfile.TemporaryDirectory() as made, Brokers() as brokers:
+        folder = given.folder or Path(made)
+        numbered = list(rows.items())
+        for begin in range(0, len(numbered), AT_ONCE):
+            part = dict(numbered[begin : begin + AT_ONCE])
+            for verdict in play(part, brokers, folder, label=f"-{begin}"):
+                if verdict.problems:
+                    red += 1
+                    print(told(verdict), flush=True)
+            print(f"{begin + len(part)} rows, {red} red", flush=True)
+    pairs = len(pairs_in(rows.values()))
+    print(f"{len(rows)} rows with {pairs} pairs in {time.monotonic() - began:.0f} s: {red} red")
+    return int(bool(red))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
