@@ -15,7 +15,7 @@ export PROOF
 WORKERS := 6
 # Tests without brokers, and tests on real brokers.
 ALONE := tests/unit tests/tidy tests/simulation tests/fuzz
-SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos
+SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos tests/combinations
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
 # Why not beside the sources: mypy compares contents, so that a fresh clone begins with what another one found.
@@ -144,6 +144,10 @@ simulate: setup ## run the simulation at length: SEEDS=10000, SEED=0 is the firs
 .PHONY: chaos
 chaos: brokers ## kill, cut, stop and fill everything under load, and count: MINUTES=30, SEED=0
 	PYTHONPATH=tests $(BIN)/python -m chaos.chaos --minutes $${MINUTES:-30} --seed $${SEED:-0}
+
+.PHONY: combinations
+combinations: brokers ## play many combinations of features on real brokers, and count: ROWS=2000, SEED=0; ONLY=a/row plays that
+	PYTHONPATH=tests $(BIN)/python -m combinations.combinations --rows $${ROWS:-2000} --seed $${SEED:-0} --only "$(ONLY)"
 
 .PHONY: fuzz
 fuzz: setup ## feed parsers and importers with bad input at length: EXAMPLES=20000 of each

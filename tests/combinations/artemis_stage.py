@@ -64,12 +64,8 @@ class ArtemisStage:
             self._set(case.origin, **dead, maxDeliveryAttempts=5)
         self._queue(case.dead_letter_queue)
         self._queue(case.expiry_queue)
-        self._lay(case, case.origin, case.row.place if case.spot == case.origin else Place.PLAIN)
-        case.died_in = self._queue_of(case, case.origin)
-        case.produced_to = (
-            f"topic://{case.origin}" if self._is_topic(case, case.origin) else self._name(case)
-        )
-        if case.spot == case.origin:
+        self._lay(case, case.origin, case.row.place if case.is_of_origin else Place.PLAIN)
+        if case.is_of_origin:
             case.arrived_in = frozenset({case.died_in})
             return
         self._lay(case, case.spot, case.row.place)
@@ -101,7 +97,7 @@ class ArtemisStage:
             )
             killed = self._ask(f"queue.{case.died_in}", operation, "")
             assert killed.value == 1, (str(case.row), killed)
-            if case.spot == case.origin:
+            if case.is_of_origin:
                 self._turn(case)
 
     # What a destination is.
@@ -139,7 +135,7 @@ class ArtemisStage:
         """Make the destination of the row's kind what it is when the message is sent there."""
         spot, place = case.spot, case.row.place
         match place:
-            case Place.FILTER_REFUSES if spot == case.origin and not case.edit:
+            case Place.FILTER_REFUSES if case.is_of_origin and not case.edit:
                 self._update(spot, filter_string=f"colour = '{BLUE}'")
             case Place.DIVERT_COPIES | Place.DIVERT_TAKES:
                 self._queue(f"{case.prefix}.diverted")
@@ -156,7 +152,7 @@ class ArtemisStage:
             case Place.DELETED:
                 self._set(spot, autoCreateQueues=False, autoCreateAddresses=False)
                 assert self._ask("broker", "destroyQueue", spot).is_ok
-            case Place.MISSING if spot == case.origin:
+            case Place.MISSING if case.is_of_origin:
                 assert self._ask("broker", "destroyQueue", spot, True, True).is_ok
             case Place.DISABLED:
                 assert self._ask(f"queue.{spot}", "disable").is_ok
@@ -179,22 +175,9 @@ class ArtemisStage:
             case Place.INTERNAL:
                 return "queue://activemq.management"
             case Place.OWN:
-                names = (notes_queue(case.group), case.dead_letter_queue)
-                return f"queue://{names[case.number % len(names)]}"
+                return f"queue://{case.own_queue}"
             case _:
                 return f"queue://{target}"
-
-    def _is_topic(self, case: Case, address: str) -> bool:
-        kinds = (Place.SUBSCRIPTION, Place.SHARED_SUBSCRIPTION)
-        return case.spot == address and case.row.place in kinds
-
-    def _queue_of(self, case: Case, address: str) -> str:
-        several = (Place.TWO_QUEUES, Place.SUBSCRIPTION, Place.SHARED_SUBSCRIPTION)
-        return f"{address}.a" if case.spot == address and case.row.place in several else address
-
-    def _name(self, case: Case) -> str:
-        died_in = case.died_in
-        return died_in if died_in == case.origin else f"{case.origin}::{died_in}"
 
     # Counting.
 

@@ -191,9 +191,7 @@ _CLASSIC_PLACES: Final = frozenset(
         Place.OWN,
     }
 )
-_TARGETS_ONLY: Final = frozenset(
-    {Place.COMPOSITE, Place.TEMPORARY, Place.NO_SUBSCRIBER, Place.OWN}
-)
+_TARGETS_ONLY: Final = frozenset({Place.COMPOSITE, Place.TEMPORARY, Place.NO_SUBSCRIBER, Place.OWN})
 """No message dies there, or it can't be made to in a row."""
 _FINAL_QUEUES: Final = frozenset(
     {

@@ -30,8 +30,6 @@ class Case:
     Attributes:
         number: its number in the array.
         group: the rows that share a sidecar, as a part of names.
-        died_in: the queue in which the message died.
-        produced_to: where the application sends it.
         destination: where the row's asker wants it, as a redirect names it.
         arrived_in: the queues that the destination stands for.
         sent: the message as its producer sees it.
@@ -43,8 +41,6 @@ class Case:
     number: int
     row: Row
     group: str
-    died_in: str = ""
-    produced_to: str = ""
     destination: str = ""
     arrived_in: frozenset[str] = frozenset()
     sent: JmsMessage | None = None
@@ -63,17 +59,56 @@ class Case:
         return f"combo.{self.group}.{self.row.asker.course}.{self.token}"
 
     @property
+    def is_of_origin(self) -> bool:
+        """Whether the destination that is tried is the message's origin."""
+        return not (self.row.asker.redirects or self.row.asker is Asker.FINAL)
+
+    @property
     def origin(self) -> str:
         """The address or queue that its application uses."""
         name = f"{self.prefix}.origin"
-        if self.is_at(Place.INTERNAL) and not self.row.asker.redirects:
+        if self.is_at(Place.INTERNAL) and self.is_of_origin:
             return f"$.artemis.internal.sf.{name}"
         return f"VirtualTopic.{name}" if self.is_virtual else name
 
     @property
     def is_virtual(self) -> bool:
         """Whether the origin is the queue of a virtual topic."""
-        return self.is_at(Place.VIRTUAL_TOPIC) and not self.row.asker.redirects
+        return self.is_at(Place.VIRTUAL_TOPIC) and self.is_of_origin
+
+    @property
+    def is_subscription(self) -> bool:
+        """Whether the origin is a subscription of Artemis."""
+        return self.is_of_origin and self.row.place in (
+            Place.SUBSCRIPTION,
+            Place.SHARED_SUBSCRIPTION,
+        )
+
+    @property
+    def died_in(self) -> str:
+        """The queue in which the message died."""
+        if self.is_virtual:
+            return f"Consumer.A.{self.origin}"
+        if self.is_subscription or (self.is_of_origin and self.is_at(Place.TWO_QUEUES)):
+            return f"{self.origin}.a"
+        return self.origin
+
+    @property
+    def produced_to(self) -> str:
+        """Where the application sends it."""
+        if self.is_virtual or self.is_subscription:
+            return f"topic://{self.origin}"
+        return self.origin if self.died_in == self.origin else f"{self.origin}::{self.died_in}"
+
+    @property
+    def copied_to(self) -> str:
+        """The queue to which the broker copies what is sent to the final queue, as its own dead
+        letters; "" = none."""
+        if self.row.asker is not Asker.FINAL:
+            return ""
+        names = {Place.DIVERT_COPIES: "diverted", Place.COMPOSITE_COPIES: "copy"}
+        name = names.get(self.row.place)
+        return f"{self.prefix}.{name}" if name else ""
 
     @property
     def target(self) -> str:
@@ -96,6 +131,13 @@ class Case:
         if self.row.wire.is_classic:
             return f"DLQ.{self.died_in}"
         return self.expiry_queue if self.row.death is Death.EXPIRED else self.dead_letter_queue
+
+    @property
+    def own_queue(self) -> str:
+        """A queue that the sidecar itself reads: of notes, or of dead letters."""
+        if self.row.wire.reads_notes and self.number % 2:
+            return notes_queue(self.group)
+        return self.source
 
     @property
     def final_queue(self) -> str:

@@ -81,12 +81,10 @@ class ClassicStage:
 
     def prepare(self, case: Case) -> None:
         """Make the queues of a row."""
-        case.died_in, case.produced_to = case.origin, f"queue://{case.origin}"
         if case.is_virtual:
-            case.died_in, case.produced_to = f"Consumer.A.{case.origin}", f"topic://{case.origin}"
             self._make(f"Consumer.B.{case.origin}")
         self._make(case.died_in)
-        if case.spot == case.origin:
+        if case.is_of_origin:
             case.arrived_in = frozenset({case.died_in})
             return
         case.destination = {
@@ -94,7 +92,7 @@ class ClassicStage:
             Place.INTERNAL: "topic://ActiveMQ.Advisory.Connection",
             Place.TEMPORARY: f"temp-queue://{case.target}",
             Place.NO_SUBSCRIBER: f"topic://{case.target}",
-            Place.OWN: f"queue://{(notes_queue(case.group), case.source)[case.number % 2]}",
+            Place.OWN: f"queue://{case.own_queue}",
         }.get(case.row.place, f"queue://{case.spot}")
         case.arrived_in = frozenset({queue_of(case.destination)})
         if case.row.place in (Place.PLAIN, Place.VIRTUAL_TOPIC):
@@ -160,7 +158,6 @@ class ClassicStage:
 
     def _make(self, queue: str) -> None:
         assert self._peer.browse(queue) == []
-
 
 
 def redelivery_entries() -> Iterator[Mapping[str, object]]:

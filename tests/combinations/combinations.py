@@ -24,9 +24,7 @@ AT_ONCE: Final = 250
 def make_row(*values: str) -> Row:
     """Return the row of these values, one for each axis."""
     wire, policy, asker, place, note, death = values
-    return Row(
-        Wire(wire), Policy(policy), Asker(asker), Place(place), Note(note), Death(death)
-    )
+    return Row(Wire(wire), Policy(policy), Asker(asker), Place(place), Note(note), Death(death))
 
 
 def rows_that_exist() -> list[Row]:

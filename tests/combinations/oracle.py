@@ -97,6 +97,8 @@ def problems(case: Case, seen: Seen) -> Iterator[str]:
     if arrived:
         at = next((one for one in arrived if one in found), arrived[0])
         expected[at] = Counter({case.test_id: 1})
+        if case.copied_to:
+            expected[case.copied_to] = Counter({case.test_id: 1})
     if found != expected:
         name = place.name if place else "no place"
         yield f"named: {name}; the broker: {_told(found)}; expected: {_told(expected)}"

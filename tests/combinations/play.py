@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,12 +17,13 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.config.load import load_config
+from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.references import find_reference
 from combinations import artemis_stage, classic_stage, oracle
 from combinations.artemis_stage import ArtemisStage
-from combinations.axes import Asker, Note, Policy, Row
+from combinations.axes import Asker, Note, Policy, Row, Wire
 from combinations.case import FOREIGN_RULE, Case, notes_queue
 from combinations.classic_stage import ClassicStage
 from support.brokers.real import ArtemisBroker, ClassicBroker
@@ -39,8 +40,11 @@ FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _SETTLES_WITHIN_S: Final = 30.0
 _COUNTED_WITHIN_S: Final = 5.0
 _GROUPS_AT_ONCE: Final = 3
-# Of the wire, not of the product: what conversions between protocols show besides.
-_SHOWN_BY_WIRES: Final = ("receipt",)
+_ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
+    Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
+    Wire.CLASSIC_AMQP: ("JMS_AMQP_HEADER", "JMS_AMQP_PROPERTIES", "JMS_AMQP_ORIGINAL_ENCODING"),
+}
+"""Properties that brokers add to what comes over these wires (`stomp.md`, `amqp-on-classic.md`)."""
 
 
 class Verdict(NamedTuple):
@@ -155,10 +159,12 @@ class _Group:
         self._count_before()
         with self._sidecar() as self.sidecar:
             self.sidecar.start()
-            self._ask()
-            self._wait(self._is_settled, cases)
-            code = self.sidecar.stop()
-            found = self._judge()
+            config = load_config(None, self.sidecar.options, {**os.environ, **self.sidecar.environ})
+            with opened_view(config) as self.store:
+                self._ask()
+                self._wait(self._is_settled, cases)
+                code = self.sidecar.stop()
+                found = self._judge()
         log = [] if code == 0 else [f"the sidecar ended with {code}"]
         return [Verdict(case, [*problems, *log]) for case, problems in found]
 
@@ -169,7 +175,11 @@ class _Group:
             contents = self.stage.contents(self.name)
             for case in self.cases:
                 case.before = contents
-            return [case for case in self.cases if contents.get(case.source, Counter())[case.test_id] != 1]
+            return [
+                case
+                for case in self.cases
+                if contents.get(case.source, Counter())[case.test_id] != 1
+            ]
 
         eventually(lambda: not alive(), what=self.name, last=lambda _: f"not dead: {alive()}")
 
@@ -231,7 +241,7 @@ class _Group:
 
     def _ask(self) -> None:
         asked = [case for case in self.cases if case.row.asker in _ASKED]
-        self._wait(lambda case: self._can_be_asked(case), asked)
+        self._wait(self._can_be_asked, asked)
         rows = {case.token: self._row(case) for case in asked}
         for case in asked:
             row = rows[case.token]
@@ -345,10 +355,9 @@ class _Group:
                     found[case.number] = list(self._altered(case, place.queues))
             return not any(found.values())
 
-        try:
+        # Why: the judge has the word on what differs to the end.
+        with suppress(TimeoutError):
             eventually(look, within_s=_COUNTED_WITHIN_S, every_s=1.0)
-        except TimeoutError:
-            pass
         told = list(self._status_problems())
         return [(case, [*found[case.number], *told]) for case in self.cases]
 
@@ -361,7 +370,8 @@ class _Group:
         if len(found) != 1:
             yield f"a browser shows {len(found)} of it in {sorted(queues)}"
             return
-        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, *_SHOWN_BY_WIRES)
+        added = _ADDED_BY_WIRES.get(case.row.wire, ())
+        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, *added)
         is_edited = {name: found[0].value(name) for name in case.edit}
         if is_edited not in (dict(case.edit), {}) and queues == case.arrived_in:
             yield f"it was sent without its edit: {is_edited}"
@@ -386,22 +396,15 @@ class _Group:
         return next(iter(self._seen(case)[0]), None)
 
     def _rows(self) -> list[RowView]:
-        with opened_view(self._config()) as store:
-            return list_page(store, RowFilter(), 10_000).rows
+        return list_page(self.store, RowFilter(), 10_000).rows
 
-    def _seen(self, case: Case) -> tuple[list[RowView], list[oracle.AnyEvent]]:
+    def _seen(self, case: Case) -> tuple[list[RowView], list[AnyEvent]]:
         assert case.sent is not None
-        with opened_view(self._config()) as store:
-            state = store.state()
-            message_id = case.sent.message_id
-            for name in (message_id, message_id.removeprefix("ID:")):
-                if (found := find_reference(store, name, state)) is not None:
-                    return found.rows, found.history
+        message_id = case.sent.message_id
+        for name in (message_id, message_id.removeprefix("ID:")):
+            if (found := find_reference(self.store, name, self.store.state())) is not None:
+                return found.rows, found.history
         return [], []
-
-    def _config(self) -> object:
-        environ = {**os.environ, **self.sidecar.environ}
-        return load_config(None, self.sidecar.options, environ)
 
 
 _ASKED: Final = frozenset(
@@ -434,5 +437,3 @@ def _notes(case: Case) -> Iterator[Mapping[str, object]]:
             yield {**note, "exception": FOREIGN_CAUSE, "consumer": "other", "queue": "another"}
         case Note.NONE:
             return
-
-

@@ -47,6 +47,7 @@ STAGES: Final = (
     Stage("matrix", "every producer, consumer, wire and broker", ("make", "matrix")),
     Stage("field", "every stock broker and typical mistake", ("make", "field")),
     Stage("records", "both found what is recorded", ("git", "diff", "--exit-code", *RECORDS)),
+    Stage("combinations", "2,000 combinations of features", ("make", "combinations")),
     Stage("chaos", "30 minutes of faults under load", ("make", "chaos")),
     Stage("soak", "memory over a million dead letters", ("make", "soak")),
     Stage("newcomer", "the README's commands on own brokers, timed", ("make", "newcomer")),

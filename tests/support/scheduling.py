@@ -7,6 +7,7 @@ from xdist.scheduler import LoadFileScheduling
 
 LONGEST: Final[Sequence[str]] = (
     "tests/pipeline/",
+    "tests/combinations/test_array.py",
     "tests/end_to_end/operators/test_exhausted.py",
     "tests/end_to_end/rights/test_doctor_permissions.py",
     "tests/contract/test_link_contract.py",
