@@ -10,7 +10,7 @@ import typer
 
 from amqsidecar.cli.options import INT_MAX, ConfigFile, Sets, duration_ms
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
-from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.printing import print_json, print_lines, say
 from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
@@ -203,7 +203,7 @@ def explain(
     if wants_json(output):
         print_json(answer)
     else:
-        print_line(_as_text(answer))
+        print_lines(_as_text(answer))
         for warning in rules.warnings:
             say(f"warning: {warning}")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from amqsidecar.cli.options import CONFIG_FILE
+from amqsidecar.cli.printing import confirmed, print_line, say
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
 from amqsidecar.config.store_url import checked_store_url
@@ -162,7 +163,7 @@ def init(
     for path, (text, mode) in files.items():
         _write(path, text, mode=mode)
     if not examine:
-        typer.echo(f"wrote {config_file}")
+        print_line(f"wrote {config_file}")
         return
     _examine(config_file, files)
 
@@ -189,7 +190,7 @@ def _examine(config_file: Path, written: Iterable[Path]) -> None:
         )
         raise
     finally:
-        typer.echo(outcome, err=True)
+        say(outcome)
 
 
 def _chosen_policy(given: Path | None, *, asks: bool) -> Path | None:
@@ -206,12 +207,11 @@ def _chosen_policy(given: Path | None, *, asks: bool) -> Path | None:
     if (rule := _never_redelivers(given)) is None:
         return given
     what = f"{given} never redelivers: {rule}"
-    if asks and typer.confirm(f"{what}. Write a starting policy instead?", default=True):
+    if asks and confirmed(f"{what}. Write a starting policy instead?", default=True):
         return None
-    typer.echo(
+    say(
         f"{what}. For redeliveries by the sidecar leave --policy-from out: a starting policy with "
-        "five redeliveries is written",
-        err=True,
+        "five redeliveries is written"
     )
     return given
 
@@ -338,7 +338,8 @@ def _checked_store(text: str) -> str:
 
 
 def _refuse_existing(path: Path) -> None:
-    if path.exists():
+    # Why not `exists`: a link to nothing is there, too.
+    if os.path.lexists(path):
         raise typer.BadParameter(
             f"{path} already exists and is not overwritten: remove it, or give another file with "
             "--config FILE in another folder"

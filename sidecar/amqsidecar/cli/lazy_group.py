@@ -1,6 +1,7 @@
 """Groups of commands whose modules are imported when they are asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -9,6 +10,17 @@ import typer
 from typer.core import TyperGroup
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.shown import shown_line
+
+
+@contextmanager
+def _visible_usage() -> Iterator[None]:
+    """Make everything visible in what the library prints of wrong usage."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = shown_line(error.message)
+        raise
 
 
 def lazy_group(
@@ -53,7 +65,8 @@ def lazy_group(
 
         def invoke(self, ctx: Any) -> Any:
             try:
-                return super().invoke(ctx)
+                with _visible_usage():
+                    return super().invoke(ctx)
             except ModuleNotFoundError as error:
                 if extra is None:
                     raise

@@ -22,6 +22,7 @@ from amqsidecar.errors import (
     NothingFound,
     StoreError,
 )
+from amqsidecar.model.shown import shown, shown_line
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -119,14 +120,14 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
         import traceback  # noqa: PLC0415 - not needed otherwise
 
-        traceback.print_exc()
+        sys.stderr.write(shown(traceback.format_exc()))
         _say(f"a fault of amqsidecar: {type(error).__name__}: {error}")
         return EXIT_SOFTWARE
     return EXIT_DONE
 
 
 def _say(*lines: str) -> None:
-    sys.stderr.write("amqsidecar: " + "\n".join(lines) + "\n")
+    sys.stderr.write("amqsidecar: " + "\n".join(map(shown_line, lines)) + "\n")
 
 
 def main() -> None:

@@ -1,10 +1,17 @@
-"""Data on standard output, words for people on standard error."""
+"""Data on standard output, words for people on standard error.
+
+Whatever a stranger wrote in it is visible and acts on no terminal.
+"""
 
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
+
+import typer
+
+from amqsidecar.model.shown import escaped, shown, shown_line
 
 
 class Advance(Protocol):
@@ -19,17 +26,27 @@ def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
     import msgspec  # noqa: PLC0415 - keeps `--help` fast
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(escaped(msgspec.json.encode(value).decode()) + "\n")
 
 
 def print_line(text: str = "") -> None:
     """Print a line of data."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(shown_line(text) + "\n")
+
+
+def print_lines(text: str) -> None:
+    """Print lines of data."""
+    sys.stdout.write(shown(text) + "\n")
 
 
 def say(text: str) -> None:
     """Print a line for people."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(shown_line(text) + "\n")
+
+
+def confirmed(question: str, *, default: bool = False) -> bool:
+    """Return a person's answer; a terminal that ends without an answer aborts the command."""
+    return typer.confirm(shown_line(question), default=default, err=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -43,7 +60,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table = Table(*headers, box=SIMPLE_HEAD)
         for row in rows:
             # Why: a cause in square brackets is no markup.
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(shown_line(cell)) for cell in row))
         Console().print(table)
         return
     _print_columns(list(zip(headers, *rows, strict=True)))
@@ -93,6 +110,7 @@ def _print_columns(columns: Sequence[Sequence[str]]) -> None:
 
 
 def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
+    columns = [list(map(shown_line, column)) for column in columns]
     widths = [max(map(len, column)) for column in columns]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
+from amqsidecar.cli.printing import print_line
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
@@ -67,7 +68,7 @@ def _check(config: "Config", *, awaits_files: bool) -> None:
 
     awaited = missing_files(config, FILES) if awaits_files else {}
     for key, path in awaited.items():
-        typer.echo(f"{key}: {path} does not exist yet; it was not checked")
+        print_line(f"{key}: {path} does not exist yet; it was not checked")
     problems = check_start(config, awaited)
     if problems:
         raise ConfigError(problems)

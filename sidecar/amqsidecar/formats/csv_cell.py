@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+from amqsidecar.model.shown import UNSEEN
 
 # Why: spreadsheets look behind blanks, and those of Unicode are some, too. Where semicolons part
 # cells, a quoted text is none, and its pieces are cells.
@@ -13,10 +13,14 @@ _FORMULA: Final = re.compile(
 _LINE_FIRST: Final = ("\t", "\r", "\n")
 
 
+def _name(found: re.Match[str]) -> str:
+    return "\r" if found[0] == "\r" else found[0].encode("unicode_escape").decode()
+
+
 def cell(value: object) -> str:
     r"""Return what stands in a cell; no program takes a text of a stranger for a formula.
 
-    Nor does a terminal act on it: control characters but line ends and tabs are written as text.
+    Nor does a terminal act on it: what can't be seen, but for line ends and tabs, is named.
 
     Example:
         >>> cell("=HYPERLINK(0)"), cell(-5), cell(None), cell("\x1b[2J")
@@ -24,6 +28,6 @@ def cell(value: object) -> str:
     """
     if not isinstance(value, str):
         return "" if value is None else str(value)
-    value = _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
     value = _FORMULA.sub("'", value)
-    return f"'{value}" if value.startswith(_LINE_FIRST) else value
+    value = f"'{value}" if value.startswith(_LINE_FIRST) else value
+    return UNSEEN.sub(_name, value)

@@ -16,6 +16,7 @@ from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import opened, parquet_writer, portions
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.journals.writer import files_of, streams_of
+from amqsidecar.model.shown import escaped
 
 
 class ExportFormat(StrEnum):
@@ -80,7 +81,7 @@ def _write_parquet(tables: Iterator[Any], sink: BinaryIO) -> None:
 def _write_json(tables: Iterator[Any], sink: BinaryIO) -> None:
     for row in _rows(tables):
         values = {name: value for name, value in row.items() if value is not None}
-        sink.write(json.dumps(values, ensure_ascii=False).encode() + b"\n")
+        sink.write(escaped(json.dumps(values, ensure_ascii=False)).encode() + b"\n")
 
 
 def _write_csv(tables: Iterator[Any], sink: BinaryIO) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from amqsidecar.model.cause import given_reason
 from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView, UnknownTally
+from amqsidecar.model.shown import shown
 
 
 def clock_time(at_ms: int) -> str:
@@ -80,8 +81,8 @@ def many(count: int, thing: str, things: str | None = None) -> str:
 
 
 def one_line(text: str | None, limit: int = 100) -> str:
-    """Return a text on one line, cut to a length; "" for None."""
-    line = " ".join((text or "")[: 4 * limit].split())
+    """Return a text on one line, with everything visible and cut to a length; "" for None."""
+    line = shown(" ".join((text or "")[: 4 * limit].split()))
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
@@ -118,6 +119,5 @@ def unknown_line(one: UnknownTally, now_ms: int) -> str:
 
 
 def reason_lines(cause: str | None) -> list[str]:
-    """Return the whole reason of a death, line by line; untrusted text acts on no terminal."""
-    lines = given_reason(cause).splitlines() or ["no reason given"]
-    return ["".join(one if one.isprintable() else " " for one in line) for line in lines]
+    """Return the whole reason of a death, line by line, with everything visible."""
+    return [shown(line) for line in given_reason(cause).splitlines()] or ["no reason given"]

@@ -25,6 +25,7 @@ from amqsidecar.model.event import (
     Exhausted,
     Parked,
 )
+from amqsidecar.model.shown import shown, shown_line
 
 MAX_TEXT: Final = 200
 """Maximum characters of causes and reasons; a cause may hold a whole stack trace."""
@@ -69,16 +70,19 @@ def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -
         without_logins,
         _in_order,
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer(default=str)
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer(default=str)]
         if line_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=target.isatty(), timestamp_key="at")
+        else [
+            _visible,
+            structlog.dev.ConsoleRenderer(colors=target.isatty(), timestamp_key="at"),
+        ]
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
     root = logging.getLogger()
@@ -106,6 +110,16 @@ def without_logins(_logger: object, _method: str, fields: Fields) -> Fields:
         if isinstance(value, str) and "://" in value:
             fields[name] = _LOGIN.sub(r"\1", value)
     return fields
+
+
+def _visible(_logger: object, _method: str, fields: Fields) -> Fields:
+    """Make everything visible in each text; only a traceback keeps its lines."""
+    return {
+        name: (shown if name == "exception" else shown_line)(value)
+        if isinstance(value, str)
+        else value
+        for name, value in fields.items()
+    }
 
 
 def _in_order(_logger: object, _method: str, fields: Fields) -> Fields:

@@ -727,7 +727,7 @@ def test_an_answer_decides(
 ) -> None:
     asked: list[str] = []
 
-    def confirm(text: str, err: bool) -> bool:
+    def confirm(text: str, **_: bool) -> bool:
         asked.append(text)
         return answer
 
@@ -745,7 +745,7 @@ def test_nothing_is_done_to_far_more_than_a_person_said_yes_to(
 ) -> None:
     """Others die while the person thinks."""
 
-    def think(_text: str, err: bool) -> bool:
+    def think(_text: str, **_: bool) -> bool:
         store = SqliteStore(cli.path, clock=SystemClock())
         store.open()
         rows = [taken_row(number) for number in range(6, 26)]
@@ -801,7 +801,7 @@ def test_what_was_only_counted_in_part_is_no_expectation(
 ) -> None:
     monkeypatch.setattr(preview, "ROWS_MAX", 1)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(typer, "confirm", lambda _text, err: True)
+    monkeypatch.setattr(typer, "confirm", lambda _text, **_: True)
     assert cli("hold", "--cause", "o").out == "hold: 2 messages\n"
     [begun] = cli("operations", "--output", "json").json["operations"]
     assert begun["expected"] is None
@@ -825,7 +825,7 @@ def test_millions_are_not_counted_unasked(cli: Cli, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def abort(_text: str, err: bool) -> bool:
+    def abort(_text: str, **_: bool) -> bool:
         raise typer.Abort
 
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)

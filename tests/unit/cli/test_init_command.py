@@ -105,6 +105,17 @@ def test_nothing_is_overwritten(name: str, tmp_path: Path) -> None:
     assert (tmp_path / name).read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["amqsidecar.yaml", "policy.yaml", "broker-password"])
+def test_a_link_to_nothing_is_no_place_for_a_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).symlink_to(tmp_path / "missing")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("geheim\n"))
+    assert init("--url", "openwire://sidecar@localhost:61616", "--password-stdin") == 2
+    assert f"{name} already exists and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) -> None:
     code, shown = answered(
         [sys.executable, "-m", "amqsidecar", "init", "--no-doctor"],

@@ -13,10 +13,10 @@ from lxml import html
 from proton import Message
 
 from amqsidecar.messages.kept_message import chosen_properties
-from amqsidecar.messages.shown import shown
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
+from amqsidecar.model.shown import shown
 from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health

@@ -15,10 +15,10 @@ from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
 from amqsidecar.http.console.pages import headline
 from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, stacked_bars
-from amqsidecar.messages.shown import shown
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.shown import shown
 from amqsidecar.operations.confidence import share
 from amqsidecar.operations.failures.groups import Group, Trend
 from amqsidecar.operations.overview import (

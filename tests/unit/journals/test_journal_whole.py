@@ -350,12 +350,12 @@ def test_csv_has_a_column_for_each(journaled: Journaled) -> None:
 
 def test_no_csv_cell_is_a_formula_or_acts_on_a_terminal(journaled: Journaled) -> None:
     received = replace(
-        filled(Received), redelivery_id=" =HYPERLINK(0)", message_id="a\x1b[2J\x9b2J"
+        filled(Received), redelivery_id=" =HYPERLINK(0)", message_id="a\x1b[2J\x9b2J\u202e"
     )
     journaled.write([received])
     (row,) = csv.DictReader(io.StringIO(exported(journaled, ExportFormat.CSV).decode()))
     assert row["redelivery_id"] == "' =HYPERLINK(0)"
-    assert row["message_id"] == r"a\x1b[2J\x9b2J"
+    assert row["message_id"] == r"a\x1b[2J\x9b2J\u202e"
 
 
 def test_a_span_of_time_is_cut_out(journaled: Journaled) -> None:

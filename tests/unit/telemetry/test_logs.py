@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +144,20 @@ def test_nothing_happened_says_nothing(stream: io.StringIO) -> None:
     log.observe([])
     log.flush()
     assert stream.getvalue() == ""
+
+
+def test_a_line_for_people_has_no_character_that_acts_on_a_terminal() -> None:
+    target = io.StringIO()
+    configure_logs("info", "text", target)
+    structlog.get_logger("ours").info("ev", name="a\x9b2J", cause="b\x1b]0;t\x07\u202e\nforged")
+    try:
+        raise OSError("c\x1b[2J")
+    except OSError:
+        structlog.get_logger("ours").exception("failed")
+    text = target.getvalue()
+    assert "name=a‹U+009B›2J" in text
+    assert "\n    raise OSError" in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]|^forged", text, re.MULTILINE)
 
 
 def test_a_long_cause_is_cut_to_one_line(stream: io.StringIO) -> None:

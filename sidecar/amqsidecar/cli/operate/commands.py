@@ -25,7 +25,14 @@ from amqsidecar.cli.options import (
     read_config,
     takes,
 )
-from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
+from amqsidecar.cli.printing import (
+    confirmed,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+    say,
+)
 from amqsidecar.cli.times import zoned_time
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.model.cause import given_reason
@@ -260,7 +267,7 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"this would {what}; add --yes to confirm")
     try:
-        is_confirmed = typer.confirm(f"{what}?", err=True)
+        is_confirmed = confirmed(f"{what}?")
     except typer.Abort:
         is_confirmed = False
     if not is_confirmed:

@@ -11,7 +11,7 @@ from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
-from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
 from amqsidecar.errors import EditRefused
 from amqsidecar.operations.words import one_line, size
 
@@ -212,15 +212,14 @@ def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> 
     names += [*change.remove_properties, *change.remove_entries]
     what = ", ".join(["its body"] * has_body + names)
     first = f"take message {row_id} out of {lies_in}, " if lies_in else ""
-    typer.confirm(f"{first}change {what} of message {row_id} and re-send it?", err=True, abort=True)
+    if not confirmed(f"{first}change {what} of message {row_id} and re-send it?"):
+        raise typer.Abort
 
 
 def _print_view(view: "MessageView", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(view)
         return
-    from amqsidecar.messages.shown import shown  # noqa: PLC0415 - as above
-
     lines = [
         f"{view.kind or 'message'}, {view.wire}, {size(view.size_bytes)}",
         *map(_line, (*view.headers, *view.properties)),
@@ -228,8 +227,7 @@ def _print_view(view: "MessageView", output: OutputFormat) -> None:
         *map(_line, view.body.entries),
         view.body.pretty or view.body.text or view.body.hex,
     ]
-    # Why: message text is untrusted; its control characters must not act on the terminal.
-    print_line(shown("\n".join(lines)))
+    print_lines("\n".join(lines))
 
 
 def _line(one: "TypedValue") -> str:

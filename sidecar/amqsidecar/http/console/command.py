@@ -6,9 +6,9 @@ import shlex
 import msgspec
 
 from amqsidecar.http.console.templating import iso
-from amqsidecar.messages.shown import shown
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.shown import shown
 from amqsidecar.operations.select import NEEDED_STATES
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 from markupsafe import Markup
 
-from amqsidecar.messages.shown import shown
+from amqsidecar.model.shown import shown
 
 _WIDTH, _WIDE, _HEIGHT = 600, 1160, 226
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 18, 30

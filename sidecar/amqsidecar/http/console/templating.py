@@ -6,9 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from amqsidecar.http.console import svg
-from amqsidecar.messages.shown import shown
 from amqsidecar.model.cause import given_reason, group_number
 from amqsidecar.model.operation import lacks_sends
+from amqsidecar.model.shown import shown
 from amqsidecar.operations.words import due, many, size, span
 
 
