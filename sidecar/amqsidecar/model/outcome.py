@@ -69,6 +69,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
             None = none was.
         unknown: least number of messages in a dead-letter queue that is not read and that the
             schedule does not hold; 0 for all other queues.
+        missing: least number of messages that another program took out of this final queue.
     """
 
     destination: str
@@ -80,6 +81,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     moved_at_ms: int | None = None
     empty_at_ms: int | None = None
     unknown: int = 0
+    missing: int = 0
 
 
 class Account:

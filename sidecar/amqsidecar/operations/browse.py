@@ -138,7 +138,7 @@ def read_status(
         instances=_instances(schedule),
         gates=schedule.gate_tallies(now_ms),
         exhausted=exhausted,
-        missing=read_missing(schedule, exhausted, now_ms),
+        missing=read_missing(schedule, now_ms),
         unknown=read_unknown(schedule, now_ms),
     )
 

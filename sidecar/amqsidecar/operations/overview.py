@@ -195,7 +195,7 @@ def read_overview(
         waiting=read_waiting(schedule, now_ms),
         recoveries=read_recoveries(schedule, now_ms),
         exhausted=exhausted,
-        missing=read_missing(schedule, exhausted, now_ms),
+        missing=read_missing(schedule, now_ms),
         unknown=read_unknown(schedule, now_ms),
         status=status,
     )

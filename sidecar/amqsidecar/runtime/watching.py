@@ -5,7 +5,6 @@ looked at often while a re-send to it may still come back, and now and then whil
 for it, so that there is a look from before its re-send. Without either the link is closed.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from threading import Event as Flag
@@ -18,11 +17,11 @@ import structlog
 from amqsidecar.broker import Link, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
-from amqsidecar.model import row_changes
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
-from amqsidecar.model.schedule import RowFilter, RowState, Tally
+from amqsidecar.model.schedule import Tally
+from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.unread_queues import FindUnread, no_unread_queues
 from amqsidecar.schedule import OpenSchedule, Schedule
@@ -31,10 +30,10 @@ DESTINATIONS_MAX: Final = 100
 """Looked at at most; those of the latest re-sends first."""
 EVENTS_AT_ONCE: Final = 5_000
 READS_AT_ONCE: Final = 20
-FORGOTTEN_AT_ONCE: Final = 1_000
-"""Rows of an emptied final queue that are forgotten after one look."""
 RESTING_S: Final = 30.0
 """From one look to the next where nothing was re-sent lately."""
+CONFIRM_S: Final = 10.0
+"""From a look at a final queue that holds too little to the next, which may confirm it."""
 LOOK_MAX_S: Final = 2.0
 """A look that took longer is not one of a moment and proves nothing."""
 STOP_S: Final = 5.0
@@ -79,23 +78,6 @@ class _Watched:
         self.expired = 0
         self.at_least = 0
         self.look_at_s = 0.0
-        self._known = self._unknown = 0
-
-    def note_unknown(self, known: int) -> int:
-        """Return how many of its messages the schedule did not know at both of the last two looks.
-
-        Why two, and none where the schedule changed: what a cycle moves is for a moment known and
-        not there, or there and not known.
-
-        Args:
-            known: how many the schedule knew before the look.
-        """
-        seen = self.latest
-        depth = 0 if seen is None else seen.depth
-        held = self.at_least if depth is None else depth
-        was_known, before = self._known, self._unknown
-        self._known, self._unknown = known, max(0, held - known)
-        return min(before, self._unknown) if known == was_known else 0
 
     @property
     def is_steady(self) -> bool:
@@ -144,6 +126,7 @@ class Watching:
         self._settings = settings
         self._resends = resends
         self._find_unread = find_unread
+        self._finals = FinalQueueWatch()
         self._unread: tuple[str, ...] = ()
         self._find_at_s = 0.0
         self._since_s = 0.0
@@ -194,15 +177,10 @@ class Watching:
     def turn(self, store: Schedule) -> None:
         """Read events, examine destinations, and store the observations."""
         # Why before the events: what is sent meanwhile is then in one of them at least.
-        tallies, exhausted = store.tallies(), store.exhausted_tallies()
-        known = Counter[str]()
-        for one in exhausted:
-            if one.is_in_queue:
-                known[one.queue] += one.count
-        finals = list(known)
+        tallies, known = store.tallies(), self._finals.count_known(store)
         self._read(store)
         self._find()
-        self._choose(store, tallies, [*finals, *self._unread])
+        self._choose(store, tallies, [*known, *self._unread])
         if not self._watched:
             self._close_link()
         now_s = self._clock.monotonic_s()
@@ -212,12 +190,9 @@ class Watching:
             if one.look_at_s <= now_s or name in self._resent_at_ms
         ]
         if due:
-            lying = self._lying(store, [one for one in due if str(one.destination) in finals])
             seen = self._look([one for one in due if not self._is_unread(one, known)])
             seen += self._look_unread([one for one in due if self._is_unread(one, known)])
-            seen = [self._with_unknown(one, known) for one in seen]
-            store.add_observations(seen)
-            self._forget_gone(store, lying, seen)
+            store.add_observations([self._compare(store, one, known) for one in seen])
         latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
         self._resends.judge(latest, self._clock.now_ms())
 
@@ -281,12 +256,21 @@ class Watching:
             meaning="messages that other programs gave up are not shown; everything else continues",
         )
 
-    def _with_unknown(self, seen: Observation, known: Mapping[str, int]) -> Observation:
+    def _compare(self, store: Schedule, seen: Observation, known: Mapping[str, int]) -> Observation:
+        """Return an observation of a dead-letter queue compared with what the schedule knows."""
         name = seen.destination
         if name not in self._unread and name not in known:
             return seen
-        unknown = self._watched[name].note_unknown(known.get(name, 0))
-        return msgspec.structs.replace(seen, unknown=unknown)
+        watched = self._watched[name]
+        try:
+            seen = self._finals.compare(
+                store, self._link, seen, known.get(name, 0), watched.at_least
+            )
+        except LinkLost as lost:
+            self._lost(f"the link is lost: {lost}")
+        if self._finals.is_suspect(name):
+            watched.look_at_s = self._clock.monotonic_s() + CONFIRM_S
+        return seen
 
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
@@ -321,6 +305,7 @@ class Watching:
                 self._resent_at_ms.pop(event.destination, None)
                 self._resent_at_ms[event.destination] = event.at_ms
         self._resends.follow(events)
+        self._finals.follow(events)
 
     def _choose(self, store: Schedule, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
         """Decide which destinations to watch."""
@@ -337,36 +322,6 @@ class Watching:
         names.update(dict.fromkeys(tally.destination for tally in kept))
         chosen = list(names)[:DESTINATIONS_MAX]
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in chosen}
-
-    # Final dead-letter queues
-
-    def _lying(self, store: Schedule, queues: Sequence[_Watched]) -> dict[str, tuple[int, ...]]:
-        """Return exhausted rows by their final queue, some of them, for the look that follows."""
-        if not queues:
-            return {}
-        lying: dict[str, list[int]] = {str(one.destination): [] for one in queues}
-        # Why from the oldest: who empties a queue takes these first.
-        for row in store.list_rows(RowFilter(state=RowState.EXHAUSTED), FORGOTTEN_AT_ONCE):
-            if row.is_in_final_queue and row.goes_to in lying:
-                lying[row.goes_to].append(row.id)
-        return {queue: tuple(ids) for queue, ids in lying.items() if ids}
-
-    def _forget_gone(
-        self,
-        store: Schedule,
-        lying: Mapping[str, tuple[int, ...]],
-        seen: Sequence[Observation],
-    ) -> None:
-        """Forget what lay in a queue before the look that found it empty.
-
-        Why not rows that are missing in other queues: it is unknown which rows those are.
-        """
-        for one in seen:
-            if one.depth == 0 and (ids := lying.get(one.destination)):
-                gone = store.change(
-                    RowFilter(ids=ids), row_changes.miss(one.at_ms, one.destination)
-                )
-                log.warning("exhausted_gone", queue=one.destination, count=gone)
 
     # Looking
 

@@ -8,11 +8,15 @@ from typing import Any, Self
 import pytest
 from structlog.testing import capture_logs
 
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.event import Missed
+from amqsidecar.model.event import Held, Missed
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.row_changes import TAKEN_BACK
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.runtime.open_resends import OpenResends
@@ -47,25 +51,12 @@ class Link(MemoryLink):
         depth = self.brokers.depth
         return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
 
-
-class Brokers:
-    """Makes links and remembers them."""
-
-    def __init__(self) -> None:
-        self.current = "amqp://one"
-        self.refusal: BrokerRefused | LinkLost | None = None
-        self.made: list[Link] = []
-        self.depth = 0
-        self.forbidden: Destination | None = None
-        self.newer_token_s = 0.0
-
-    def login_outdated(self, since_s: float) -> bool:
-        return since_s < self.newer_token_s
-
-    def make(self, instance: str) -> Link:
-        assert instance == "it-watch"
-        self.made.append(Link(self))
-        return self.made[-1]
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        self.brokers.browsed += 1
+        return [
+            Delivery(None, queue.destination, b"", Provenance(redelivery_id=one or None), "test")
+            for one in self.brokers.lying
+        ]
 
 
 class Clock(SystemClock):
@@ -78,6 +69,29 @@ class Clock(SystemClock):
 
     def now_ms(self) -> int:
         return int(self.now_s * 1000)
+
+
+class Brokers:
+    """Makes links and remembers them."""
+
+    def __init__(self) -> None:
+        self.current = "amqp://one"
+        self.refusal: BrokerRefused | LinkLost | None = None
+        self.made: list[Link] = []
+        self.clock = Clock()
+        self.depth = 0
+        self.lying: list[str] = []
+        self.browsed = 0
+        self.forbidden: Destination | None = None
+        self.newer_token_s = 0.0
+
+    def login_outdated(self, since_s: float) -> bool:
+        return since_s < self.newer_token_s
+
+    def make(self, instance: str) -> Link:
+        assert instance == "it-watch"
+        self.made.append(Link(self))
+        return self.made[-1]
 
 
 @pytest.fixture
@@ -102,8 +116,8 @@ def brokers() -> Brokers:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(brokers: Brokers) -> Clock:
+    return brokers.clock
 
 
 def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options: Any) -> Watching:
@@ -243,26 +257,96 @@ def exhaust(store: SqliteStore, count: int) -> None:
         transaction.finish_cycle(cycle + 1)
 
 
+def look_after(
+    seconds: float, depth: int, watching: Watching, store: SqliteStore, brokers: Brokers
+) -> list[tuple[str, int]]:
+    """Look once more, and return the missing messages that screens show then."""
+    brokers.clock.now_s += seconds
+    brokers.depth = depth
+    watching.turn(store)
+    return [(one.queue, one.count) for one in read_missing(store, brokers.clock.now_ms())]
+
+
 def test_what_is_missing_in_a_final_queue_is_reported_and_what_left_an_empty_one_is_forgotten(
-    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
+    watching: Watching, store: SqliteStore, brokers: Brokers
 ) -> None:
     exhaust(store, 5)
-    brokers.depth = 3
-    watching.turn(store)
-    exhausted = store.exhausted_tallies()
-    (missing,) = read_missing(store, exhausted, clock.now_ms())
-    assert (missing.queue, missing.count) == (FINAL, 2)
-    assert [one.count for one in exhausted] == [5]
+    assert look_after(0, 3, watching, store, brokers) == []
+    assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
+    assert [one.count for one in store.exhausted_tallies()] == [5]
 
-    brokers.depth = 0
-    clock.now_s += 60
-    watching.turn(store)
+    look_after(11, 0, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [5]
+    look_after(11, 0, watching, store, brokers)
 
     assert store.exhausted_tallies() == []
     assert store.count_rows(RowFilter()) == 0
     (last,) = store.history("test-000000000001")[-1:]
     assert isinstance(last, Missed)
     assert last.destination == FINAL
+    assert look_after(60, 0, watching, store, brokers) == []
+
+
+def test_deaths_after_the_look_are_not_missing(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    for depth in range(5, 60, 5):
+        assert look_after(31, depth, watching, store, brokers) == []
+        exhaust(store, 5)
+        assert read_missing(store, brokers.clock.now_ms()) == []
+
+
+def test_nothing_is_missing_while_messages_are_taken_back(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    look_after(0, 5, watching, store, brokers)
+    act = row_changes.take_back(1, "ann")
+    assert store.change(RowFilter(ids=(1,)), act) == 1
+    for _ in range(3):
+        assert look_after(31, 0, watching, store, brokers) == []
+    assert [one.count for one in store.exhausted_tallies()] == [5]
+
+
+def test_messages_taken_back_between_two_looks_are_not_missing(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    look_after(0, 3, watching, store, brokers)
+    taken = Held(at_ms=1, id=1, redelivery_id="test-1", destination=FINAL, reason=TAKEN_BACK)
+    cycle = store.open().cycle + 1
+    with store.transaction() as transaction:
+        transaction.record_cycle(cycle, [], [], [taken])
+        transaction.finish_cycle(cycle)
+    assert look_after(11, 3, watching, store, brokers) == []
+    assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
+
+
+def test_messages_of_others_do_not_hide_missing_messages(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
+    look_after(0, 9, watching, store, brokers)
+    look_after(31, 9, watching, store, brokers)
+
+    brokers.lying = brokers.lying[2:]
+    look_after(31, 7, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [5]
+    look_after(11, 7, watching, store, brokers)
+
+    assert [one.count for one in store.exhausted_tallies()] == [3]
+    assert isinstance(store.history("test-000000000002")[-1], Missed)
+    (unknown,) = read_unknown(store, brokers.clock.now_ms())
+    assert unknown.count == 4
+
+    browsed = brokers.browsed
+    brokers.lying = brokers.lying[:-1]
+    for _ in range(4):
+        look_after(31, 6, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [3]
+    assert brokers.browsed - browsed <= 3
 
 
 def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
@@ -277,9 +361,12 @@ def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
         return counters
 
     monkeypatch.setattr(Link, "queue_counters", look_late)
-    watching.turn(store)
+    for _ in range(2):
+        watching.turn(store)
+        brokers.clock.now_s += 11
 
-    assert [one.count for one in store.exhausted_tallies()] == [1]
+    # Each look counts twice; what came after the first look is not forgotten by the second.
+    assert [one.count for one in store.exhausted_tallies()] == [5 - 2]
 
 
 def test_a_newer_token_ends_the_link_that_has_the_old_one(

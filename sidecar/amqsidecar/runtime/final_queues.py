@@ -1,0 +1,182 @@
+"""Compares final dead-letter queues with the rows whose messages lie there.
+
+A single look proves nothing: a cycle takes and sends between two of its moments. So messages count
+as missing or unknown only if two looks agree and the sidecar took nothing out of the queue between
+them. Messages of others can hide missing ones from a depth; where it falls behind, the queue is
+browsed and the missing rows are found by their redelivery ids.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import IntakeQueue, LookSession
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model import row_changes
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.event import AnyEvent, Held
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import Recall, RowFilter, RowState
+from amqsidecar.schedule import Schedule
+
+BROWSED_MAX: Final = 10_000
+"""Maximum depth of a queue that is browsed, and maximum rows that one look forgets."""
+
+log = structlog.get_logger("amqsidecar.watching")
+
+
+class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
+    """A final queue at one look.
+
+    Attributes:
+        known: rows whose messages lay there before the look.
+        depth: messages in it, those in delivery too; None = unknown.
+        at_least: where the depth is unknown, it holds no fewer.
+        is_suspect: it holds fewer messages than expected.
+        gone: rows that a complete browse did not find; None = there was no complete browse.
+    """
+
+    known: int
+    depth: int | None
+    at_least: int = 0
+    is_suspect: bool = False
+    gone: frozenset[int] | None = None
+
+    @property
+    def surplus(self) -> int:
+        """How many more messages than rows there are; negative = fewer."""
+        return (self.at_least if self.depth is None else self.depth) - self.known
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """What two looks at a final queue agree on.
+
+    Attributes:
+        unknown: least number of messages there that the schedule does not know.
+        missing: least number of rows whose messages are gone, besides `gone`.
+        gone: rows whose messages are gone.
+    """
+
+    unknown: int = 0
+    missing: int = 0
+    gone: frozenset[int] = frozenset()
+
+
+def agree(before: FinalLook, now: FinalLook) -> Agreement:
+    """Return what two looks prove; nothing was taken out of the queue between them."""
+    gone = (before.gone or frozenset()) & (now.gone or frozenset())
+    surpluses = before.surplus, now.surplus
+    is_counted = before.depth is not None and now.depth is not None
+    return Agreement(
+        unknown=max(0, min(surpluses) + len(gone)) if before.known == now.known else 0,
+        missing=max(0, -max(surpluses) - len(gone)) if is_counted else 0,
+        gone=gone,
+    )
+
+
+class FinalQueueWatch:
+    """Follows the final queues; one object belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, FinalLook] = {}
+        self._expected: dict[str, int] = {}
+        """Surplus by queue on which the latest two looks agreed."""
+
+    def count_known(self, schedule: Schedule) -> Mapping[str, int]:
+        """Return how many rows lie in each final queue; to be called before each look."""
+        if _is_recalling(schedule):
+            self._looks.clear()
+        known = Counter[str]()
+        for one in schedule.exhausted_tallies():
+            if one.is_in_queue:
+                known[one.queue] += one.count
+        return known
+
+    def follow(self, events: Iterable[AnyEvent]) -> None:
+        """Forget looks at queues out of which messages were taken back since."""
+        for event in events:
+            if isinstance(event, Held) and event.reason == row_changes.TAKEN_BACK:
+                self._looks.pop(event.destination, None)
+
+    def is_suspect(self, queue: str) -> bool:
+        """Return whether the next look should come soon, because it may prove something."""
+        look = self._looks.get(queue)
+        return look is not None and look.is_suspect
+
+    def compare(
+        self,
+        schedule: Schedule,
+        link: LookSession | None,
+        seen: Observation,
+        known: int,
+        at_least: int,
+    ) -> Observation:
+        """Return an observation with what is unknown and missing; forget rows that are gone.
+
+        Promise: each forgotten row is removed together with its event.
+
+        Args:
+            schedule: an open one.
+            link: the one of the look; None = it is lost.
+            seen: the look.
+            known: of `count_known` before it.
+            at_least: where its depth is unknown, the queue holds no fewer.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        name = seen.destination
+        look = FinalLook(known=known, depth=seen.depth, at_least=at_least)
+        expected = self._expected.get(name)
+        if known and (look.surplus if expected is None else look.surplus < expected):
+            gone = _find_gone(schedule, link, seen)
+            look = msgspec.structs.replace(look, is_suspect=True, gone=gone)
+        if _is_recalling(schedule):
+            self._looks.clear()
+            return seen
+        before = self._looks.get(name)
+        self._looks[name] = look
+        if before is None:
+            return seen
+        found = agree(before, look)
+        if found.gone or (not look.gone and (before.is_suspect or not look.is_suspect)):
+            self._expected[name] = min(before.surplus, look.surplus) + len(found.gone)
+        if found.gone:
+            act = row_changes.miss(seen.at_ms, name)
+            count = schedule.change(RowFilter(ids=tuple(sorted(found.gone))), act)
+            log.warning("exhausted_gone", queue=name, count=count)
+        return msgspec.structs.replace(seen, unknown=found.unknown, missing=found.missing)
+
+
+def _is_recalling(schedule: Schedule) -> bool:
+    """Return whether the sidecar takes messages out of final queues, or puts them back."""
+    left = (Recall.NONE, Recall.LEAVE)
+    return any(schedule.count_recalled(one) for one in Recall if one not in left)
+
+
+def _find_gone(
+    schedule: Schedule, link: LookSession | None, seen: Observation
+) -> frozenset[int] | None:
+    """Return rows whose messages a queue does not hold; None = it can't be seen as a whole."""
+    rows = [
+        row
+        # Why from the oldest: who empties a queue takes these first.
+        for row in schedule.list_rows(RowFilter(state=RowState.EXHAUSTED), BROWSED_MAX)
+        if row.is_in_final_queue and row.goes_to == seen.destination
+    ]
+    if link is None or seen.depth is None or seen.depth > BROWSED_MAX:
+        return None
+    queue = parse_destination(seen.destination)
+    try:
+        found = link.browse(IntakeQueue(queue, is_final=True), BROWSED_MAX) if seen.depth else []
+        after = link.queue_counters([queue]).get(queue)
+    except BrokerRefused:
+        return None
+    if after is None or after.depth is None or len(found) < after.depth:
+        # Why nothing: another reader has some in hand, or the browse ended early.
+        return None
+    held = {one.provenance.redelivery_id for one in found}
+    return frozenset(row.id for row in rows if row.redelivery_id not in held)
