@@ -137,7 +137,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         died: in the last hour; snoozed and solved groups count, too.
         groups: of which one died in the last 24 hours, those first of which most die; without
             snoozed and solved ones.
-        solved: of which one died in the last 24 hours and nothing is left, the latest first.
+        solved: of which one died in the last 24 hours and which need nobody any more, the latest
+            first.
+        unproved: of which nothing is left either, but nothing shows that it was solved.
         snoozed: snoozed groups with a death in the last 24 hours.
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
@@ -150,6 +152,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     died: Died
     groups: list[Group]
     solved: list[SolvedGroup]
+    unproved: list[SolvedGroup]
     snoozed: list[Group]
     waiting: Waiting
     recoveries: list[DestinationRecovery]
@@ -179,18 +182,20 @@ def read_overview(
     seen = [group for group in groups if not group.is_snoozed(now_ms)]
     gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
     solutions = find_solutions(schedule, gone[:limit], now_ms)
-    solved = [
+    ended = [
         SolvedGroup(group=group, solution=solutions[place])
         for group in gone[:limit]
         if (place := (group.destination, group.cause_group)) in solutions
     ]
+    ended.sort(key=lambda one: -one.solution.at_ms)
     are_gone = {(group.destination, group.cause_group) for group in gone[limit:]} | {*solutions}
     dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
     return Overview(
         at_ms=now_ms,
         died=read_died(schedule, groups, now_ms),
         groups=dying[:limit],
-        solved=sorted(solved, key=lambda one: -one.solution.at_ms),
+        solved=[one for one in ended if one.solution.is_solved],
+        unproved=[one for one in ended if not one.solution.is_solved],
         snoozed=snoozed[:limit],
         waiting=read_waiting(schedule, now_ms),
         recoveries=read_recoveries(schedule, now_ms),

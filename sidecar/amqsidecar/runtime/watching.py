@@ -32,6 +32,8 @@ EVENTS_AT_ONCE: Final = 5_000
 READS_AT_ONCE: Final = 20
 RESTING_S: Final = 30.0
 """From one look to the next where nothing was re-sent lately."""
+UNCONSUMED_MS: Final = 24 * 3_600_000
+"""Time after a re-send in which a queue is observed that was not seen empty since."""
 CONFIRM_S: Final = 10.0
 """From a look at a final queue that holds too little to the next, which may confirm it."""
 LOOK_MAX_S: Final = 2.0
@@ -139,6 +141,7 @@ class Watching:
         self._told: set[str] = set()
         self._position = ""
         self._resent_at_ms: dict[str, int] = {}
+        self._unconsumed_at_ms: dict[str, int] = {}
         self._watched: dict[str, _Watched] = {}
 
     @contextmanager
@@ -313,15 +316,29 @@ class Watching:
         window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
         # Why twice: a re-send waits up to that long for a proof.
         since_ms = self._clock.now_ms() - 2 * window_ms - int(self._settings.interval_s * 1000)
-        self._resent_at_ms = {
-            name: at_ms for name, at_ms in self._resent_at_ms.items() if at_ms >= since_ms
+        resent = self._resent_at_ms
+        self._resent_at_ms = {name: at_ms for name, at_ms in resent.items() if at_ms >= since_ms}
+        # Why after the windows, too: people must know that re-sent messages lie there, or no more.
+        self._unconsumed_at_ms = {
+            name: at_ms
+            for name, at_ms in {**self._unconsumed_at_ms, **resent}.items()
+            if at_ms >= self._clock.now_ms() - UNCONSUMED_MS and self._is_unconsumed(name, at_ms)
         }
         names = dict.fromkeys(reversed(self._resent_at_ms))
         names.update(dict.fromkeys(finals))
+        names.update(dict.fromkeys(reversed(self._unconsumed_at_ms)))
         kept = sorted(tallies, key=lambda tally: -tally.count)
         names.update(dict.fromkeys(tally.destination for tally in kept))
         chosen = list(names)[:DESTINATIONS_MAX]
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in chosen}
+
+    def _is_unconsumed(self, name: str, resent_at_ms: int) -> bool:
+        """Return whether a destination may still hold what was re-sent, by the looks at it."""
+        watched = self._watched.get(name)
+        latest = None if watched is None else watched.latest
+        if latest is None or latest.depth or latest.acknowledged is None:
+            return latest is not None and bool(latest.depth)
+        return latest.empty_at_ms is None or latest.empty_at_ms <= resent_at_ms
 
     # Looking
 

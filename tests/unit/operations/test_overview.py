@@ -16,6 +16,7 @@ from amqsidecar.model.event import (
     DeadLettered,
     Missed,
     Received,
+    Redirected,
     Resent,
     Retried,
     Returned,
@@ -387,25 +388,66 @@ def missed() -> list[AnyEvent]:
     return [DeadLettered(**about, redelivery_count=1), Missed(**about)]
 
 
+def redirected() -> list[AnyEvent]:
+    about: About = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
+    return [Redirected(**about, actor="cli:ann"), *resent_by("")]
+
+
+def look(ago_ms: int, depth: int, acknowledged: int | None = None, **proved: int) -> Observation:
+    return Observation(
+        destination=PAY,
+        at_ms=NOW_MS - ago_ms,
+        depth=depth,
+        acknowledged=acknowledged,
+        removed=None if acknowledged is None else 0,
+        **proved,
+    )
+
+
+CONSUMED = look(
+    18 * 60_000,
+    0,
+    acknowledged=7,
+    steady_since_ms=NOW_MS - AGO_MS,
+    moved_at_ms=NOW_MS - 19 * 60_000,
+    empty_at_ms=NOW_MS - 18 * 60_000,
+)
+LIES = look(30_000, 2_400, acknowledged=7)
+
+
 @pytest.mark.parametrize(
-    ("events", "ending", "actor"),
+    ("events", "seen", "ending", "evidence"),
     [
-        (resent_by(""), Ending.RESENT, ""),
-        (resent_by("cli:ann"), Ending.RESENT, "cli:ann"),
-        (missed(), Ending.MISSED, ""),
-        ([], Ending.UNKNOWN, ""),
+        (resent_by(""), [CONSUMED], Ending.CONSUMED, ""),
+        (resent_by("cli:ann"), [CONSUMED, LIES], Ending.CONSUMED, ""),
+        (redirected(), [], Ending.REDIRECTED, ""),
+        (redirected(), [LIES], Ending.REDIRECTED, "2,400 messages lie in "),
+        (resent_by(""), [], Ending.RESENT, "its queue was not examined after its window"),
+        (resent_by("cli:ann"), [LIES], Ending.LIES, "no consumer has acknowledged any since"),
+        (resent_by(""), [look(30_000, 0)], Ending.RESENT, "acknowledged counter"),
+        (missed(), [], Ending.MISSED, ""),
+        ([], [], Ending.UNKNOWN, ""),
     ],
 )
-def test_a_group_of_which_nothing_is_left_is_solved_with_its_time_and_author(
-    store: SqliteStore, events: list[AnyEvent], ending: Ending, actor: str
+def test_only_what_was_consumed_or_ended_on_purpose_is_solved(
+    store: SqliteStore,
+    events: list[AnyEvent],
+    seen: list[Observation],
+    ending: Ending,
+    evidence: str,
 ) -> None:
     gone(store, *events)
+    store.add_observations(seen)
     found = read_overview(store, NOW_MS)
     assert found.groups == []
-    [solved] = found.solved
-    assert (solved.solution.ending, solved.solution.actor) == (ending, actor)
+    [ended] = [*found.solved, *found.unproved]
+    assert ended.solution.ending == ending
+    assert evidence in ended.solution.evidence
+    assert bool(evidence) == bool(ended.solution.evidence)
+    assert ended.solution.actor == next((one.actor for one in events if hasattr(one, "actor")), "")
+    assert bool(found.solved) == (ending in (Ending.CONSUMED, Ending.REDIRECTED))
     at_ms = NOW_MS - (20 * 60_000 if events else AGO_MS)
-    assert (solved.solution.at_ms, solved.solution.operation) == (at_ms, None)
+    assert (ended.solution.at_ms, ended.solution.operation) == (at_ms, None)
 
 
 def test_a_group_is_solved_by_the_latest_operation_about_it(store: SqliteStore) -> None:
@@ -417,8 +459,8 @@ def test_a_group_is_solved_by_the_latest_operation_about_it(store: SqliteStore) 
         one = begin(store, msgspec.structs.replace(wish, selection=about), NOW_MS)
         store.change_operation(one.id, partial(msgspec.structs.replace, changed=changed))
         numbers.append(one.id)
-    [solved] = read_overview(store, NOW_MS).solved
-    assert solved.solution.operation == numbers[0]
+    [ended] = read_overview(store, NOW_MS).unproved
+    assert ended.solution.operation == numbers[0]
 
 
 def test_what_was_just_re_sent_may_come_back_and_is_not_solved_yet(store: SqliteStore) -> None:

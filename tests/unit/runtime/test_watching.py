@@ -13,7 +13,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.event import Held, Missed
+from amqsidecar.model.event import Held, Missed, Resent
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.row_changes import TAKEN_BACK
@@ -379,3 +379,35 @@ def test_a_newer_token_ends_the_link_that_has_the_old_one(
     watching.turn(store)
     watching.turn(store)
     assert [link.is_open for link in brokers.made] == [False, True]
+
+
+def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(
+    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    orders = "queue://orders"
+    watching.turn(store)
+    resent = Resent(
+        at_ms=clock.now_ms(),
+        id=1,
+        redelivery_id="test-1",
+        destination=orders,
+        redelivery_count=1,
+        lateness_ms=0,
+    )
+    cycle = store.open().cycle + 1
+    with store.transaction() as transaction:
+        transaction.record_cycle(cycle, [], [], [resent])
+        transaction.finish_cycle(cycle)
+    brokers.depth = 12
+    for _ in range(10):
+        watching.turn(store)
+        clock.now_s += 31
+    assert store.observations(orders, clock.now_ms() - 60_000, clock.now_ms())[-1].depth == 12
+
+    brokers.depth = 0
+    for _ in range(10):
+        watching.turn(store)
+        clock.now_s += 31
+    looks = store.observations(orders, clock.now_ms() - 400_000, clock.now_ms())
+    assert looks[-1].depth == 0
+    assert looks[-1].at_ms < clock.now_ms() - 200_000

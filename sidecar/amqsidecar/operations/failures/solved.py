@@ -1,4 +1,8 @@
-"""Solved groups: since when, and what ended them."""
+"""Groups of which nothing is left: since when, what ended them, and whether that solved them.
+
+Solved are groups whose last message was consumed, or was discarded or sent elsewhere on purpose.
+That a message left the schedule proves neither.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,7 +11,6 @@ from typing import Final
 import msgspec
 
 from amqsidecar.model.event import (
-    AnyEvent,
     DeadLettered,
     Discarded,
     Missed,
@@ -15,8 +18,10 @@ from amqsidecar.model.event import (
     Resent,
     Retried,
 )
-from amqsidecar.model.operation import Operation, OperationPace
-from amqsidecar.operations.failures.groups import Group, Place
+from amqsidecar.model.operation import Operation, OperationPace, OutcomeKind
+from amqsidecar.model.outcome import outcome_of
+from amqsidecar.operations.failures.groups import HOUR_MS, Group, Place
+from amqsidecar.operations.words import many, span
 from amqsidecar.schedule import Schedule
 
 _OPERATIONS_LOOKED_AT: Final = 100
@@ -26,34 +31,44 @@ _OPERATIONS_LOOKED_AT: Final = 100
 class Ending(StrEnum):
     """The end of the last message of a group, as the predicate of a sentence about it."""
 
-    RESENT = "was re-sent, and did not come back"
+    CONSUMED = "was re-sent and consumed"
     REDIRECTED = "was sent elsewhere"
-    GIVEN_UP = "was moved to its final dead-letter queue"
-    MISSED = (
-        "is gone from its final dead-letter queue: another program took it, or purged the queue"
-    )
     DISCARDED = "was discarded"
-    UNKNOWN = "left the schedule"
+    LIES = "was re-sent, and lies in its queue"
+    RESENT = "was re-sent; whether it was consumed is unknown"
+    GIVEN_UP = "was moved to its final dead-letter queue"
+    MISSED = "was lost to another program, which took it out of its final dead-letter queue"
+    UNKNOWN = "left the schedule; its outcome is unknown"
+
+
+_SOLVES: Final = (Ending.CONSUMED, Ending.REDIRECTED, Ending.DISCARDED)
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
-    """When and why the last message of a group ended.
+    """When and how the last message of a group left the schedule.
 
     Attributes:
-        at_ms: when the last message that died of it left the schedule.
-        ending: what became of that one.
+        at_ms: when it did.
+        ending: what became of it.
+        evidence: why this is said, as a clause; "" = the ending says all.
         actor: the person or program that acted; "" = the rules, or it is not known.
         operation: the latest operation about it; None = none of the latest ones.
     """
 
     at_ms: int
     ending: Ending
+    evidence: str
     actor: str
     operation: int | None
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether the group needs nobody any more."""
+        return self.ending in _SOLVES
+
 
 class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group without waiting messages."""
+    """A group of which nothing is left in the schedule."""
 
     group: Group
     solution: Solution
@@ -62,7 +77,7 @@ class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
 def find_solutions(
     schedule: Schedule, groups: Iterable[Group], now_ms: int
 ) -> dict[Place, Solution]:
-    """Return how solved groups ended: none of their messages waits or may still return.
+    """Return how groups ended of which no message waits or may still return.
 
     What was re-sent less than a window ago may.
     """
@@ -71,7 +86,7 @@ def find_solutions(
     for group in groups:
         if group.kept or group.last_at_ms > now_ms - OperationPace().window_ms:
             continue
-        solution = _ended(group, schedule.history(group.example_id))
+        solution = _ended(schedule, group, now_ms)
         if solution.at_ms > now_ms - OperationPace().window_ms:
             continue
         if operations is None:
@@ -82,9 +97,10 @@ def find_solutions(
     return found
 
 
-def _ended(group: Group, history: Iterable[AnyEvent]) -> Solution:
+def _ended(schedule: Schedule, group: Group, now_ms: int) -> Solution:
     at_ms, ending, actor = group.last_at_ms, Ending.UNKNOWN, ""
-    for event in history:
+    resent: Resent | None = None
+    for event in schedule.history(group.example_id):
         if event.at_ms < group.last_at_ms:
             continue
         match event:
@@ -94,7 +110,7 @@ def _ended(group: Group, history: Iterable[AnyEvent]) -> Solution:
                 ending = Ending.REDIRECTED if is_elsewhere else ending
             case Resent():
                 ending = ending if ending is Ending.REDIRECTED else Ending.RESENT
-                at_ms = event.at_ms
+                at_ms, resent = event.at_ms, event
             case DeadLettered():
                 at_ms, ending = event.at_ms, Ending.GIVEN_UP
             case Missed():
@@ -103,7 +119,31 @@ def _ended(group: Group, history: Iterable[AnyEvent]) -> Solution:
                 at_ms, ending, actor = event.at_ms, Ending.DISCARDED, event.actor or ""
             case _:
                 pass
-    return Solution(at_ms=at_ms, ending=ending, actor=actor, operation=None)
+    evidence = ""
+    if resent is not None and ending in (Ending.RESENT, Ending.REDIRECTED):
+        ending, evidence = _after_resend(schedule, resent, ending, now_ms)
+    return Solution(at_ms=at_ms, ending=ending, evidence=evidence, actor=actor, operation=None)
+
+
+def _after_resend(
+    schedule: Schedule, resent: Resent, ending: Ending, now_ms: int
+) -> tuple[Ending, str]:
+    """Return what is known of a message that was re-sent and did not come back."""
+    place, at_ms = resent.destination, resent.at_ms
+    # Why both: the first looks prove what a restart of the watcher hides from the last ones.
+    seen = schedule.observations(place, at_ms, min(at_ms + HOUR_MS, now_ms + 1))
+    seen += schedule.observations(place, max(at_ms + HOUR_MS, now_ms - HOUR_MS), now_ms + 1)
+    outcome = outcome_of(at_ms, None, seen, now_ms, OperationPace().window_ms)
+    last = seen[-1] if seen else None
+    if outcome.kind is OutcomeKind.CONSUMED:
+        return (Ending.CONSUMED if ending is Ending.RESENT else ending), ""
+    if last is None or not last.depth:
+        return ending, outcome.evidence if ending is Ending.RESENT else ""
+    unused = last.moved_at_ms is None or last.moved_at_ms <= at_ms
+    lies = f"{many(last.depth, 'message lies', 'messages lie')} in {place}"
+    idle = ", where no consumer has acknowledged any since" if unused else ""
+    when = f" (seen {span(max(0, now_ms - last.at_ms))} ago)"
+    return (Ending.LIES if ending is Ending.RESENT else ending), f"{lies}{idle}{when}"
 
 
 def _is_about(operation: Operation, group: Group) -> bool:
