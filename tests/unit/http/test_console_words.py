@@ -136,6 +136,7 @@ def test_without_a_view_the_page_does_not_claim_that_nothing_died() -> None:
         died=Died(messages=0, deaths=0, causes=0, new=0),
         groups=[],
         solved=[],
+        unproved=[],
         snoozed=[],
         waiting=waiting,
         recoveries=[],
