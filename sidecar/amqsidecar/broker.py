@@ -349,8 +349,8 @@ class LookSession(Protocol):
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return what becomes of a send to a destination.
 
-        Cheap: results are cached for some seconds, those with filters for a moment, and refreshed
-        on change; only what held up a link before (`LinkLost.held_up_by`) is tried each time.
+        Cheap: results are cached for some seconds and refreshed on change; only what has filters,
+        or held up a link before (`LinkLost.held_up_by`), is asked about each time.
 
         Args:
             destination: of the send.
@@ -360,7 +360,7 @@ class LookSession(Protocol):
         ...
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `send_terms` knows them for some seconds.
+        """Ask about many at once, so that the next `send_terms` of each knows the answer.
 
         Does nothing where `send_terms` asks no broker.
 

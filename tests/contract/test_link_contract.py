@@ -13,7 +13,7 @@ import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, LookSession, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers.real import Broker, spoken
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
@@ -763,6 +763,23 @@ def test_the_origin_of_a_dead_letter_routes(harness: LinkHarness, open_link: Mak
     origin = f"{harness.prefix}.orders"
     harness.put_dead_letters(origin, 1)
     assert open_link().send_terms(queue(origin)).problem is None
+
+
+def test_what_becomes_of_a_send_is_known_before_it(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Also where many are asked about at once: a topic that nobody reads takes nothing."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 1)
+    link = open_link()
+    asked = (queue(origin), queue(f"{harness.prefix}.never.seen"), topic(f"{harness.prefix}.news"))
+    for _ in range(2):
+        known, unseen, unread = map(link.send_terms, asked)
+        assert (known.problem, known.effects, known.has_filters) == (None, (), False)
+        assert known.exists is not False
+        assert (unseen.problem, bool(unseen.exists)) == (None, False)
+        assert unread.problem is not None
+        link.ask_terms_ahead(asked)
 
 
 def test_a_queue_that_can_not_be_read_is_refused_by_name(

@@ -17,12 +17,13 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats import core_artemis_message, stomp_artemis_message
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.formats.core.message import (
+    CoreProperty,
     CorePropertyType,
     decode_headers,
     read_core_properties,
 )
 from amqsidecar.model.destination import Destination
-from amqsidecar.policy.selector import UNKNOWN, PropertyOf, SelectorValue, Unknown
+from amqsidecar.policy.selector import UNKNOWN, NarrowInt, PropertyOf, SelectorValue, Unknown
 
 _Values = Mapping[str, SelectorValue | Unknown]
 
@@ -43,6 +44,8 @@ _AMQP_PLAIN: Final = _AMQP_TEXT | {
     *(0x40, 0x41, 0x42, 0x56, 0x51, 0x61, 0x54, 0x71, 0x55, 0x81, 0x72, 0x82)
 }
 _AMQP_PROPERTIES: Final = {3: "JMSType", 10: "JMSXGroupID"}
+_AMQP_NARROW: Final = frozenset((0x51, 0x61))
+_CORE_NARROW: Final = frozenset((CorePropertyType.BYTE, CorePropertyType.SHORT))
 _CORE_OPAQUE: Final = frozenset((CorePropertyType.BYTES, CorePropertyType.CHAR))
 _STOMP_HEADERS: Final = {"type": "JMSType", "priority": "AMQPriority", "persistent": "AMQDurable"}
 _STOMP_OF_FRAME: Final = frozenset(
@@ -123,16 +126,15 @@ def _of_amqp(sections: Mapping[int, bytes]) -> dict[str, SelectorValue | Unknown
 
 def _amqp_value(element: bytes) -> SelectorValue | Unknown:
     value = amqp.scalar(element) if element[0] in _AMQP_PLAIN else UNKNOWN
+    if isinstance(value, int) and element[0] in _AMQP_NARROW:
+        return NarrowInt(value)
     return value if isinstance(value, bool | int | float | str | None) else UNKNOWN
 
 
 def _of_core(headers: bytes) -> dict[str, SelectorValue | Unknown]:
     message = decode_headers(headers)
-    values: dict[str, SelectorValue | Unknown] = {
-        name: UNKNOWN
-        if found.kind in _CORE_OPAQUE or isinstance(found.value, bytes)
-        else found.value
-        for name, found in read_core_properties(message.properties).items()
+    values = {
+        name: _core_value(found) for name, found in read_core_properties(message.properties).items()
     }
     message_id = core_artemis_message.message_id_of(message)
     return {
@@ -144,6 +146,15 @@ def _of_core(headers: bytes) -> dict[str, SelectorValue | Unknown]:
         "AMQDurable": _durability(message.durable),
         "AMQGroupID": values.get("_AMQ_GROUP_ID"),
     }
+
+
+def _core_value(found: CoreProperty) -> SelectorValue | Unknown:
+    value = found.value
+    if found.kind in _CORE_OPAQUE or isinstance(value, bytes):
+        return UNKNOWN
+    if isinstance(value, int) and found.kind in _CORE_NARROW:
+        return NarrowInt(value)
+    return value
 
 
 def _of_stomp(headers: list[tuple[bytes, bytes]]) -> dict[str, SelectorValue | Unknown]:

@@ -14,7 +14,7 @@ class ResendEffect(StrEnum):
         LAST_VALUE: Artemis: it replaces a newer message of the same key, or the other way round.
         RING: Artemis: it evicts the oldest message of a queue of limited size.
         NON_DESTRUCTIVE: Artemis: it lies in its queue beside the message that died.
-        DROP: Artemis: a full address drops it.
+        DROP: Artemis: a full address drops it; Classic: a topic without a subscriber does.
         FILTER: Artemis: its queue's filter can't be evaluated by the sidecar and may not match it.
     """
 

@@ -14,6 +14,10 @@ SelectorValue = bool | int | float | str | None
 """Of a property; None = the message has none."""
 
 
+class NarrowInt(int):
+    """A Byte or a Short of Java, which compares and negates in fewer ways than an Integer."""
+
+
 class Unknown:
     """A value that a message has and the sidecar can't compute."""
 
@@ -52,10 +56,6 @@ _SUMS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 class _Undecided(Exception):
     """It can't be known what the broker would answer."""
-
-
-class _Fails(Exception):
-    """The broker's evaluation raises an error, so that the filter does not match."""
 
 
 class _Node(NamedTuple):
@@ -102,8 +102,6 @@ class Selector:
             return self._node.evaluate(property_of) is True
         except _Undecided:
             return None
-        except _Fails:
-            return False
 
 
 @lru_cache(maxsize=1024)
@@ -329,14 +327,15 @@ def _as_condition(node: _Node) -> _Node:
 
 
 def _joined(left: _Node, right: _Node, *, ends_with: bool) -> _Node:
-    """Return AND or OR; `ends_with` is the answer of the left side that decides it."""
+    """Return AND or OR; `ends_with` is the answer of either side that decides it."""
     first, second = _as_condition(left).evaluate, _as_condition(right).evaluate
 
     def evaluate(of: PropertyOf) -> SelectorValue:
         answer = first(of)
-        if answer is ends_with or (answer is None and not ends_with):
+        if answer is ends_with:
             return answer
-        return second(of)
+        other = second(of)
+        return other if other is ends_with or answer is not None else None
 
     return _Node(evaluate, is_condition=True)
 
@@ -352,10 +351,10 @@ def _not(node: _Node) -> _Node:
 def _equal(left: _Node, right: _Node) -> _Node:
     def evaluate(of: PropertyOf) -> SelectorValue:
         one, other = left.evaluate(of), right.evaluate(of)
-        if one is None and other is None:
-            # Why: Java compares the two references.
-            return True
-        return one is not None and other is not None and _compare(one, other, operator.eq)
+        if one is None:
+            # Why True: Java compares the two references.
+            return True if other is None else None
+        return other is not None and _compare(one, other, operator.eq)
 
     return _Node(evaluate, is_condition=True)
 
@@ -371,6 +370,11 @@ def _ordered(left: _Node, right: _Node, sign: str) -> _Node:
 
 def _compare(one: SelectorValue, other: SelectorValue, holds: Callable[[Any, Any], bool]) -> bool:
     if _is_number(one) and _is_number(other):
+        if isinstance(other, NarrowInt):
+            # Why: Java knows no conversion of the right side, and none of a Short to a Byte.
+            if isinstance(one, NarrowInt):
+                raise _Undecided
+            return False
         is_mixed = isinstance(one, float) is not isinstance(other, float)
         if is_mixed and max(abs(one), abs(other)) > _EXACT_MAX:
             raise _Undecided
@@ -412,8 +416,7 @@ def _negative(node: _Node) -> _Node:
         value = node.evaluate(of)
         if not _is_number(value):
             return None
-        # Why: the broker fails on a Byte or a Short, which look like any other integer here.
-        if node.property and isinstance(value, int):
+        if isinstance(value, NarrowInt):
             raise _Undecided
         return -value
 
@@ -431,7 +434,8 @@ def _calculated(left: _Node, right: _Node, sign: str) -> _Node:
                 return one + other
             raise _Undecided
         if not _is_number(one) or not _is_number(other):
-            raise _Fails
+            # Why: the broker fails here, but not where AND has an answer before.
+            raise _Undecided
         return _result(one, other, sign)
 
     return _Node(evaluate)

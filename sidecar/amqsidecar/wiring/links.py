@@ -24,7 +24,7 @@ from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.schedule import ShowsSchedule
 from amqsidecar.trials import ExaminedLink
@@ -55,6 +55,8 @@ class _OfArtemis(_Common):
 class _OfClassic(_Common):
     keeps_non_persistent: KeepsNonPersistent
     ask_counters: AskStatistics | None
+    virtual_topics: tuple[VirtualTopic, ...]
+    demands_subscribers: bool
 
 
 class DelayingLook(LookSession, ShowsSchedule, Protocol):
@@ -310,7 +312,15 @@ class LinkMaker:
             **self._common(endpoint, instance),
             "keeps_non_persistent": self._keeps_non_persistent,
             "ask_counters": self._ask_counters(),
+            "virtual_topics": self._virtual_topics,
+            "demands_subscribers": ResendEffect.DROP not in self._config.redelivery.allow,
         }
+
+    @property
+    def _virtual_topics(self) -> tuple[VirtualTopic, ...]:
+        interceptors = None if self._rules is None else self._rules.interceptors
+        is_known = interceptors is not None and interceptors.are_known
+        return interceptors.virtual_topics if interceptors and is_known else (VirtualTopic(),)
 
     def _ask_counters(self) -> AskStatistics | None:
         options = self._config.broker

@@ -15,7 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING as ARTEMIS_ENCODING
-from amqsidecar.model.destination import queue
+from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
@@ -766,3 +766,15 @@ def test_refusals_end_the_command_with_the_line_that_mends_them(
     assert "individualDeadLetterStrategy" in words
     words = sidecar(broker, tmp_path, broker.amqp_jms_url, has_policy=False).run_refused(expect=69)
     assert "ActiveMQ.DLQ" in words
+
+
+def test_a_topic_routes_while_someone_reads_it(mapped: AmqpClassicHarness, opened: Opened) -> None:
+    """Also where the reader consumes a queue of a virtual topic."""
+    link = opened(mapped)
+    plain, virtual = topic(f"{mapped.prefix}.news"), topic(f"VirtualTopic.{mapped.prefix}")
+    assert "has no subscriber" in str(link.send_terms(plain).problem)
+    with StompPeer(mapped.broker.ports["STOMP_PORT"]) as reader:
+        reader.subscribe(f"/topic/{plain.name}")
+        reader.subscribe(f"/queue/Consumer.one.{virtual.name}", name="2")
+        assert link.send_terms(plain).problem is None
+        assert link.send_terms(virtual).problem is None

@@ -1,47 +1,32 @@
 """Where a redelivery goes on a real Artemis, by what is at its origin; rows of `origins.md`."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from proton import Message
 
-from amqsidecar.broker import Delivery, Link, Resend
-from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
-from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.broker import Delivery
 from amqsidecar.brokers.artemis.session import ManagedSession
 from amqsidecar.brokers.artemis_pair.take import PairTake
-from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
-from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
-from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
-from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
-from amqsidecar.clock import SystemClock
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import FlakyConsumer, JmsPeer
-from support.links.amqp_artemis import AmqpArtemisHarness
-from support.links.artemis_pair import pair_link
-from support.links.stomp_artemis import StompArtemisHarness
+from support.links.origins import DEATHS, Origins, Take, redelivery_of
 from support.links.terms import effects_of, refusal_of
 from support.sidecar.doctor import run_doctor
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-DEATHS = 3
 POLICY = """
 address_settings:
   - match: "#"
@@ -51,202 +36,9 @@ address_settings:
 # Why: STOMP takes only what is text of JMS clients.
 PLAIN: Mapping[str, Any] = {"sample_properties": False, "group": None, "text": "x"}
 EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
-Take = AmqpArtemisTake | CoreArtemisTake | StompArtemisTake | PairTake
 
 
 WIRES = ("amqp", "core", "stomp", "artemis")
-
-
-class AmqpProducer(StompArtemisHarness):
-    """The same harness with a producer that speaks AMQP, or STOMP after all."""
-
-    speaks_amqp = True
-
-    def connect(self) -> None:
-        """Connect the harness itself."""
-        super().connect()
-        self.amqp = AmqpArtemisHarness(self.broker, self.prefix)
-
-    def put(self, origin: str, body: bytes, **headers: str) -> None:
-        """Send one persistent message to a queue or topic."""
-        if not self.speaks_amqp:
-            super().put(origin, body, **headers)
-            return
-        kind = headers.pop("destination-type", "ANYCAST")
-        message = Message(id=f"ID:{uuid4()}", durable=True, body=body, properties=headers)
-        self.amqp.send(origin, [message], "topic" if kind == "MULTICAST" else "queue")
-
-    def close(self) -> None:
-        """Close the harness's own connections."""
-        self.amqp.close()
-        super().close()
-
-
-class Origins:
-    """Makes origins, lets messages die there and re-sends them over one wire.
-
-    The producers speak STOMP, whose messages each wire carries whole; over `artemis://` AMQP,
-    since it takes those of STOMP as `core://` does.
-    """
-
-    def __init__(self, broker: Broker, prefix: str, wire: str) -> None:
-        self.wire = wire
-        self.broker = broker
-        self.harness = (AmqpProducer if wire == "artemis" else StompArtemisHarness)(broker, prefix)
-        self.prefix = prefix
-        self.cycle = 0
-
-    def close(self) -> None:
-        self.harness.close()
-
-    @property
-    def speaks_amqp(self) -> bool:
-        """Whether the producers do."""
-        return isinstance(self.harness, AmqpProducer) and self.harness.speaks_amqp
-
-    @property
-    def url(self) -> str:
-        """The sidecar's URL of the broker."""
-        return self.broker.amqp_url.replace("amqp", self.wire, 1)
-
-    def queue(
-        self, name: str, address: str = "", *, is_anycast: bool = True, **more: object
-    ) -> str:
-        """Make a durable queue and return its name."""
-        configuration = {
-            "name": f"{self.prefix}.{name}",
-            "address": f"{self.prefix}.{address or name}",
-            "routing-type": "ANYCAST" if is_anycast else "MULTICAST",
-            "durable": True,
-            "auto-create-address": True,
-            "auto-delete": False,
-        } | {key.replace("_", "-"): value for key, value in more.items()}
-        answer = self.harness.ask("broker", "createQueue", json.dumps(configuration))
-        assert answer.is_ok, answer
-        return f"{self.prefix}.{name}"
-
-    def divert(self, name: str, address: str, to: str, **more: object) -> None:
-        """Make a divert."""
-        configuration = {
-            "name": f"{self.prefix}.{name}",
-            "routing-name": f"{self.prefix}.{name}",
-            "address": f"{self.prefix}.{address}",
-            "forwarding-address": f"{self.prefix}.{to}",
-            "exclusive": False,
-            "routing-type": "ANYCAST",
-        } | {key.replace("_", "-"): value for key, value in more.items()}
-        answer = self.harness.ask("broker", "createDivert", json.dumps(configuration))
-        assert answer.is_ok, answer
-
-    def settings(self, address: str, **settings: object) -> None:
-        """Replace the settings of an address, but for its dead-letter address."""
-        given = {"deadLetterAddress": self.harness.dead_letter_queue} | settings
-        self.harness.set_address(f"{self.prefix}.{address}", **given)
-
-    def auto_create_dead_letter_queues(self) -> None:
-        """Let the broker make a dead-letter queue for each address, as of now."""
-        name = f"{self.prefix}.DLA"
-        self.settings("#", deadLetterAddress=name, autoCreateDeadLetterResources=True)
-        if isinstance(self.harness, AmqpProducer):
-            # Why: over `artemis://` what AMQP clients have made stays in such queues.
-            self.harness.speaks_amqp = False
-
-    def put(self, target: str, count: int = 1, *, to_topic: bool = False, **headers: str) -> None:
-        """Send persistent messages to an address or to `address::queue`."""
-        kind = {"destination-type": "MULTICAST"} if to_topic else {}
-        for _ in range(count):
-            self.harness.put(f"{self.prefix}.{target}", b"x" * 100, **(headers | kind))
-
-    def depths(self, *names: str) -> dict[str, int]:
-        """Return how many messages each queue holds, in queues that are not durable, too."""
-        # Why: the harness of STOMP counts durable messages, which such a queue has none of.
-        count = super(StompArtemisHarness, self.harness).depth
-        return {name: count(f"{self.prefix}.{name}") for name in names}
-
-    def _make_link(self, allowed: Collection[ResendEffect]) -> Link:
-        if self.wire == "artemis":
-            return pair_link(self.broker, self.prefix, allowed_effects=allowed)
-        endpoint, clock = self.broker.endpoint("PORT"), SystemClock()
-        instance = self.prefix
-        if self.wire == "amqp":
-            return AmqpArtemisLink(
-                AmqpArtemisSettings(
-                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
-                )
-            )
-        if self.wire == "core":
-            return CoreArtemisLink(
-                CoreArtemisSettings(
-                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
-                )
-            )
-        return StompArtemisLink(
-            StompArtemisSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
-        )
-
-    @contextmanager
-    def link(self, *allowed: ResendEffect) -> Iterator[Take]:
-        """Open a link that allows these side effects."""
-        self.cycle = 0
-        made = self._make_link(allowed).take(f"{self.prefix}.token")
-        assert isinstance(made, Take)
-        try:
-            if not made.token_exists():
-                made.create_token(0)
-            taken = made.take_token(PATIENCE_S)
-            assert taken is not None
-            self.cycle = taken
-            yield made
-        finally:
-            made.close()
-
-    def take(self, link: Take, count: int) -> list[Delivery]:
-        """Receive this many dead letters."""
-        link.attach([one for one in link.discover() if self.prefix in one.destination.name], 100)
-        deliveries: list[Delivery] = []
-
-        def is_all() -> bool:
-            link.wait(0.2)
-            deliveries.extend(link.receive(count - len(deliveries)))
-            return len(deliveries) == count
-
-        eventually(is_all, what=f"{count} dead letters")
-        return deliveries
-
-    def send(self, link: Take, deliveries: list[Delivery]) -> None:
-        """Re-send dead letters to their origins, in one transaction."""
-        sends = [_redelivery(one) for one in deliveries]
-        self.cycle += 1
-        link.commit_cycle(deliveries, sends, self.cycle)
-
-    def live(self, link: Take, died_in: str, count: int, origin: Destination) -> None:
-        """Let all messages of a queue die and come back, three times.
-
-        Each time the route is free, the origin as expected and no side effect reported.
-        """
-        for death in range(1, DEATHS + 1):
-            assert self.harness.kill(f"{self.prefix}.{died_in}") == count, f"death {death}"
-            deliveries = self.take(link, count)
-            assert {one.provenance.origin for one in deliveries} == {origin}
-            assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
-            assert {refusal_of(link, _redelivery(one)) for one in deliveries} == {None}
-            self.send(link, deliveries)
-
-
-def _redelivery(delivery: Delivery) -> Resend:
-    provenance = delivery.provenance
-    assert provenance.origin is not None, provenance.problem
-    count = provenance.redelivery_count + 1
-    identity = provenance.redelivery_id or str(id(delivery))
-    return Resend(
-        destination=provenance.origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=identity,
-        redelivery_count=count,
-        redelivery_delay_ms=1000,
-        encoding=delivery.encoding,
-    )
 
 
 @pytest.fixture(
@@ -427,7 +219,7 @@ def test_a_divert_that_would_copy_a_redelivery_is_reported(
 
 
 @pytest.mark.parametrize("has_second_queue", [False, True], ids=("one", "two"))
-def test_an_allowed_divert_copies_each_redelivery(
+def test_an_allowed_divert_copies_eachredelivery_of(
     origins: Origins, *, has_second_queue: bool
 ) -> None:
     """Measured: by plain name and by qualified name."""
@@ -657,7 +449,7 @@ def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins)
         assert effects_of(link.send_terms(queue(f"{origins.prefix}.a"))) is None
 
 
-def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> None:
+def test_a_queue_that_is_purged_would_drop_aredelivery_of(origins: Origins) -> None:
     """Measured where it is allowed: without a consumer nothing is kept."""
     origins.put("a", 2)
     origin = queue(f"{origins.prefix}.a")
@@ -711,7 +503,9 @@ def test_a_message_that_its_queues_filter_excludes_is_parked(origins: Origins) -
     assert origins.harness.kill(origin.name) == 1
     with origins.link() as link:
         [delivery] = origins.take(link, 1)
-        assert "park: it does not match the filter" in str(refusal_of(link, _redelivery(delivery)))
+        assert "park: it does not match the filter" in str(
+            refusal_of(link, redelivery_of(delivery))
+        )
         origins.send(link, [delivery])
     assert origins.depths("a") == {"a": 0}
 

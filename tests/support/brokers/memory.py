@@ -535,6 +535,8 @@ class MemoryLink:
         name, broker = destination.name, self.broker
         if name in broker.unroutable:
             return SendTerms("no such queue")
+        if not destination.is_queue:
+            return SendTerms("nobody reads topics here")
         is_full = name in broker.held_up and broker.is_full(name)
         return SendTerms(_FULL) if is_full else ROUTES
 

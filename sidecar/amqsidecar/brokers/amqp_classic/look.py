@@ -2,10 +2,12 @@
 
 from collections.abc import Collection
 from functools import cached_property, partial
+from itertools import count
 from typing import Final
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
@@ -17,6 +19,8 @@ from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
 from amqsidecar.brokers.classic.session import ClassicSession
 from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
+from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
@@ -46,6 +50,7 @@ class AmqpClassicLook(ClassicSession):
         self._settings = settings
         self._clock = settings.clock
         self._timeout_s = settings.timeout_s
+        self._numbers = count(1)
         self._names = settings.names
         self._browser = Browser(connection, settings.timeout_s)
         self.description = self._described(is_native_wire=settings.amqp_producers_only)
@@ -90,6 +95,29 @@ class AmqpClassicLook(ClassicSession):
     def wake(self) -> None:
         """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
+
+    @cached_property
+    def _subscribers(self) -> TopicSubscribers:
+        return self._settings.subscribers(self._hears)
+
+    def _hears(self, advisories: Destination) -> bool:
+        receiver = Receiver(
+            self._connection, f"amqsidecar-subscribers-{next(self._numbers)}", str(advisories)
+        )
+        try:
+            self._connection.run_until(lambda: receiver.is_answered, self._timeout_s)
+            if receiver.refusal is not None:
+                raise RequestRefused(receiver.refusal)
+            receiver.flow(1)
+            self._connection.run_until(lambda: bool(receiver.arrived), HEARD_WITHIN_S)
+            heard = receiver.take_arrived(1)
+            for in_hand, _ in heard:
+                receiver.accept(in_hand)
+            return bool(heard)
+        finally:
+            receiver.close()
+            if self._connection.run_until(lambda: receiver.is_closed, self._timeout_s):
+                receiver.forget()
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""

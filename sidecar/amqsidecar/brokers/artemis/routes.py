@@ -39,8 +39,6 @@ from amqsidecar.model.send_terms import ROUTES, BoundQueue, SendTerms
 from amqsidecar.model.sidecar_names import INTERCEPTED
 
 _KEEP_S = 5.0
-# Why short: the broker announces no change of a filter.
-_KEEP_FILTERS_S = 0.25
 _ENTRIES_MAX = 20_000
 
 _log = logging.getLogger(__name__)
@@ -97,6 +95,7 @@ class ArtemisRoutes:
         self._is_ignorance_logged = False
         self._routes: dict[Destination, _Route] = {}
         self._routed: dict[str, set[Destination]] = {}
+        self._fresh: set[Destination] = set()
         self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
         self._dead_letter_names: set[str] = set()
         self.watch = ArtemisQueueWatch(clock, self._dead_letter_addresses)
@@ -189,15 +188,20 @@ class ArtemisRoutes:
         return destination.name if known is None else known.target
 
     def ask_ahead(self, destinations: Iterable[Destination]) -> None:
-        """Ask about many destinations at once, so that each is known for some seconds."""
+        """Ask about many destinations at once, so that each is known for some seconds.
+
+        One with filters is known for the next `send_terms` alone.
+        """
         now_s = self._clock.monotonic_s()
         unknown = [
             one
             for one in destinations
             if (r := self._routes.get(one)) is None or now_s >= r.until_s
         ]
+        self._fresh.clear()
         if len(unknown) > 1:
             self._look(unknown)
+            self._fresh.update(unknown)
 
     def forget(self, destination: Destination) -> None:
         """Forget what is known of a destination."""
@@ -226,7 +230,9 @@ class ArtemisRoutes:
 
     def _route(self, destination: Destination) -> _Route:
         known = self._routes.get(destination)
-        if known is None or self._clock.monotonic_s() >= known.until_s:
+        is_fresh = destination in self._fresh
+        self._fresh.discard(destination)
+        if known is None or not (is_fresh or self._clock.monotonic_s() < known.until_s):
             self._look([destination])
             known = self._routes[destination]
         return known
@@ -246,7 +252,8 @@ class ArtemisRoutes:
         now_s = self._clock.monotonic_s()
         for one in destinations:
             route = self._find_route(one, found, management)
-            keep_s = _KEEP_FILTERS_S if route.terms.has_filters else _KEEP_S
+            # Why at once: the broker announces no change of a filter.
+            keep_s = 0.0 if route.terms.has_filters else _KEEP_S
             self._routes[one] = route._replace(until_s=now_s + keep_s)
             self._routed.setdefault(one.address, set()).add(one)
 

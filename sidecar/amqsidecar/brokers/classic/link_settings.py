@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from amqsidecar.brokers.classic.statistics import AskStatistics
+from amqsidecar.brokers.classic.subscribers import Hears, TopicSubscribers
 from amqsidecar.brokers.link_settings import LinkSettings
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.policy.classic_rules import VirtualTopic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +16,21 @@ class ClassicLinkSettings(LinkSettings):
     Attributes:
         keeps_non_persistent: see `classic_persistence`.
         ask_counters: where counters of queues are read; None = over the connection.
+        virtual_topics: of the broker; they copy what is sent to a topic into queues.
+        demands_subscribers: nothing is sent to a topic without a subscriber.
     """
 
     keeps_non_persistent: KeepsNonPersistent = always_keeps
     ask_counters: AskStatistics | None = None
+    virtual_topics: tuple[VirtualTopic, ...] = (VirtualTopic(),)
+    demands_subscribers: bool = True
+
+    def subscribers(self, hears: Hears) -> TopicSubscribers:
+        """Return what knows the subscribers of topics.
+
+        Args:
+            hears: see `TopicSubscribers`.
+        """
+        return TopicSubscribers(
+            self.clock, self.virtual_topics, hears, demands=self.demands_subscribers
+        )

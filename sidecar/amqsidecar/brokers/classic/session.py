@@ -8,6 +8,7 @@ from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.classic.room import Resets, Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.subscribers import TopicSubscribers
 from amqsidecar.brokers.classic.token import Connection
 from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.refusal import RequestRefused
@@ -41,10 +42,15 @@ class ClassicSession(ABC):
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
 
+    @property
+    @abstractmethod
+    def _subscribers(self) -> TopicSubscribers:
+        """Know the subscribers of topics."""
+
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return what becomes of a send; Classic makes a queue on the first send, and keeps it."""
         del makes
-        problem = self._send_problem(destination)
+        problem = self._send_problem(destination) or self._subscribers.problem(destination)
         return ROUTES if problem is None else SendTerms(problem)
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:  # noqa: B027 - it is done

@@ -5,8 +5,10 @@ from contextlib import suppress
 from functools import cached_property, partial
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.subscribers import TopicSubscribers
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
@@ -52,6 +54,7 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
             settings.rooms,
             partial(takes, settings.endpoint, clock),
         )
+        self._settings = settings
         self._ask_counters = settings.ask_counters
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
 
@@ -70,6 +73,22 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
     @property
     def _has_arrived(self) -> bool:
         return self._consumers.has_arrived
+
+    @cached_property
+    def _subscribers(self) -> TopicSubscribers:
+        return self._settings.subscribers(self._hears)
+
+    def _hears(self, advisories: Destination) -> bool:
+        heard: list[bytes] = []
+        consumer = self._consumers.add(
+            advisories,
+            ADVISORY_PREFETCH,
+            take=lambda _consumer, field, _message: heard.append(field),
+            asynchronous=False,
+        )
+        self._consumers.route()
+        self._consumers.remove(consumer)
+        return bool(heard)
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one.

@@ -6,8 +6,10 @@ from functools import cached_property, partial
 from typing import Final
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_classic import selectors
@@ -63,6 +65,7 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
         )
         self._is_closed = False
         self._endpoint = settings.endpoint
+        self._settings = settings
         self._ask_counters = settings.ask_counters
         self._unreadable = settings.unreadable
         self._rules = IntakeLimits(
@@ -133,6 +136,21 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
 
     def _route(self) -> None:
         self._consumers.route()
+
+    @cached_property
+    def _subscribers(self) -> TopicSubscribers:
+        return self._settings.subscribers(self._hears)
+
+    def _hears(self, advisories: Destination) -> bool:
+        heard: list[Frame] = []
+        name = self._consumers.add(advisories, ADVISORY_PREFETCH, heard.append, acks=False)
+        deadline_s = self._clock.monotonic_s() + HEARD_WITHIN_S
+        # Quirk (Classic): a new consumer gets the existing ones after the receipt.
+        while not heard and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            self._connection.wait(left_s)
+            self._consumers.route()
+        self._consumers.remove(name)
+        return bool(heard)
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""

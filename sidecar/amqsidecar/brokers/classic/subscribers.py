@@ -1,0 +1,84 @@
+"""Whether a topic of Classic has subscribers: without any, it drops what is sent to it.
+
+The broker's advisories name the consumers that are connected. A durable subscription without a
+consumer is not among them, though the broker keeps messages for it.
+
+Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer hears of all consumers),
+VirtualTopicInterceptor.send.
+"""
+
+from collections.abc import Callable, Sequence
+
+from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES
+from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.clock import Clock
+from amqsidecar.model.destination import Destination, DestinationKind, topic
+from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.policy.classic_rules import VirtualTopic
+from amqsidecar.policy.destination_map import DestinationMap
+
+HEARD_WITHIN_S = 0.5
+"""How long an advisory of what exists takes at most, once its topic is subscribed to."""
+
+_KEEP_S = 5.0
+_TOPICS = "ActiveMQ.Advisory.Consumer.Topic."
+_QUEUES = "ActiveMQ.Advisory.Consumer.Queue."
+
+Hears = Callable[[Destination], bool]
+"""Returns whether a new consumer of an advisory topic gets a message; raises RequestRefused."""
+
+
+class TopicSubscribers:
+    """Answers for topics, kept for some seconds."""
+
+    def __init__(
+        self, clock: Clock, virtual_topics: Sequence[VirtualTopic], hears: Hears, *, demands: bool
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            clock: where the time comes from.
+            virtual_topics: of the broker.
+            hears: asks the broker.
+            demands: False = the operator lets messages go to topics without subscribers.
+        """
+        self._clock = clock
+        self._virtual = DestinationMap([(one.destinations, one) for one in virtual_topics])
+        self._hears = hears
+        self._demands = demands
+        self._until_s: dict[Destination, float] = {}
+
+    def problem(self, destination: Destination) -> str | None:
+        """Return why a message for a topic would get lost, and the cure; None = someone gets it.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if not self._demands or destination.kind is not DestinationKind.TOPIC:
+            return None
+        now_s = self._clock.monotonic_s()
+        if now_s < self._until_s.get(destination, 0.0):
+            return None
+        try:
+            has_any = any(map(self._hears, self._advisories(destination.name)))
+        except RequestRefused as cause:
+            return f"whether {destination} has subscribers can't be asked: {cause}; {_CURE}"
+        if has_any:
+            self._until_s = {one: at for one, at in self._until_s.items() if at > now_s}
+            self._until_s[destination] = now_s + _KEEP_S
+            return None
+        return (
+            f"{destination} has no subscriber, so the broker would drop the message; it goes once "
+            f"one is connected, or {ResendEffect.DROP.advice}"
+        )
+
+    def _advisories(self, name: str) -> list[Destination]:
+        """Return the advisory topics of the consumers that get what is sent to a topic."""
+        virtual = self._virtual.find(topic(name))
+        found = [topic(_TOPICS + name)]
+        if virtual is not None:
+            found.append(topic(f"{_QUEUES}{virtual.prefix}{name}{virtual.postfix}"))
+        return found
+
+
+_CURE = f"{MENDS_ADVISORIES.partition(', or name')[0]}, or {ResendEffect.DROP.advice}"
