@@ -21,6 +21,7 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
     DestinationBlocked,
+    Discarded,
     Event,
     Exhausted,
     Parked,
@@ -200,6 +201,14 @@ class LogEvents:
                     destination=event.destination,
                     rule=cut(event.rule),
                 )
+            case Discarded(actor=None):
+                self._log.warning(
+                    "discarded",
+                    id=event.id,
+                    redelivery_id=event.redelivery_id,
+                    destination=event.destination,
+                    rule=cut(event.rule),
+                )
             case DestinationBlocked():
                 self._log.info(
                     "destination_blocked",
@@ -237,7 +246,9 @@ _NO_DOUBT: Final = (
     "or of the broker's data was restored: then messages that might be sent twice are held for a "
     "person"
 )
-_PROBLEMS: Final = frozenset({Parked, Exhausted, DestinationBlocked, CycleRecovered, CycleInDoubt})
+_PROBLEMS: Final = frozenset(
+    {Parked, Exhausted, Discarded, DestinationBlocked, CycleRecovered, CycleInDoubt}
+)
 
 
 def cut(text: str) -> str:
