@@ -31,9 +31,9 @@ class DiscardingPlugin:
         problems: list[Problem] = []
         reader = OptionReader(options, source, problems)
         rules = DiscardingRules(
-            drop_all=reader.boolean("drop_all", default=True),
-            drop_temporary_topics=reader.boolean("drop_temporary_topics", default=True),
-            drop_temporary_queues=reader.boolean("drop_temporary_queues", default=True),
+            drop_all=reader.boolean("drop_all", default=None),
+            drop_temporary_topics=reader.boolean("drop_temporary_topics", default=None),
+            drop_temporary_queues=reader.boolean("drop_temporary_queues", default=None),
             drop_only=reader.words("drop_only"),
             report_interval=reader.integer("report_interval", 1000, least=INT_MIN, most=INT_MAX),
             source=reader.source,

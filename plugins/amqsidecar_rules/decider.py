@@ -21,6 +21,7 @@ from amqsidecar.plugin import (
     cause_group,
     describe_edit,
     describe_rule,
+    written_line,
 )
 from amqsidecar_rules.options import Redelivery, Redirection, RuleAction, RuleTable, TableRule
 
@@ -44,9 +45,11 @@ class _CompiledRule:
         self._fixed: dict[RuleAction, Decision | None] = {
             RuleAction.EXHAUST: Exhaust(self.text),
             RuleAction.PARK: Park(self.text),
-            RuleAction.DISCARD: Discard(self.text),
             RuleAction.CONTINUE: None,
         }
+        if outcome is RuleAction.DISCARD:
+            line = written_line(f"{rule.title} {action}", rule.source)
+            self._fixed[RuleAction.DISCARD] = Discard(line)
         self._timed_out = Park(
             describe_rule(f"{rule.title}: a regular expression takes too long", rule.source)
         )

@@ -21,6 +21,7 @@ from amqsidecar.model.decision import (
     Park,
     Redeliver,
     Redirect,
+    WrittenLine,
 )
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
 from amqsidecar.model.gate import DueMessage, Wait
@@ -53,7 +54,7 @@ from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider, describe_rule
 from amqsidecar.policy.redelivery_options import read_redelivery_policy
 from amqsidecar.policy.redelivery_policy import Chance, DelayTable
-from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy.rule_source import RuleSource, written_line
 
 
 class Decider(Protocol):
@@ -208,6 +209,7 @@ __all__ = [
     "RuleSource",
     "SharedDeadLetterStrategy",
     "Wait",
+    "WrittenLine",
     "cause_classes",
     "cause_group",
     "compile_java_regex",
@@ -217,4 +219,5 @@ __all__ = [
     "parse_destination",
     "read_entries",
     "read_redelivery_policy",
+    "written_line",
 ]

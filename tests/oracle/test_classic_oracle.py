@@ -22,7 +22,7 @@ import pytest
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Exhaust, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.chain import compile_classic
@@ -43,6 +43,7 @@ from amqsidecar.policy.classic_rules import (
     VirtualTopic,
 )
 from amqsidecar.policy.destination_map import DestinationMap, list_ambiguities
+from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.load import load_policy
 from support import maven, versions
 from support.tier import at_length
@@ -62,6 +63,7 @@ EXPIRATION_SLACK_MS = 60_000
 """The broker reads its own clock; a strategy's expiration is compared up to this."""
 
 V = TypeVar("V")
+SOURCE = RuleSource("oracle.xml", 1)
 Q, T = DestinationKind.QUEUE, DestinationKind.TOPIC
 TQ, TT = DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC
 LONGS = (
@@ -182,6 +184,7 @@ class Generator:
             default_entry=self.policy() if self.maybe() else None,
             fallback_to_dead_letter=self.maybe(),
             send_to_dlq_if_max_retries_exceeded=self.maybe(),
+            source=SOURCE,
         )
 
     def discarding(self) -> DiscardingRules:
@@ -189,11 +192,12 @@ class Generator:
             self.pick(PATTERN_TEXTS) for _ in range(self.pick((1, 1, 2, 4)))
         )
         return DiscardingRules(
-            drop_all=self.maybe(0.15),
-            drop_temporary_topics=self.maybe(),
-            drop_temporary_queues=self.maybe(),
+            drop_all=None if self.maybe(0.05) else self.maybe(0.15),
+            drop_temporary_topics=self.pick((True, False, None)),
+            drop_temporary_queues=self.pick((True, False, None)),
             drop_only=patterns if self.maybe(0.8) else None,
             report_interval=self.pick((1000, 0, 1)),
+            source=SOURCE,
         )
 
     def strategy(self) -> DeadLetterStrategy | None:
@@ -208,7 +212,7 @@ class Generator:
             queue = Destination(self.pick((Q, Q, T)), self.pick(("DLQ.A", "ActiveMQ.DLQ", "A.B")))
             return SharedDeadLetterStrategy(dead_letter_queue=queue, **common)  # type: ignore[arg-type]
         if kind == "discarding":
-            return DiscardingDeadLetterStrategy(**common)  # type: ignore[arg-type]
+            return DiscardingDeadLetterStrategy(source=SOURCE, **common)  # type: ignore[arg-type]
         if kind is None:
             return None
         return IndividualDeadLetterStrategy(
@@ -332,6 +336,7 @@ def _discarding_xml(rules: DiscardingRules) -> str:
     ]
     if rules.drop_only is not None:
         pairs.append(("dropOnly", rules.drop_only))
+    pairs = [(name, value) for name, value in pairs if value is not None]
     # Why: operators write line feeds; an XML parser turns those of an attribute into spaces.
     return f"<discardingDLQBrokerPlugin{_attributes(pairs)}/>".replace("  ", "\n ")
 
@@ -490,7 +495,7 @@ def describe(decision: Decision | None) -> str:
             return f"redeliver\t{decision.delay_ms}\t{decision.redelivery_count}"
         case DeadLetterTo():
             return f"dead_letter\t{decision.destination}\t{decision.expiration_ms}"
-        case Discard():
+        case Discard() | Exhaust(is_discard_of_broker=True):
             return "discard"
         case _:
             return "nobody answered"

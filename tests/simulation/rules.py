@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Chance, RuleSource
 from amqsidecar_rules import plugin
@@ -20,7 +20,7 @@ class CountingRules:
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
         if dead_letter.destination.name.startswith("discard"):
-            return Discard("discard rule")
+            return Discard(WrittenLine("discard rule", "sim:1"))
         if dead_letter.redelivery_count < self.maximum:
             return Redeliver(self.delay_ms, dead_letter.redelivery_count + 1, "counting rule")
         return DeadLetterTo(queue(DLQ), 0, "counting rule: exhausted")

@@ -42,14 +42,45 @@ class DeadLetterTo:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
-    """The rules drop it; final.
+class WrittenLine:
+    """A line that a person wrote; only code that reads it knows its place.
 
     Attributes:
-        rule: the rule that decided, with file and line.
+        text: the element or key, with its value.
+        place: file and line, or the path of the key.
+
+    Raises:
+        ValueError: it has no place: nobody wrote it, it is a default.
     """
 
-    rule: str
+    text: str
+    place: str
+
+    def __post_init__(self) -> None:
+        if not self.place.strip() or self.place.startswith("("):
+            raise ValueError(f"{self.text}: a discard needs the place of the line that orders it")
+
+    def __str__(self) -> str:
+        """Return the text by which a person finds the line again."""
+        return f"{self.text} ({self.place})"
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """A written line drops it; final. A default never does: see `Exhaust.is_discard_of_broker`.
+
+    Attributes:
+        ordered_by: the line that orders it.
+        passed: the rules that passed it on before, with file and line; "" = none.
+    """
+
+    ordered_by: WrittenLine
+    passed: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rules that decided; the written line stands at the end."""
+        return f"{self.passed} -> {self.ordered_by}" if self.passed else str(self.ordered_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +107,12 @@ class Exhaust:
 
     Attributes:
         rule: the rule that decided, with file and line.
+        is_discard_of_broker: the broker destroys such a message by a default, or for want of an
+            address. It reached a dead-letter queue all the same, and no written line orders that.
     """
 
     rule: str
+    is_discard_of_broker: bool = False
 
 
 @dataclass(frozen=True, slots=True)

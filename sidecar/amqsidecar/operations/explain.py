@@ -218,8 +218,10 @@ class Explainer:
                 )
             case Redirect() | Exhaust() | Park():
                 return self._answer_beyond(origin, decision)
-            case Discard(rule):
-                return Explanation(action="discard", rule=rule, differs=self._park_reason(origin))
+            case Discard():
+                return Explanation(
+                    action="discard", rule=decision.rule, differs=self._park_reason(origin)
+                )
             case None:
                 return Explanation(
                     action="none",
@@ -242,8 +244,12 @@ class Explainer:
                     differs=self._redirect_differs(origin, destination),
                     edit=describe_edit(edit) or UNSET,
                 )
-            case Exhaust(rule):
-                return Explanation(action="exhaust", rule=rule, differs=self._park_reason(origin))
+            case Exhaust(rule, is_discard_of_broker):
+                differs = self._park_reason(origin)
+                if is_discard_of_broker and differs is UNSET:
+                    differs = f"no written line orders a discard: {self._to_final_queue()}"
+                action = "discard" if is_discard_of_broker else "exhaust"
+                return Explanation(action=action, rule=rule, differs=differs)
             case Park(rule):
                 return Explanation(action="park", rule=rule, differs=self._park_reason(origin))
 
@@ -291,14 +297,17 @@ class Explainer:
             return UNSET
         if final != final_queue(_READ_FROM, self._suffix):
             return f"the sidecar reads {decided}: the final dead letter goes to {final}"
-        goes = (
-            "the final dead letter goes to the name of the queue that it was read from, plus "
-            f"{self._suffix}"
-        )
+        goes = self._to_final_queue()
         if not decision.is_assumed:
             return f"{decided} is a topic: {goes}"
         stock = final_queue(decided, self._suffix)
         return f"no rule names the dead-letter queue: {goes}, such as {stock}"
+
+    def _to_final_queue(self) -> str:
+        return (
+            "the final dead letter goes to the name of the queue that it was read from, plus "
+            f"{self._suffix}"
+        )
 
     def _reads(self, destination: Destination) -> bool:
         return destination == _READ_FROM or self._is_intake(destination)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Exhaust, Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.address_settings import (
     CompiledAddressSettings,
@@ -121,7 +121,7 @@ def _to_address(settings: EffectiveSettings, field: str, *reasons: str) -> Decis
         because = f"{settings.rule(*reasons)}; no {name}" if reasons else f"no {name}"
     else:
         because = f"{settings.rule(*reasons, field)}; empty {name}"
-    return Discard(f"{because}: the broker destroys the message")
+    return Exhaust(f"{because}: the broker destroys the message", is_discard_of_broker=True)
 
 
 def _java_pow(base: float, exponent: int) -> float:

@@ -93,6 +93,9 @@ class Chain:
 
 
 def _prefix_rule(decision: Decision, passed: str) -> Decision:
+    if isinstance(decision, Discard):
+        before = f"{passed} -> {decision.passed}" if decision.passed else passed
+        return replace(decision, passed=before)
     return replace(decision, rule=f"{passed} -> {decision.rule}")
 
 

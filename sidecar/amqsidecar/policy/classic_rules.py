@@ -73,15 +73,17 @@ class DiscardingRules:
     """A `discardingDLQBrokerPlugin`.
 
     Attributes:
+        drop_all, drop_temporary_topics, drop_temporary_queues: None = not written; the broker takes
+            it as true.
         drop_only: Java regular expressions separated by blanks; None = not given.
         report_interval: drops per log line; 0 = no log lines.
 
     Source: org.apache.activemq.plugin.DiscardingDLQBrokerPlugin.
     """
 
-    drop_all: bool = True
-    drop_temporary_topics: bool = True
-    drop_temporary_queues: bool = True
+    drop_all: bool | None = None
+    drop_temporary_topics: bool | None = None
+    drop_temporary_queues: bool | None = None
     drop_only: str | None = None
     report_interval: int = 1000
     source: RuleSource = DEFAULTS

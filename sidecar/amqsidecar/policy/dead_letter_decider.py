@@ -7,7 +7,7 @@ org.apache.activemq.broker.region.policy.{Abstract,Shared,Individual,Discarding}
 from functools import lru_cache
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Exhaust
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
@@ -20,7 +20,7 @@ from amqsidecar.policy.classic_rules import (
 from amqsidecar.policy.destination_map import MEMO_SIZE, DestinationMap, describe_pattern
 from amqsidecar.policy.redelivery_decider import describe_rule
 from amqsidecar.policy.redelivery_policy import LONG_MAX, Chance
-from amqsidecar.policy.rule_source import DEFAULTS
+from amqsidecar.policy.rule_source import DEFAULTS, written_line
 
 LONGEST_EXPIRATION_MS = LONG_MAX - 253_402_300_799_000
 """The longest expiration that fits 64 bits when the time is added, up to the end of year 9999."""
@@ -75,6 +75,7 @@ class _CompiledStrategy:
         "_is_assumed",
         "_strategy",
         "_where",
+        "_written",
         "find",
         "refused",
     )
@@ -95,7 +96,10 @@ class _CompiledStrategy:
         }[type(strategy)]
         if is_default:
             element += " (default)" if source != DEFAULTS else ""
-        self._where = describe_rule(f"{element} {pattern}".strip(), source)
+        text = f"{element} {pattern}".strip()
+        self._where = describe_rule(text, source)
+        is_discarding = isinstance(strategy, DiscardingDeadLetterStrategy)
+        self._written = Discard(written_line(text, source)) if is_discarding else None
         self.refused = {
             (persistent, expired): self._refuse(persistent=persistent, expired=expired)
             for persistent in (True, False)
@@ -103,26 +107,32 @@ class _CompiledStrategy:
         }
         self.find = lru_cache(maxsize=MEMO_SIZE)(self._find)
 
-    def _refuse(self, *, persistent: bool, expired: bool) -> Discard | None:
+    def _refuse(self, *, persistent: bool, expired: bool) -> Discard | Exhaust | None:
         """Return the refusal of a kind of message; None = it is wanted.
+
+        Only the element `discarding` orders a discard: a message that lies in a dead-letter queue
+        proves that the broker does not go by `processExpired` and `processNonPersistent`.
 
         Source: AbstractDeadLetterStrategy.isSendToDeadLetterQueue.
         """
         strategy = self._strategy
-        if isinstance(strategy, DiscardingDeadLetterStrategy):
-            return Discard(self._where)
+        if self._written is not None:
+            return self._written
         if not persistent and not strategy.process_non_persistent:
-            return Discard(f"{self._where} processNonPersistent=false")
+            return self._keep("processNonPersistent=false")
         if expired and not strategy.process_expired:
-            return Discard(f"{self._where} processExpired=false")
+            return self._keep("processExpired=false")
         return None
+
+    def _keep(self, why: str) -> Exhaust:
+        return Exhaust(f"{self._where} {why}", is_discard_of_broker=True)
 
     def _find(self, destination: Destination, subscription: str | None) -> Decision:
         dead_letter_queue = find_dead_letter_queue(self._strategy, destination, subscription)
         if dead_letter_queue is None or dead_letter_queue == destination:
             # Quirk (Classic 5.x): a message that dies in the very queue where its dead letters
             # belong is acknowledged away.
-            return Discard(f"{self._where} died in its own dead-letter queue")
+            return self._keep("died in its own dead-letter queue")
         # Quirk (Classic 5.x): a negative expiration means the same as 0, and so does one that
         # overflows when the broker adds the time of day.
         expiration_ms = max(0, self._strategy.expiration_ms)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import Decision, Discard
+from amqsidecar.model.decision import Decision, Discard, Exhaust
 from amqsidecar.model.destination import DestinationKind
 from amqsidecar.policy.classic_rules import DiscardingRules
 from amqsidecar.policy.destination_map import MEMO_SIZE
@@ -18,6 +18,7 @@ from amqsidecar.policy.java_regex.java_regex import (
 )
 from amqsidecar.policy.redelivery_decider import describe_rule
 from amqsidecar.policy.redelivery_policy import Chance
+from amqsidecar.policy.rule_source import written_line
 
 _BLANKS = "".join(map(chr, range(0x21)))
 
@@ -47,19 +48,32 @@ class DiscardingDecider:
         def describe(what: str) -> str:
             return describe_rule(f"discardingDLQBrokerPlugin {what}", rules.source)
 
-        self._all = Discard(describe("dropAll=true")) if rules.drop_all else None
-        self._by_kind: dict[DestinationKind, Discard] = {}
-        if rules.drop_temporary_topics:
-            self._by_kind[DestinationKind.TEMP_TOPIC] = Discard(
-                describe("dropTemporaryTopics=true")
-            )
-        if rules.drop_temporary_queues:
-            self._by_kind[DestinationKind.TEMP_QUEUE] = Discard(
-                describe("dropTemporaryQueues=true")
-            )
+        def drop(what: str) -> Discard:
+            return Discard(written_line(f"discardingDLQBrokerPlugin {what}", rules.source))
+
+        def drop_where(name: str, is_written: bool | None) -> Discard | Exhaust | None:
+            if is_written is False:
+                return None
+            if is_written or is_bare:
+                return drop(f"{name}=true")
+            rule = describe(f"{name}=true is the default")
+            return Exhaust(rule, is_discard_of_broker=True)
+
+        patterns = split_patterns(rules.drop_only)
+        # Why: without any option the element itself orders to drop all.
+        is_bare = rules.drop_all is None and not patterns
+        self._all = drop_where("dropAll", rules.drop_all)
+        self._by_kind = {
+            DestinationKind.TEMP_TOPIC: drop_where(
+                "dropTemporaryTopics", rules.drop_temporary_topics
+            ),
+            DestinationKind.TEMP_QUEUE: drop_where(
+                "dropTemporaryQueues", rules.drop_temporary_queues
+            ),
+        }
         self._patterns = []
         problems = []
-        for pattern in split_patterns(rules.drop_only):
+        for pattern in patterns:
             try:
                 compiled = compile_java_regex(pattern)
             except JavaRegexError as error:
@@ -68,7 +82,7 @@ class DiscardingDecider:
                 self._patterns.append(
                     (
                         compiled,
-                        Discard(describe(f'dropOnly="{pattern}"')),
+                        drop(f'dropOnly="{pattern}"'),
                         describe(f'dropOnly="{pattern}" took too long'),
                     )
                 )
@@ -77,15 +91,19 @@ class DiscardingDecider:
         self._match = lru_cache(maxsize=MEMO_SIZE)(self._match_name)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return that a dead letter is dropped; None = ask the next."""
+        """Return that a dead letter is dropped; None = ask the next.
+
+        A written line is asked before a default of the broker, which drops nothing.
+        """
         del chance
-        if self._all is not None:
+        if isinstance(self._all, Discard):
             return self._all
         destination = dead_letter.destination
         by_kind = self._by_kind.get(destination.kind)
-        if by_kind is not None:
+        if isinstance(by_kind, Discard):
             return by_kind
-        return self._match(destination.name)[0] if self._patterns else None
+        written = self._match(destination.name)[0] if self._patterns else None
+        return written or self._all or by_kind
 
     def passing_rule(self, dead_letter: DeadLetter) -> str | None:
         """Return the pattern that took too long for a dead letter; None = there was none."""

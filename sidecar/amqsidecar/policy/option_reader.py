@@ -72,9 +72,10 @@ class OptionReader:
         self._read.add(key)
         return self._options.get(key)
 
-    def boolean(self, key: str, *, default: bool) -> bool:
+    def boolean(self, key: str, *, default: T) -> bool | T:
         """Return a boolean option."""
-        return bool(self._typed(key, default, (bool,), "true or false"))
+        value = self._typed(key, default, (bool,), "true or false")
+        return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str) -> str:
         """Return a text option."""

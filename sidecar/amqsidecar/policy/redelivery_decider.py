@@ -6,11 +6,11 @@ Source: org.apache.activemq.broker.util.RedeliveryPlugin.sendToDeadLetterQueue.
 from functools import lru_cache
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import Decision, Discard, Redeliver
+from amqsidecar.model.decision import Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.policy.classic_rules import RedeliveryPolicy, RedeliveryRules
 from amqsidecar.policy.destination_map import DestinationMap, describe_pattern
 from amqsidecar.policy.redelivery_policy import Chance, DelayTable
-from amqsidecar.policy.rule_source import DEFAULTS, RuleSource
+from amqsidecar.policy.rule_source import DEFAULTS, RuleSource, written_line
 
 MEMO_SIZE = 1024
 """Decisions of one policy, by redelivery count, that are remembered."""
@@ -39,7 +39,9 @@ class _CompiledPolicy:
         "remembered",
     )
 
-    def __init__(self, policy: RedeliveryPolicy, pattern: str, limit_rule: str) -> None:
+    def __init__(
+        self, policy: RedeliveryPolicy, pattern: str, drops_exhausted: WrittenLine | None
+    ) -> None:
         self.limit = policy.maximum_redeliveries
         self.is_varied = policy.use_collision_avoidance
         self._delays = DelayTable(policy)
@@ -47,7 +49,9 @@ class _CompiledPolicy:
         self.exhausted_rule = describe_rule(
             f"redeliveryPolicy {pattern} maximumRedeliveries={self.limit}", policy.source
         )
-        self.exhausted = Discard(f"{self.exhausted_rule} -> {limit_rule}")
+        self.exhausted = (
+            None if drops_exhausted is None else Discard(drops_exhausted, self.exhausted_rule)
+        )
         self.remembered = lru_cache(maxsize=MEMO_SIZE)(self.redeliver)
 
     def redeliver(self, redelivery_count: int, chance: Chance | None = None) -> Redeliver:
@@ -63,16 +67,18 @@ class RedeliveryDecider:
     """
 
     def __init__(self, rules: RedeliveryRules) -> None:
-        limit_flag = rules.send_to_dlq_if_max_retries_exceeded
-        limit_rule = describe_rule(
-            f"redeliveryPlugin sendToDlqIfMaxRetriesExceeded={_java(limit_flag)}", rules.source
+        drops_exhausted = (
+            None
+            if rules.send_to_dlq_if_max_retries_exceeded
+            else written_line("redeliveryPlugin sendToDlqIfMaxRetriesExceeded=false", rules.source)
         )
-        self._passes_exhausted = limit_flag
         self._map = DestinationMap(
             [
                 (
                     entry.destinations,
-                    _CompiledPolicy(entry.policy, describe_pattern(entry.destinations), limit_rule),
+                    _CompiledPolicy(
+                        entry.policy, describe_pattern(entry.destinations), drops_exhausted
+                    ),
                 )
                 for entry in rules.entries
             ]
@@ -80,13 +86,16 @@ class RedeliveryDecider:
         self._default = (
             None
             if rules.default_entry is None
-            else _CompiledPolicy(rules.default_entry, "defaultEntry", limit_rule)
+            else _CompiledPolicy(rules.default_entry, "defaultEntry", drops_exhausted)
         )
-        self._passes_unmatched = rules.fallback_to_dead_letter
+        self._unmatched = (
+            None
+            if rules.fallback_to_dead_letter
+            else Discard(written_line("redeliveryPlugin fallbackToDeadLetter=false", rules.source))
+        )
         self._unmatched_rule = describe_rule(
-            f"redeliveryPlugin fallbackToDeadLetter={_java(self._passes_unmatched)}", rules.source
+            "redeliveryPlugin fallbackToDeadLetter=true", rules.source
         )
-        self._unmatched = Discard(self._unmatched_rule)
         self._expired_rule = describe_rule("redeliveryPlugin expired", rules.source)
         self._duplicate_rule = describe_rule("redeliveryPlugin duplicate from store", rules.source)
 
@@ -96,13 +105,13 @@ class RedeliveryDecider:
             return None
         policy = self._map.find(dead_letter.destination) or self._default
         if policy is None:
-            return None if self._passes_unmatched else self._unmatched
+            return self._unmatched
         limit, count = policy.limit, dead_letter.redelivery_count
         if limit is None or count < limit:
             if chance is not None and policy.is_varied:
                 return policy.redeliver(count, chance)
             return policy.remembered(count)
-        return None if self._passes_exhausted else policy.exhausted
+        return policy.exhausted
 
     def passing_rule(self, dead_letter: DeadLetter) -> str | None:
         """Return the rule by which `decide` passed a dead letter on."""
@@ -112,7 +121,3 @@ class RedeliveryDecider:
             return self._duplicate_rule
         policy = self._map.find(dead_letter.destination) or self._default
         return self._unmatched_rule if policy is None else policy.exhausted_rule
-
-
-def _java(flag: bool) -> str:
-    return "true" if flag else "false"

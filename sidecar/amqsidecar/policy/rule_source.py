@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from amqsidecar.model.decision import WrittenLine
+
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
@@ -17,6 +19,15 @@ class RuleSource:
 
     def __str__(self) -> str:
         return self.path if self.line is None else f"{self.path}:{self.line}"
+
+
+def written_line(text: str, source: RuleSource) -> WrittenLine:
+    """Return a line that orders a discard.
+
+    Raises:
+        ValueError: the source is that of defaults: nobody wrote the line.
+    """
+    return WrittenLine(text, str(source))
 
 
 def parse_source(text: str) -> RuleSource:

@@ -285,9 +285,9 @@ class _ActiveMqXml(BeanValues):
     def _discarding(self, bean: Bean) -> DiscardingRules:
         self.check_names(bean, _DISCARDING_NAMES)
         rules = DiscardingRules(
-            drop_all=self.boolean(bean, "dropAll", default=True),
-            drop_temporary_topics=self.boolean(bean, "dropTemporaryTopics", default=True),
-            drop_temporary_queues=self.boolean(bean, "dropTemporaryQueues", default=True),
+            drop_all=self.boolean(bean, "dropAll", default=None),
+            drop_temporary_topics=self.boolean(bean, "dropTemporaryTopics", default=None),
+            drop_temporary_queues=self.boolean(bean, "dropTemporaryQueues", default=None),
             drop_only=self.text(bean, "dropOnly"),
             report_interval=self.integer(bean, "reportInterval", 1000, 32),
             source=self.source(bean),

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import TypeVar
 
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
 from amqsidecar.policy_source.xml_file import whole_number
+
+T = TypeVar("T")
 
 DESTINATION_KINDS = {
     "queue": DestinationKind.QUEUE,
@@ -180,7 +183,7 @@ class BeanValues:
         value = bean.values.get(name)
         return None if value is None else self.beans.text_of(value)
 
-    def boolean(self, bean: Bean, name: str, *, default: bool) -> bool:
+    def boolean(self, bean: Bean, name: str, *, default: T) -> bool | T:
         """Return true or false, in the spellings that the broker takes."""
         text = self.text(bean, name)
         if text is None:

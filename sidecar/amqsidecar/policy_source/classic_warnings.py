@@ -102,12 +102,12 @@ def _policy_warnings(policy: RedeliveryPolicy) -> Iterator[str]:
 
 
 def _discarding_warnings(rules: DiscardingRules, *, is_outside_redelivery: bool) -> Iterator[str]:
-    if rules.drop_all and (rules.drop_only or "").strip():
+    if rules.drop_all is not False and (rules.drop_only or "").strip():
         yield (
             f"{rules.source}: dropOnly has no effect, because dropAll is true unless "
-            'dropAll="false" is written: every dead letter is discarded'
+            'dropAll="false" is written: the broker discards every dead letter'
         )
-    if rules.drop_all and is_outside_redelivery:
+    if rules.drop_all is not False and is_outside_redelivery:
         yield (
             f"{rules.source}: a discarding plugin listed after the redelivery plugin is asked "
             "first: with dropAll nothing is ever redelivered"

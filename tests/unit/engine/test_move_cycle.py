@@ -16,7 +16,7 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Scheduled
 from amqsidecar.model.provenance import Provenance
@@ -170,7 +170,7 @@ def test_final_and_discarded_ones_are_accepted_in_the_same_transaction() -> None
     world = World(DeadLetterTo(DLQ, 0, "rule"))
     world.broker.die("a")
     world.turns(1)
-    world.rules.answer = Discard("rule")
+    world.rules.answer = Discard(WrittenLine("rule", "policy.yaml:7"))
     world.broker.die("b")
     world.turns(1)
     assert world.broker.sent == [("a", "DLQ.exhausted")]

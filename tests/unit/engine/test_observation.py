@@ -12,7 +12,7 @@ from amqsidecar.engine import observation
 from amqsidecar.engine.judging.judge import Judge, JudgeSettings
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.telemetry.observed_log import LogObserved
@@ -21,7 +21,7 @@ from support.virtual_clock import VirtualClock
 ORIGINS: Mapping[str, Decision | None] = {
     "orders": Redeliver(500, 1, "again"),
     "last": DeadLetterTo(queue("DLQ"), 0, "gone"),
-    "drop": Discard("dropped"),
+    "drop": Discard(WrittenLine("dropped", "policy.yaml:7")),
     "unknown": None,
 }
 
@@ -72,7 +72,7 @@ def test_each_action_is_logged_in_its_words() -> None:
     assert [(one.action, one.destination, one.delay_ms, one.rule) for one in found] == [
         ("redeliver", "queue://orders", 500, "again"),
         ("dead_letter", "queue://DLQ.exhausted", 0, "gone"),
-        ("discard", "queue://drop", 0, "dropped"),
+        ("discard", "queue://drop", 0, "dropped (policy.yaml:7)"),
         ("park", "queue://unknown", 0, "no plugin of the chain decided on it"),
     ]
     assert [one.redelivery_count for one in found] == [1, 0, 0, 0]

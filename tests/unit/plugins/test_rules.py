@@ -26,6 +26,7 @@ from amqsidecar.model.decision import (
     Park,
     Redeliver,
     Redirect,
+    WrittenLine,
 )
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.event import Received, Scheduled
@@ -118,7 +119,7 @@ def test_without_facts_conditions_on_them_do_not_hold() -> None:
 def test_expired_messages_match_only_rules_that_name_them_and_duplicates_none() -> None:
     expired, duplicate = replace(DEAD, expired=True), replace(DEAD, is_store_duplicate=True)
     rules = {"action": "park"}, {"name": "late", "expired": True, "action": "discard"}
-    assert decide(expired, *rules) == Discard('rule "late" discard (rules.yaml:7)')
+    assert decide(expired, *rules) == Discard(WrittenLine('rule "late" discard', "rules.yaml:7"))
     assert decide(duplicate, *rules) is None
 
 
@@ -127,7 +128,7 @@ def test_expired_messages_match_only_rules_that_name_them_and_duplicates_none() 
     [
         ({"action": "exhaust"}, 2, 0, Exhaust("rule 1 exhaust (rules.yaml:7)")),
         ({"action": "park"}, 2, 0, Park("rule 1 park (rules.yaml:7)")),
-        ({"action": "discard"}, 2, 0, Discard("rule 1 discard (rules.yaml:7)")),
+        ({"action": "discard"}, 2, 0, Discard(WrittenLine("rule 1 discard", "rules.yaml:7"))),
         ({"action": "continue"}, 2, 0, None),
         (
             {"redirect": {"to": "topic://t", "delay_ms": 5}},

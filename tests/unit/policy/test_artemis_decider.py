@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Exhaust, Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.artemis_decider import ArtemisDecider, compile_artemis, redelivery_delay_ms
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
@@ -144,27 +144,30 @@ def test_a_delay_that_is_not_positive_means_at_once(delay: int) -> None:
 @pytest.mark.parametrize(
     ("address", "words"), [(None, "no dead-letter-address"), ("", "empty dead-letter-address")]
 )
-def test_without_a_dead_letter_address_the_message_is_destroyed(
+def test_without_a_dead_letter_address_the_broker_destroys_the_message(
     address: str | None, words: str
 ) -> None:
     """The rule says so in words."""
     decision = _decider(max_delivery_attempts=1, dead_letter_address=address).decide(
         _dead_letter(1), None
     )
-    assert isinstance(decision, Discard)
+    assert isinstance(decision, Exhaust)
+    assert decision.is_discard_of_broker
     assert words in decision.rule
     assert "the broker destroys the message" in decision.rule
     assert "broker.xml:41" in decision.rule
 
 
 def test_an_expired_message_is_not_redelivered() -> None:
-    """It belongs to the expiry address, or is dropped where there is none."""
+    """It belongs to the expiry address, or the broker drops it where there is none."""
     dead_letter = _dead_letter(1, expired=True)
     assert _decider(expiry_address="EXP").decide(dead_letter, None) == DeadLetterTo(
         queue("EXP"), 0, 'address-setting match="orders.#" expiry-address="EXP" (broker.xml:41)'
     )
     for decider in (_decider(), _decider(expiry_address="")):
-        assert isinstance(decider.decide(dead_letter, None), Discard)
+        decision = decider.decide(dead_letter, None)
+        assert isinstance(decision, Exhaust)
+        assert decision.is_discard_of_broker
 
 
 def test_auto_created_queue_is_reported_and_the_destination_is_the_address() -> None:

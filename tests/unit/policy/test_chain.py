@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Park, Redeliver, WrittenLine
 from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Chance, Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
@@ -66,13 +66,13 @@ def test_row_17_last_plugin_is_asked_first() -> None:
     outside = compile_classic(_rules(REDELIVERY, DISCARDING), plugins)
     inside = compile_classic(_rules(DISCARDING, REDELIVERY), plugins)
     exhausted = DeadLetter(queue("A"), 1)
-    dropped = "discardingDLQBrokerPlugin dropAll=true (activemq.xml:20)"
+    dropped = WrittenLine("discardingDLQBrokerPlugin dropAll=true", "activemq.xml:20")
     assert outside.decide(DEAD, None) == Discard(dropped)
     assert inside.decide(DEAD, None) == Redeliver(
         1000, 1, "redeliveryPolicy defaultEntry (activemq.xml:14)"
     )
     assert inside.decide(exhausted, None) == Discard(
-        f"redeliveryPolicy defaultEntry maximumRedeliveries=1 (activemq.xml:14) -> {dropped}"
+        dropped, "redeliveryPolicy defaultEntry maximumRedeliveries=1 (activemq.xml:14)"
     )
 
 
@@ -103,10 +103,10 @@ def test_a_plugin_may_stand_in_the_chain_twice() -> None:
 @given(st.lists(st.booleans(), max_size=6))
 def test_first_answer_from_the_end_wins(answers: list[bool]) -> None:
     """The last decider with an answer decides; without any the answer is None."""
-    deciders = [_Always(Discard(str(i)) if a else None) for i, a in enumerate(answers)]
+    deciders = [_Always(Park(str(i)) if a else None) for i, a in enumerate(answers)]
     expected = [i for i, answer in enumerate(answers) if answer]
     decision = Chain(deciders).decide(DEAD, None)
-    assert decision == (Discard(str(expected[-1])) if expected else None)
+    assert decision == (Park(str(expected[-1])) if expected else None)
 
 
 def test_missing_plugin_and_refused_options_are_reported_together() -> None:
@@ -134,11 +134,11 @@ def test_a_strangers_plugin_is_asked_like_ours() -> None:
             return dict(options)
 
         def compile(self, options: object) -> Decider:
-            return _Always(Discard(f"parks {options}"))
+            return _Always(Park(f"parks {options}"))
 
     plugins: dict[str, Plugin] = {**load_plugins(), "parks": Parks()}
     rules = ClassicRules(plugins=(PluginRules(name="parks", options={"x": 1}),))
-    assert compile_classic(rules, plugins).decide(DEAD, None) == Discard("parks {'x': 1}")
+    assert compile_classic(rules, plugins).decide(DEAD, None) == Park("parks {'x': 1}")
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -154,7 +154,7 @@ def test_what_lies_in_a_queue_was_persistent_where_the_strategy_refuses_others(k
 
     strategy = IndividualDeadLetterStrategy(process_non_persistent=keeps)
     entry = PolicyEntry(destinations=(queue("A"),), dead_letter_strategy=strategy)
-    rules, discarded = Asked(Discard("mine")), DeadLetter(queue("A"), 3, persistent=False)
+    rules, discarded = Asked(Park("mine")), DeadLetter(queue("A"), 3, persistent=False)
     decider = StoredDeadLetters(rules, DeadLetterRules(entries=(entry,)))
-    assert decider.decide(discarded, None) == Discard("mine")
+    assert decider.decide(discarded, None) == Park("mine")
     assert rules.dead_letter == DeadLetter(queue("A"), 3, persistent=not keeps)

@@ -3,7 +3,7 @@
 import pytest
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Discard
+from amqsidecar.model.decision import DeadLetterTo, Discard, Exhaust, WrittenLine
 from amqsidecar.model.destination import Destination, parse_destination, queue, topic
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
@@ -21,14 +21,14 @@ SOURCE = RuleSource("activemq.xml", 30)
 
 def _decide(
     strategy: DeadLetterStrategy | None, dead_letter: DeadLetter | str
-) -> DeadLetterTo | Discard:
+) -> DeadLetterTo | Discard | Exhaust:
     if isinstance(dead_letter, str):
         dead_letter = DeadLetter(parse_destination(dead_letter))
     rules = DeadLetterRules(
         default_entry=PolicyEntry(destinations=(), dead_letter_strategy=strategy, source=SOURCE)
     )
     decision = DeadLetterDecider(rules).decide(dead_letter, None)
-    assert isinstance(decision, DeadLetterTo | Discard)
+    assert isinstance(decision, DeadLetterTo | Discard | Exhaust)
     return decision
 
 
@@ -111,12 +111,13 @@ def test_shared_strategy_may_name_a_topic() -> None:
         (IndividualDeadLetterStrategy(queue_prefix="", source=SOURCE), "A"),
     ],
 )
-def test_message_that_dies_in_its_own_dead_letter_queue_is_gone(
+def test_message_that_dies_in_its_own_dead_letter_queue_is_gone_in_the_broker(
     strategy: DeadLetterStrategy, name: str
 ) -> None:
     """The broker's loop guard acknowledges the message away (spec 4.1)."""
     decision = _decide(strategy, name)
-    assert isinstance(decision, Discard)
+    assert isinstance(decision, Exhaust)
+    assert decision.is_discard_of_broker
     assert "died in its own dead-letter queue" in decision.rule
     assert "activemq.xml:30" in decision.rule
 
@@ -127,26 +128,31 @@ def test_loop_guard_compares_kind_and_name() -> None:
 
 
 def test_row_16_non_persistent_are_discarded_unless_wanted() -> None:
-    """processNonPersistent=false, the default, loses them; the rule says so."""
+    """processNonPersistent=false, the default, loses them in the broker; the rule says so."""
     dead = DeadLetter(queue("A"), persistent=False)
     refused = _decide(SharedDeadLetterStrategy(source=SOURCE), dead)
-    assert refused == Discard(
-        "sharedDeadLetterStrategy defaultEntry (activemq.xml:30) processNonPersistent=false"
+    assert refused == Exhaust(
+        "sharedDeadLetterStrategy defaultEntry (activemq.xml:30) processNonPersistent=false",
+        is_discard_of_broker=True,
     )
     assert _destination(SharedDeadLetterStrategy(process_non_persistent=True), dead)
 
 
 def test_expired_are_kept_unless_unwanted() -> None:
-    """processExpired=true is the default; false discards them."""
+    """processExpired=true is the default; with false the broker discards them."""
     dead = DeadLetter(queue("A"), expired=True)
     assert _destination(SharedDeadLetterStrategy(), dead) == queue("ActiveMQ.DLQ")
-    assert isinstance(_decide(SharedDeadLetterStrategy(process_expired=False), dead), Discard)
+    refused = _decide(SharedDeadLetterStrategy(process_expired=False), dead)
+    assert isinstance(refused, Exhaust)
+    assert refused.is_discard_of_broker
 
 
 def test_discarding_strategy_keeps_nothing() -> None:
     """Its other attributes have no effect."""
     strategy = DiscardingDeadLetterStrategy(process_non_persistent=True, source=SOURCE)
-    assert _decide(strategy, "A") == Discard("discarding defaultEntry (activemq.xml:30)")
+    assert _decide(strategy, "A") == Discard(
+        WrittenLine("discarding defaultEntry", "activemq.xml:30")
+    )
 
 
 @pytest.mark.parametrize(("written", "expected"), [(5000, 5000), (0, 0), (-1, 0), (2**63 - 1, 0)])

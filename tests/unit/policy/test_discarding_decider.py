@@ -4,7 +4,7 @@ import pytest
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import Discard
+from amqsidecar.model.decision import Discard, Exhaust
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.policy import discarding_decider
 from amqsidecar.policy.classic_rules import DiscardingRules
@@ -24,9 +24,31 @@ def _rule(name: str, **fields: object) -> str | None:
 
 
 def test_row_17_everything_is_dropped_by_default() -> None:
-    """dropAll is true unless written, so dropOnly has no effect by itself [R]."""
-    for fields in ({}, {"drop_only": "B"}):
+    """The element alone orders to drop all; so does a written dropAll."""
+    for fields in ({}, {"drop_all": True}, {"drop_all": True, "drop_only": "B"}):
         assert _rule("A", **fields) == "discardingDLQBrokerPlugin dropAll=true (activemq.xml:10)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "default"),
+    [
+        ({"drop_only": "B"}, "A", "dropAll"),
+        ({"drop_all": False}, "temp-queue://A", "dropTemporaryQueues"),
+        ({"drop_all": False, "drop_only": "B"}, "temp-topic://A", "dropTemporaryTopics"),
+    ],
+)
+def test_row_17_what_only_a_default_drops_is_kept(
+    fields: dict[str, object], name: str, default: str
+) -> None:
+    """A written dropOnly says what to drop; the broker's defaults drop more, silently [R]."""
+    rules = DiscardingRules(source=SOURCE, **fields)  # type: ignore[arg-type]
+    decision = DiscardingDecider(rules).decide(DeadLetter(parse_destination(name)), None)
+    assert decision == Exhaust(
+        f"discardingDLQBrokerPlugin {default}=true is the default (activemq.xml:10)",
+        is_discard_of_broker=True,
+    )
+    if "drop_only" in fields:
+        assert _rule("B", **fields) == 'discardingDLQBrokerPlugin dropOnly="B" (activemq.xml:10)'
 
 
 def test_row_17_whole_name_must_match_without_its_prefix() -> None:
@@ -42,7 +64,7 @@ def test_row_17_whole_name_must_match_without_its_prefix() -> None:
 
 def test_row_17_cause_makes_no_difference() -> None:
     """Expired messages and duplicates are dropped too."""
-    decider = DiscardingDecider(DiscardingRules())
+    decider = DiscardingDecider(DiscardingRules(source=SOURCE))
     for dead in (
         DeadLetter(queue("A"), expired=True),
         DeadLetter(queue("A"), is_store_duplicate=True, persistent=False, redelivery_count=9),
@@ -52,9 +74,8 @@ def test_row_17_cause_makes_no_difference() -> None:
 
 @pytest.mark.parametrize("kind", ["temp-queue", "temp-topic"])
 def test_temporary_destinations_are_dropped_by_kind(kind: str) -> None:
-    """Each kind has its own switch, on by default."""
+    """Each kind has its own switch."""
     key = "drop_temporary_" + ("queues" if kind == "temp-queue" else "topics")
-    assert _rule(f"{kind}://id:1", drop_all=False) is not None
     assert _rule(f"{kind}://id:1", **OFF) is None
     assert _rule(f"{kind}://id:1", **(OFF | {key: True})) is not None
     assert _rule("A", drop_all=False) is None

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import Discard, Redeliver
+from amqsidecar.model.decision import Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import Destination, parse_destination, queue
 from amqsidecar.policy.classic_rules import RedeliveryEntry, RedeliveryPolicy, RedeliveryRules
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider
@@ -74,6 +74,10 @@ def test_row_5_exhausted_message_is_dropped_when_configured() -> None:
     """sendToDlqIfMaxRetriesExceeded=false discards the exhausted, and says by which rule."""
     decision = _decider(2, send_to_dlq_if_max_retries_exceeded=False).decide(_dead(count=2), None)
     assert decision == Discard(
+        WrittenLine("redeliveryPlugin sendToDlqIfMaxRetriesExceeded=false", "activemq.xml:9"),
+        'redeliveryPolicy queue="A.>" maximumRedeliveries=2 (activemq.xml:14)',
+    )
+    assert decision.rule == (
         'redeliveryPolicy queue="A.>" maximumRedeliveries=2 (activemq.xml:14)'
         " -> redeliveryPlugin sendToDlqIfMaxRetriesExceeded=false (activemq.xml:9)"
     )
@@ -83,7 +87,7 @@ def test_row_5_unmatched_message_is_dropped_when_configured() -> None:
     """fallbackToDeadLetter=false discards what no policy matches."""
     decider = _decider(fallback_to_dead_letter=False)
     assert decider.decide(_dead("B"), None) == Discard(
-        "redeliveryPlugin fallbackToDeadLetter=false (activemq.xml:9)"
+        WrittenLine("redeliveryPlugin fallbackToDeadLetter=false", "activemq.xml:9")
     )
     assert _decider().decide(_dead("B"), None) is None
     assert _decider().passing_rule(_dead("B")) == (

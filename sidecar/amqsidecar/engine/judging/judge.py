@@ -24,6 +24,7 @@ from amqsidecar.model.decision import (
     Park,
     Redeliver,
     Redirect,
+    WrittenLine,
 )
 from amqsidecar.model.destination import (
     Destination,
@@ -417,7 +418,15 @@ def _fault_of(decision: object) -> str | None:
             is_whole = type(decision.delay_ms) is type(decision.redelivery_count) is int
         case DeadLetterTo():
             is_whole = type(decision.expiration_ms) is int
-        case Discard() | Exhaust() | Park() | None:
+        case Discard():
+            ordered_by: object = decision.ordered_by
+            if not isinstance(ordered_by, WrittenLine):
+                return (
+                    f"they answer Discard({ordered_by!r}), but only a written line orders "
+                    "a discard: a plugin makes it of its options' source by `written_line`"
+                )
+            is_whole = True
+        case Exhaust() | Park() | None:
             is_whole = True
         case _:
             return f"they answer {decision!r}"

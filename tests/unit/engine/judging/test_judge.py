@@ -11,7 +11,14 @@ from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, Jud
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.decision import (
+    DeadLetterTo,
+    Decision,
+    Discard,
+    Exhaust,
+    Redeliver,
+    WrittenLine,
+)
 from amqsidecar.model.destination import Destination, parse_destination, queue, topic
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
 from amqsidecar.model.provenance import Provenance
@@ -249,11 +256,29 @@ def test_an_exhausted_message_is_kept_with_its_final_queue_where_wanted(is_backl
 
 
 def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:
-    verdict, _ = judge(Discard("drop it"))
+    verdict, _ = judge(Discard(WrittenLine("drop it", "policy.yaml:7")))
     assert verdict.row is None
     discarded = verdict.events[1]
     assert type(discarded) is Discarded
-    assert discarded.rule == "drop it"
+    assert discarded.rule == "drop it (policy.yaml:7)"
+
+
+def test_what_the_broker_would_destroy_by_a_default_is_kept() -> None:
+    verdict, _ = judge(Exhaust("no expiry-address", is_discard_of_broker=True))
+    assert row_of(verdict).final_queue == "queue://DLQ.exhausted"
+    assert event_of(verdict, Exhausted).rule == "no expiry-address"
+
+
+def test_a_discard_of_a_plugin_without_a_written_line_is_parked() -> None:
+    verdict, _ = judge(Discard("patience"))  # type: ignore[arg-type]
+    assert row_of(verdict).state is RowState.PARKED
+    assert "only a written line orders a discard" in event_of(verdict, Parked).reason
+
+
+@pytest.mark.parametrize("place", ["", " ", "(defaults)"])
+def test_no_discard_is_built_of_a_default(place: str) -> None:
+    with pytest.raises(ValueError, match="needs the place of the line"):
+        WrittenLine("dropAll=true", place)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +336,8 @@ def test_rules_know_an_address_without_its_queue() -> None:
 
 
 def test_a_backlog_is_held_whatever_the_rules_say() -> None:
-    for answer in (REDELIVER, DeadLetterTo(queue("DLQ"), 0, "rule"), Discard("rule")):
+    dropped = Discard(WrittenLine("rule", "policy.yaml:7"))
+    for answer in (REDELIVER, DeadLetterTo(queue("DLQ"), 0, "rule"), dropped):
         verdict, _ = judge(answer, backlog=True)
         assert row_of(verdict).state is RowState.HELD
         assert type(verdict.events[-1]) is Held
