@@ -107,7 +107,7 @@ def test_what_the_rules_discard_is_accepted_and_gone(world: World) -> None:
     assert world.store.count_rows(ALL) == 0
     discarded = world.events[-1]
     assert isinstance(discarded, Discarded)
-    assert discarded.rule == "discard rule"
+    assert discarded.rule == "discard rule (sim:1)"
 
 
 def test_a_message_without_origin_is_parked_whole(world: World) -> None:
