@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,10 +24,6 @@ from amqsidecar.model.event import AnyEvent
 
 SCHEMA_VERSION: Final = 1
 """Of the columns; stands in each file's metadata under `SCHEMA_VERSION_KEY`."""
-
-_UNPACKED_BYTES: Final = 64 << 20
-_UNPACKED_RATIO: Final = 200
-"""A column of a row group is read if it unpacks to so many bytes, or to so many times its bytes."""
 
 SCHEMA_VERSION_KEY: Final = "amqsidecar.schema_version"
 
@@ -170,23 +166,6 @@ def version_problem(metadata: Mapping[bytes, bytes] | None) -> str | None:
             f"has columns of version {version.decode(errors='replace')}, and this amqsidecar knows "
             f"version {SCHEMA_VERSION} only: read it with a newer one"
         )
-    return None
-
-
-def unpacking_problem(footer: Any) -> str | None:
-    """Return why a Parquet file would take too much memory; None = it does not, by its footer.
-
-    Args:
-        footer: its `pyarrow.parquet.FileMetaData`.
-    """
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            unpacked, packed = column.total_uncompressed_size, column.total_compressed_size
-            if unpacked > max(_UNPACKED_BYTES, _UNPACKED_RATIO * packed):
-                return (
-                    f"its column {column.path_in_schema} would unpack {packed} bytes to {unpacked}: "
-                    "no sidecar writes that; move the file away"
-                )
     return None
 
 

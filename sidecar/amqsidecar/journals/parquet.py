@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amqsidecar.errors import JournalError
+from amqsidecar.formats.parquet_pages import unpacking_problem
 from amqsidecar.journal import (
     SCHEMA_VERSION,
     SegmentFile,
     stream_folder,
-    unpacking_problem,
     version_problem,
 )
 from amqsidecar.journals.folder import Folder
@@ -58,7 +58,7 @@ def opened(folder: Folder, stream: str, file: SegmentFile) -> Iterator[Any]:
     with folder.open(stream, file.name) as raw:
         try:
             footer = pq.read_metadata(raw)
-            _check(path, footer)
+            _check(path, footer, raw)
             texts = [
                 column.path
                 for number in range(footer.num_columns)
@@ -73,9 +73,9 @@ def opened(folder: Folder, stream: str, file: SegmentFile) -> Iterator[Any]:
             raise JournalError(f"{path}: is torn or no Parquet file: {error}") from error
 
 
-def _check(path: str, footer: Any) -> None:
+def _check(path: str, footer: Any, raw: BinaryIO) -> None:
     schema = footer.schema.to_arrow_schema()
-    problem = version_problem(schema.metadata) or unpacking_problem(footer)
+    problem = version_problem(schema.metadata) or unpacking_problem(footer, raw)
     if problem is not None:
         raise JournalError(f"{path}: {problem}")
     if not schema.equals(SCHEMA):

@@ -153,6 +153,22 @@ def test_each_command_is_covered_or_named() -> None:
     assert {*COMMANDS, "doctor"} | PRINT_NO_STRANGERS == {*main.COMMANDS}
 
 
+def test_only_the_module_for_printing_writes_what_strangers_wrote() -> None:
+    """`main` says what failed; the others write a policy, or JSON and CSV that are made for it."""
+    folder = Path(main.__file__).parent
+    writers = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if re.search(
+            r"sys\.std(out|err)\.(write|buffer)|\bprint\(|typer\.(echo|confirm)", path.read_text()
+        )
+    }
+    assert writers == {
+        *("printing.py", "main.py", "import_command.py"),
+        *("explain_command.py", "journal/export_command.py"),
+    }
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_nothing_that_acts_on_a_terminal(
     name: str, options: list[str], monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.journal import unpacking_problem
+from amqsidecar.formats.parquet_pages import unpacking_problem
 from amqsidecar.model.redrive import PlannedMessage, PlannedPlace
 
 _COLUMNS = ("number", "redelivery_id", "place", "source", "sidecar", "destination", "offset_ms")
@@ -72,7 +72,8 @@ class RedrivePlan:
     def _rows_of(self, name: str) -> int:
         with self._fs.open(name, "rb") as file:
             footer = pq.read_metadata(file)
-        if (problem := unpacking_problem(footer)) is not None:
+            problem = unpacking_problem(footer, file)
+        if problem is not None:
             raise self._wrong(f"can't be read: {name}: {problem}")
         return int(footer.num_rows)
 

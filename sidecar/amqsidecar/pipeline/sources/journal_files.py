@@ -15,11 +15,11 @@ import pyarrow.compute
 from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.formats.parquet_pages import unpacking_problem
 from amqsidecar.journal import (
     COLUMNS,
     segment_file,
     stream_of,
-    unpacking_problem,
     version_problem,
 )
 
@@ -219,7 +219,7 @@ def opened_parquet(url: str, texts: Sequence[str]) -> Iterator[parquet.ParquetFi
     with fsspec.open(url, "rb") as handle:
         try:
             footer = parquet.read_metadata(handle)
-            if (problem := unpacking_problem(footer)) is not None:
+            if (problem := unpacking_problem(footer, handle)) is not None:
                 raise ConfigError([Problem(url, problem)])
             there = footer.schema.names
             yield parquet.ParquetFile(
