@@ -73,24 +73,14 @@ class _Node(NamedTuple):
 
 
 class Selector:
-    """A filter that was read.
-
-    Attributes:
-        text: as it was written.
-        names: the properties and header fields that it asks for.
-    """
+    """A filter that was read."""
 
     def __init__(self, text: str) -> None:
         """Read a filter; one that can't be read is never decided."""
-        self.text = text
-        self.names: frozenset[str] = frozenset()
-        self._node = _Node(_undecided)
         try:
-            parser = _Parser(text)
-            self._node = parser.read()
+            self._node = _Parser(text).read()
         except _Undecided:
-            return
-        self.names = frozenset(parser.names)
+            self._node = _Node(_undecided)
 
     def matches(self, property_of: PropertyOf) -> bool | None:
         """Return whether a message with these properties matches.
@@ -123,7 +113,6 @@ class _Parser:
             if prefix.endswith(_HYPHENATED):
                 token = _HYPHENATED_TOKEN if prefix == _HYPHENATED else _PLAIN_TOKEN
             text = text[len(prefix) :]
-        self.names: set[str] = set()
         self._tokens = [*_tokens(text, token), ("", "")]
         self._at = 0
         self._depth = 0
@@ -269,7 +258,6 @@ class _Parser:
                 return _constant(float(text))
             case "name" | "quoted":
                 name = text[1:-1].replace('""', '"') if kind == "quoted" else text
-                self.names.add(name)
                 return _Node(lambda of: _read(of, name), property=name)
             case _:
                 raise _Undecided

@@ -17,7 +17,7 @@ from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.runtime.late_notes import LateCauseNotes
@@ -150,6 +150,11 @@ class StoredMode:
     ) -> CycleEngine:
         """Return an engine over a link and a store."""
         bound, keeps = self.parts.cycle_size(link), self.settings.keeps_exhausted
+        judge_of_deaths.send_rules.note_finals(
+            parse_destination(one.queue)
+            for one in self.schedule.exhausted_tallies()
+            if one.is_in_queue
+        )
         judge: Judging = RecallJudge(judge_of_deaths, store, self.finals, keeps_exhausted=keeps)
         if self.notes is not None:
             judge = NotedJudge(judge, self.notes)

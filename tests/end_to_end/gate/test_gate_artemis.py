@@ -250,6 +250,32 @@ def test_a_copying_divert_of_the_final_queue_is_no_second_send(
         delivers(origins, "copy")
 
 
+# ------------------------------------------------------------------ without a store
+
+
+@pytest.mark.parametrize("destination", ["redirect", "final"])
+def test_the_broker_held_mode_asks_the_same(
+    origins: Origins, tmp_path: Path, destination: str
+) -> None:
+    """What can't be sent is in the queue of those that need a person."""
+    if origins.wire == "stomp":
+        pytest.skip("over STOMP the broker can't keep the schedule")
+    origins.queue("a")
+    origins.queue("b", filter_string=RED)
+    origins.queue("DLQ.exhausted", filter_string=RED)
+    before = origins.harness.depth("amqsidecar.parked")
+    die(origins, color="blue")
+    is_final = destination == "final"
+    action = "" if is_final else f'redirect: {{to: "queue://{origins.prefix}.b"}}'
+    attempts = 1 if is_final else 9
+    with running(origins, tmp_path, action, "store.url=broker:", attempts=attempts):
+        eventually(
+            lambda: origins.harness.depth("amqsidecar.parked") == before + COUNT,
+            what="all are parked",
+        )
+    assert origins.depths("a", "b", "DLQ.exhausted") == {"a": 0, "b": 0, "DLQ.exhausted": 0}
+
+
 # ------------------------------------------------------------------ names
 
 

@@ -35,6 +35,12 @@ PLAIN: dict[str, Any] = {"sample_properties": False, "group": None, "text": "x"}
 WIRES = ["openwire", pytest.param("stomp", marks=pytest.mark.proof)]
 
 
+@pytest.fixture(params=["classic_6", pytest.param("classic_5", marks=pytest.mark.proof)])
+def classic(request: pytest.FixtureRequest) -> Broker:
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
 @contextmanager
 def redirecting(
     broker: Broker, wire: str, folder: Path, queue: str, to: str, *sets: str
@@ -71,57 +77,57 @@ def waits(sidecar: SidecarProcess, name: str, words: str) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_topic_without_subscribers_is_waited_for(
-    classic_6: Broker, tmp_path: Path, unique: str, wire: str
+    classic: Broker, tmp_path: Path, unique: str, wire: str
 ) -> None:
     """The broker would accept the message and drop it; once someone subscribes, it goes."""
     to = f"{unique}.news"
-    with redirecting(classic_6, wire, tmp_path, f"{unique}.a", f"topic://{to}") as sidecar:
+    with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}") as sidecar:
         waits(sidecar, to, "has no subscriber")
-        with StompPeer(classic_6.ports["STOMP_PORT"]) as subscriber:
+        with StompPeer(classic.ports["STOMP_PORT"]) as subscriber:
             subscriber.subscribe(f"/topic/{to}")
             assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_subscriber_gets_it_at_once(
-    classic_6: Broker, tmp_path: Path, unique: str, wire: str
+    classic: Broker, tmp_path: Path, unique: str, wire: str
 ) -> None:
     to = f"{unique}.news"
-    with StompPeer(classic_6.ports["STOMP_PORT"]) as subscriber:
+    with StompPeer(classic.ports["STOMP_PORT"]) as subscriber:
         subscriber.subscribe(f"/topic/{to}")
-        with redirecting(classic_6, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
+        with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
             assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_consumer_of_a_virtual_topic_is_a_subscriber(
-    classic_6: Broker, tmp_path: Path, unique: str, wire: str
+    classic: Broker, tmp_path: Path, unique: str, wire: str
 ) -> None:
     to = f"VirtualTopic.{unique}"
-    with StompPeer(classic_6.ports["STOMP_PORT"]) as subscriber:
+    with StompPeer(classic.ports["STOMP_PORT"]) as subscriber:
         subscriber.subscribe(f"/queue/Consumer.one.{to}")
-        with redirecting(classic_6, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
+        with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
             assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_durable_subscription_is_known_while_its_consumer_is_connected(
-    classic_6: Broker, tmp_path: Path, unique: str, wire: str
+    classic: Broker, tmp_path: Path, unique: str, wire: str
 ) -> None:
     """The broker would keep the message for one that is away, and does not report it."""
     to = f"{unique}.news"
-    peer = JmsPeer.of(classic_6, "openwire")
+    peer = JmsPeer.of(classic, "openwire")
     peer.durable_subscribe(to, unique, "one")
-    with redirecting(classic_6, wire, tmp_path, f"{unique}.a", f"topic://{to}") as sidecar:
+    with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}") as sidecar:
         waits(sidecar, to, "has no subscriber")
 
 
 def test_an_operator_may_let_messages_go_to_topics_that_nobody_reads(
-    classic_6: Broker, tmp_path: Path, unique: str
+    classic: Broker, tmp_path: Path, unique: str
 ) -> None:
     to = f"topic://{unique}.news"
     allow = "redelivery.allow=[drop]"
-    with redirecting(classic_6, "openwire", tmp_path, f"{unique}.a", to, allow) as sidecar:
+    with redirecting(classic, "openwire", tmp_path, f"{unique}.a", to, allow) as sidecar:
         eventually(lambda: sidecar.status().total == 0, what="all are sent")
 
 
@@ -137,10 +143,10 @@ def test_an_operator_may_let_messages_go_to_topics_that_nobody_reads(
     ],
 )
 def test_no_rule_redirects_to_what_is_no_applications(
-    classic_6: Broker, tmp_path: Path, unique: str, to: str
+    classic: Broker, tmp_path: Path, unique: str, to: str
 ) -> None:
     queue = f"{unique}.a"
-    with redirecting(classic_6, "openwire", tmp_path, queue, to) as sidecar:
+    with redirecting(classic, "openwire", tmp_path, queue, to) as sidecar:
 
         def parked() -> list[str] | None:
             found = [one["rule"] for one in rows(sidecar, queue) if one["state"] == "parked"]

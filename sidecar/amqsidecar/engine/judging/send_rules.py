@@ -1,6 +1,6 @@
 """Where the sidecar never sends, as far as no broker has to be asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from amqsidecar.broker import BrokerKind
@@ -29,7 +29,6 @@ class SendRules:
 
     Attributes:
         is_intake: returns whether the intake reads a destination.
-        is_final: returns whether a destination is a final dead-letter queue.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class SendRules:
         is_intake: Callable[[Destination], bool],
         final_suffix: str,
         *,
-        knows_final: Callable[[Destination], bool] = lambda _destination: False,
         allowed_origins: Sequence[str] = (),
         copies: ResendProblem = no_resend_problem,
     ) -> None:
@@ -48,23 +46,28 @@ class SendRules:
             kind: of the broker.
             is_intake: see the attribute.
             final_suffix: what is added to the name of a dead-letter queue.
-            knows_final: returns whether messages went to a queue as their final one.
             allowed_origins: `redelivery.allowed_origins`.
             copies: why a broker's own rules would copy or misroute a send; None = they would not.
         """
         self._kind = kind
         self.is_intake = is_intake
         self._final_suffix = final_suffix
-        self._knows_final = knows_final
+        self._finals: frozenset[Destination] = frozenset()
         self._allowed = within(allowed_origins, copies)
 
+    def note_finals(self, queues: Iterable[Destination]) -> None:
+        """Note queues to which exhausted messages went, whatever is read now."""
+        self._finals |= frozenset(queues)
+
     def is_final(self, destination: Destination) -> bool:
-        """Return whether it belongs to a dead-letter queue that is read, or was used as one."""
+        """Return whether it belongs to a dead-letter queue that is read, or was used as one.
+
+        A queue of an application may have a name that ends as theirs.
+        """
         name = destination.name.rpartition("::")[2]
-        if self._knows_final(destination):
-            return True
         stem = name.removesuffix(self._final_suffix)
-        return stem not in (name, "") and self.is_intake(Destination(destination.kind, stem))
+        is_named_so = stem not in (name, "") and self.is_intake(Destination(destination.kind, stem))
+        return is_named_so or destination in self._finals
 
     def problem(self, destination: Destination) -> str | None:
         """Return why no redelivery may go to a destination, whoever asks for it; None = it may.
