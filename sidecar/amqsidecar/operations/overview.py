@@ -1,13 +1,14 @@
 """The first screen: deaths, waiting messages, lasting failures, the sidecar's health."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from amqsidecar.model.failure import CountKind
+from amqsidecar.model.failure import BUCKET_MS, CountKind
+from amqsidecar.model.operation import SENDS
 from amqsidecar.model.schedule import (
     ExhaustedTally,
     GateTally,
@@ -15,6 +16,7 @@ from amqsidecar.model.schedule import (
     RowState,
     UnknownTally,
 )
+from amqsidecar.operations.charts import ChartMark, marks_since
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.operations.failures.groups import (
@@ -98,15 +100,19 @@ class RecoveryState(StrEnum):
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcomes of re-sends to one destination in the last 24 hours.
+    """The outcomes of re-sends to one destination since something was last changed for it.
 
     Attributes:
+        since_ms: begin of the period, at most 24 hours ago.
+        since: what began it: an operation that sends, a start or other rules; "" = nothing did.
         came_back: how many of how many died again, as far as is known now.
         depth: messages in it when it was last observed; None = unknown.
         depth_at_ms: when that was.
     """
 
     destination: str
+    since_ms: int
+    since: str
     came_back: Share
     state: RecoveryState = msgspec.field(name="verdict")
     depth: int | None = None
@@ -117,7 +123,7 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     """How many died in the last hour.
 
     Attributes:
-        messages: least number of messages that died, by `messages_of`.
+        messages: least number of messages that died, by `messages_of` and by groups.
         deaths: number of all their deaths.
         causes: groups that they belong to.
         new: groups among them without a death before the last 24 hours.
@@ -211,7 +217,7 @@ def read_died(schedule: Schedule, groups: Sequence[Group], now_ms: int) -> Died:
     deaths = schedule.failure_counts(*window(now_ms), DEATHS, DAY_MS)
     recent = [group for group in groups if group.recent]
     return Died(
-        messages=messages_of(deaths),
+        messages=max([messages_of(deaths), *(group.recent_messages for group in recent)]),
         deaths=sum(one.count for one in deaths),
         causes=len(recent),
         new=sum(group.trend is Trend.NEW for group in recent),
@@ -270,18 +276,47 @@ def read_recoveries(
         limit: maximum number returned.
         destination: only this one, canonical text; None = all.
     """
-    resent, returned = Counter[str](), Counter[str]()
-    kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in schedule.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
-        counts = resent if one.key.kind is CountKind.RESENT else returned
-        counts[one.key.destination] += one.count
-    found = [
-        _recovery(place, share(returned[place], count))
-        for place, count in resent.items()
-        if destination in (None, place)
-    ]
+    from_ms = now_ms - span_ms
+    changes = list(_changes(schedule, from_ms))
+    periods: dict[ChartMark, list[str]] = defaultdict(list)
+    for place in _count_resends(schedule, from_ms, now_ms)[0]:
+        if destination in (None, place):
+            since = max(
+                (mark for mark, about in changes if about in (None, place)),
+                key=lambda mark: mark.at_ms,
+                default=ChartMark(at_ms=from_ms, what=""),
+            )
+            periods[since].append(place)
+    found = []
+    for since, places in periods.items():
+        # Why the whole minute: counts are kept by the minute.
+        resent, returned = _count_resends(schedule, since.at_ms - since.at_ms % BUCKET_MS, now_ms)
+        found += [_recovery(one, since, share(returned[one], resent[one])) for one in places]
     found.sort(key=lambda one: (-one.came_back.low, one.destination))
     return [_with_depth(schedule, one, now_ms) for one in found[:limit]]
+
+
+def _count_resends(
+    schedule: Schedule, from_ms: int, now_ms: int
+) -> tuple[Counter[str], Counter[str]]:
+    """Return how many messages were re-sent to each destination, and how many came back."""
+    resent, returned = Counter[str](), Counter[str]()
+    kinds = (CountKind.RESENT, CountKind.RETURNED)
+    for one in schedule.failure_counts(from_ms, now_ms + 1, kinds, DAY_MS):
+        counts = resent if one.key.kind is CountKind.RESENT else returned
+        counts[one.key.destination] += one.count
+    return resent, returned
+
+
+def _changes(schedule: Schedule, from_ms: int) -> Iterator[tuple[ChartMark, str | None]]:
+    """Yield the acts after which re-sends may end otherwise, and the destination; None = all."""
+    for mark in marks_since(schedule, from_ms):
+        if mark.operation is None:
+            yield mark, None
+            continue
+        operation = schedule.operation(mark.operation)
+        if operation is not None and operation.action in SENDS and operation.changed:
+            yield mark, operation.target or operation.selection.rows.destination
 
 
 def _with_depth(schedule: Schedule, one: DestinationRecovery, now_ms: int) -> DestinationRecovery:
@@ -290,12 +325,12 @@ def _with_depth(schedule: Schedule, one: DestinationRecovery, now_ms: int) -> De
         return one
     last = seen[-1]
     share_back, state = one.came_back, one.state
-    if not share_back.part and last.depth is not None and last.depth >= share_back.whole:
+    if 0 < share_back.whole <= (last.depth or 0) and not share_back.part:
         state = RecoveryState.LIES
     return msgspec.structs.replace(one, state=state, depth=last.depth, depth_at_ms=last.at_ms)
 
 
-def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
+def _recovery(destination: str, since: ChartMark, came_back: Share) -> DestinationRecovery:
     state = RecoveryState.PARTLY
     if came_back.low >= _FAILS_FROM:
         state = RecoveryState.FAILS
@@ -303,4 +338,10 @@ def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
         state = RecoveryState.HOLDS
     elif not came_back.part or came_back.high - came_back.low > _WIDEST:
         state = RecoveryState.UNCLEAR
-    return DestinationRecovery(destination=destination, came_back=came_back, state=state)
+    return DestinationRecovery(
+        destination=destination,
+        since_ms=since.at_ms,
+        since=since.what,
+        came_back=came_back,
+        state=state,
+    )

@@ -12,7 +12,7 @@ from amqsidecar.messages.facts import MessageFacts
 from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
-from amqsidecar.model.schedule import RowFilter, RowView, age_ms
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, age_ms
 from amqsidecar.operations.active_rules import ASKS_DEATHS, ASKS_FACTS, ActiveRules, Policies
 from amqsidecar.operations.browse import read_story
 from amqsidecar.operations.explain import Explainer, Explanation, Forecast, kept_message, last_death
@@ -28,6 +28,8 @@ DESTINATIONS_MAX: Final = 100
 
 ROWS_MAX: Final = 5_000
 """Waiting messages that are looked at for their attempts."""
+
+_NOT_EXHAUSTED: Final = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 
 OPENED_MAX: Final = 1_000
 """The same, where rules look into them."""
@@ -45,6 +47,7 @@ class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deaths: in the last 24 hours.
         waiting: messages that wait for their re-send there, held and parked ones too.
+        exhausted: messages that the rules redeliver no more.
         rules: where the rules come from, or why none are known.
         forecast: of a message that dies there for the first time; None = no rules are known.
     """
@@ -52,6 +55,7 @@ class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     deaths: int
     waiting: int
+    exhausted: int
     rules: str
     forecast: Forecast | None
 
@@ -94,6 +98,7 @@ def policy_view(schedule: Schedule, policies: Policies, now_ms: int) -> PolicyVi
                 destination=destination,
                 deaths=known.deaths_at(destination),
                 waiting=known.waiting[destination],
+                exhausted=known.exhausted[destination],
                 rules=acting.source_at(parse_destination(destination)),
                 forecast=acting.forecast(DeadLetter(parse_destination(destination))),
             )
@@ -117,10 +122,12 @@ class _Known:
         kinds = (CountKind.DIED, CountKind.RETURNED)
         for one in schedule.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
             self.deaths[one.key.destination, one.key.attempt] += one.count
-        self.waiting = Counter[str]()
-        for tally in schedule.group_tallies():
-            self.waiting[tally.destination] += tally.count
-        self._total = Counter[str](self.waiting)
+        self.waiting, self.exhausted = Counter[str](), Counter[str]()
+        for tally in schedule.tallies():
+            is_exhausted = tally.state is RowState.EXHAUSTED
+            counts = self.exhausted if is_exhausted else self.waiting
+            counts[tally.destination] += tally.count
+        self._total = self.waiting + self.exhausted
         for (destination, _), count in self.deaths.items():
             self._total[destination] += count
         found = [
@@ -236,7 +243,10 @@ def effect_of(
     effects: list[DestinationEffect] = []
     rows_left = OPENED_MAX if after.asks_facts or acting.warnings else ROWS_MAX
     for destination in known.shown:
-        rows = schedule.list_rows(RowFilter(destination=destination), rows_left)
+        rows: list[RowView] = []
+        for state in _NOT_EXHAUSTED:
+            wanted = RowFilter(destination=destination, state=state)
+            rows += schedule.list_rows(wanted, rows_left - len(rows))
         rows_left -= len(rows)
         before = acting.explainer_at(parse_destination(destination))
         asks = opens and (after.asks_facts or (before is not None and before.asks_facts))

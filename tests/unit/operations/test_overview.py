@@ -57,6 +57,7 @@ from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from support.stores.rows import took
 from support.web.console_store import dead, keep, open_store
 
 NOW_MS = 1_800_000_000_000 + 7 * 60_000  # Seven minutes past, so two into a bucket.
@@ -82,9 +83,11 @@ def resent(number: int, destination: str = PAY, attempt: int = 1, ago_ms: int = 
     )
 
 
-def returned(number: int, destination: str = PAY, attempt: int = 1) -> Returned:
+def returned(
+    number: int, destination: str = PAY, attempt: int = 1, ago_ms: int = 30_000
+) -> Returned:
     return Returned(
-        at_ms=NOW_MS - 30_000,
+        at_ms=NOW_MS - ago_ms,
         redelivery_id=f"r-{number}",
         source="queue://DLQ",
         origin=destination,
@@ -354,6 +357,42 @@ def test_messages_are_counted_as_messages_and_deaths_beside_them(store: SqliteSt
     assert headline(found) == (
         "5 messages died in the last hour, 11 times, of 1 cause; 1 is new since yesterday."
     )
+
+
+def test_messages_that_came_with_a_count_of_an_earlier_store_are_counted(
+    store: SqliteStore,
+) -> None:
+    rows = [dead(number, LIMIT, NOW_MS - 60_000, destination=PAY) for number in range(1, 6)]
+    came = [returned(row.id) if row.id > 3 else took(row) for row in rows]
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, rows, [], came)
+        tx.finish_cycle(cycle)
+    [group] = read_groups(store, NOW_MS)
+    assert (group.recent_messages, group.recent) == (5, 5)
+    assert read_overview(store, NOW_MS).died.messages == 5
+
+
+def test_recovery_begins_anew_with_an_operation_for_its_destination(store: SqliteStore) -> None:
+    """Of what was re-sent before a person acted, all came back; of what they re-sent, nothing."""
+    before_ms, at_ms = 20 * 60_000, NOW_MS - 10 * 60_000
+    events: list[AnyEvent] = [
+        *(resent(n, ago_ms=before_ms) for n in range(140)),
+        *(returned(n, ago_ms=before_ms) for n in range(140)),
+    ]
+    keep(store, [], events)
+    assert read_recoveries(store, NOW_MS)[0].state is RecoveryState.FAILS
+    wish = Wish(action=Action.RETRY, selection=Selection(), actor="cli:ann")
+    for destination, count in ((PAY, 140), ("queue://else", 9), (PAY, 0)):
+        about = Selection(rows=RowFilter(destination=destination))
+        one = begin(store, msgspec.structs.replace(wish, selection=about), at_ms)
+        store.change_operation(one.id, partial(msgspec.structs.replace, changed=count))
+    [nothing] = read_recoveries(store, NOW_MS)
+    assert (nothing.came_back.whole, nothing.state) == (0, RecoveryState.UNCLEAR)
+    keep(store, [], [resent(n, ago_ms=9 * 60_000) for n in range(140)])
+    [found] = read_recoveries(store, NOW_MS)
+    assert (found.came_back.part, found.came_back.whole) == (0, 140)
+    assert (found.state, found.since) == (RecoveryState.HOLDS, "retry by cli:ann")
 
 
 AGO_MS = 30 * 60_000

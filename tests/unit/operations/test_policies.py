@@ -19,6 +19,7 @@ from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received, Returned
+from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.active_rules import (
     LIVE,
     NO_BROKER,
@@ -140,6 +141,19 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
         )
     yield store
     store.close()
+
+
+def test_exhausted_messages_do_not_wait(store: SqliteStore, tmp_path: Path) -> None:
+    first = store.allocate_ids(2)
+    rows = [taken_row(first + n, state=RowState.EXHAUSTED, redelivery_count=1) for n in range(2)]
+    with store.transaction() as tx:
+        tx.record_cycle(2, rows, [], [])
+        tx.finish_cycle(2)
+    known = policies(tmp_path, RULES)
+    orders = policy_view(store, known, NOW_MS).destinations[0]
+    assert (orders.destination, orders.waiting, orders.exhausted) == ("queue://orders", 4, 2)
+    effect = effect_of(store, known, MORE, NOW_MS, opens=True)
+    assert (effect.destinations[0].waiting, effect.destinations[0].looked_at) == (4, 4)
 
 
 def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> None:

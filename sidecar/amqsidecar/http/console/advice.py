@@ -25,7 +25,8 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
         said.append(f"Now: {', '.join(kept)}.")
     if recovery is not None:
         part, whole = recovery.came_back.part, recovery.came_back.whole
-        said.append(f"Of {whole:,} re-sent to its destination in 24 hours, {part:,} came back.")
+        since = f" since {recovery.since}" if recovery.since else " in 24 hours"
+        said.append(f"Of {whole:,} re-sent to its destination{since}, {part:,} came back.")
     return said
 
 

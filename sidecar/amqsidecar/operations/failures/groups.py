@@ -47,7 +47,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: names it, for its life; see `group_number`.
         recent: deaths in the window that ends now; messages that came back count again.
-        recent_messages: how many messages that were, by `messages_of`.
+        recent_messages: least number of messages that was, by `messages_of` and by those kept.
         day_before: deaths in the same window of the day before.
         first_at_ms: the first death of it in the history.
         last_at_ms: when one died of it last.
@@ -179,6 +179,10 @@ def _told(
     for group in found:
         place = group.destination, group.cause_group
         is_new = group.first_at_ms > now_ms - DAY_MS
+        # Why besides: of messages that came with a count from another store none died for the
+        # first time here.
+        kept = sum(rows[group.destination, state, group.cause_group] for state in RowState)
+        least = kept if group.first_at_ms >= from_ms else 0
         groups.append(
             Group(
                 number=group_number(*place),
@@ -186,7 +190,7 @@ def _told(
                 cause_group=group.cause_group,
                 trend=trend(recent.get(place, 0), day_before[place], is_new=is_new),
                 recent=recent.get(place, 0),
-                recent_messages=messages_of(by_place.get(place, ())),
+                recent_messages=max(messages_of(by_place.get(place, ())), least),
                 day_before=day_before[place],
                 first_at_ms=group.first_at_ms,
                 last_at_ms=group.last_at_ms,
