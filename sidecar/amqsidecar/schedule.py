@@ -41,8 +41,10 @@ class ScheduleView(Rows, Protocol):
         """Return groups of which one died since, the latest death first, at most `limit`."""
         ...
 
-    def messages_called(self, message_id: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, waiting ones first.
+    def messages_called(self, name: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, or a row's number.
+
+        Waiting ones come first.
 
         Reads all rows and the whole history: for commands, not for screens.
         """

@@ -1200,6 +1200,14 @@ def test_messages_are_found_by_the_id_that_consumers_saw(store: Schedule) -> Non
     assert store.messages_called("ID:", 9) == []
 
 
+def test_messages_are_found_by_the_number_of_a_former_row(store: Schedule) -> None:
+    record(store, *(died(one, message_id=f"ID:{one}", id=one) for one in (7, 70, 71)))
+    assert store.messages_called("7", 9) == ["m-7"]
+    assert store.messages_called("70", 9) == ["m-70"]
+    assert store.messages_called("0", 9) == []
+    assert store.messages_called("9" * 30, 9) == []
+
+
 # What was discarded.
 
 

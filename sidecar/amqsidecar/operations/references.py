@@ -48,7 +48,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def find_reference(schedule: ScheduleView, reference: str, state: StoreState) -> Found | None:
     """Return all that an id names; None = nothing.
 
-    A message id is looked for in all rows and in the whole history.
+    Message ids and numbers of former rows are looked for in all rows and in the whole history.
 
     Args:
         schedule: an open one.
@@ -58,7 +58,7 @@ def find_reference(schedule: ScheduleView, reference: str, state: StoreState) ->
     """
     also: list[Reference] = []
     story = read_story(schedule, reference, state.uid)
-    if story is None and not is_row_number(reference):
+    if story is None:
         names = schedule.messages_called(reference, MESSAGES_MAX)
         story = read_story(schedule, names[0], state.uid) if names else None
         also += [_message(one) for one in names[1:]]

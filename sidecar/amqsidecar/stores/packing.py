@@ -136,20 +136,23 @@ def _damaged(what: str) -> StoreUnavailable:
     )
 
 
-def events_called(blocks: Iterable[tuple[int, bytes]], message_id: str) -> Iterator[str]:
-    """Return redelivery ids of deaths by the id of their messages; may repeat.
+def events_called(blocks: Iterable[tuple[int, bytes]], name: str) -> Iterator[str]:
+    """Return redelivery ids of events by the id of their messages or a row's number; may repeat.
 
     Args:
         blocks: how events are packed, and the packed events.
-        message_id: storable.
+        name: the id that consumers saw, storable, or the number of a row.
     """
-    name = msgspec.json.encode(message_id)
+    row_id = int(name) if name.isascii() and name.isdecimal() and len(name) < 20 else 0
+    quoted, numbered = msgspec.json.encode(name), b'"id":%d' % row_id
     for packing, body in blocks:
         for one in _encoded_events(packing, body):
             # Why: to decode all that was ever written takes ten times as long.
-            if name in bytes(one):
+            text = bytes(one)
+            if quoted in text or (row_id and numbered in text):
                 event = _read(_decode_event, one)
-                if isinstance(event, Received) and event.message_id == message_id:
+                is_row = bool(row_id) and event.id == row_id
+                if is_row or (isinstance(event, Received) and event.message_id == name):
                     yield event.redelivery_id
 
 

@@ -141,7 +141,7 @@ class ArtemisSchedule:
         """Return nothing: the broker keeps no groups."""
         return []
 
-    def messages_called(self, message_id: str, limit: int) -> list[str]:
+    def messages_called(self, name: str, limit: int) -> list[str]:
         """Return nothing: the broker keeps no history."""
         return []
 

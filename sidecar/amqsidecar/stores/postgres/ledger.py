@@ -138,11 +138,11 @@ class PostgresLooking:
         """Return matching rows; examines a bounded number of rows."""
         return page_of_rows(self._database, row_filter, order, limit, after)
 
-    def messages_called(self, message_id: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, waiting ones first."""
-        values = {"message_id": pg_text(message_id), "limit": limit}
+    def messages_called(self, name: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
+        values = {"message_id": pg_text(name), "limit": limit}
         found = dict.fromkeys(one for (one,) in self._database.query("rows_called", **values))
-        for redelivery_id in events_called(self._all_blocks(), storable(message_id)):
+        for redelivery_id in events_called(self._all_blocks(), storable(name)):
             if len(found) >= limit:
                 break
             found[redelivery_id] = None

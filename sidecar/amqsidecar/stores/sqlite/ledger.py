@@ -138,9 +138,9 @@ class SqliteLedger:
         """Return matching rows; examines a bounded number of rows."""
         return page_rows(self._database, row_filter, order, limit, after)
 
-    def messages_called(self, message_id: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, waiting ones first."""
-        database, name = self._database, storable(message_id)
+    def messages_called(self, name: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
+        database, name = self._database, storable(name)
         with database.snapshot():
             found = dict.fromkeys(one for (one,) in database.query("rows_called", (name, limit)))
             with closing(database.query("all_blocks")) as blocks:
