@@ -18,8 +18,7 @@ from amqsidecar.cli.options import (
     check_of_broker,
     find_group,
     read_config,
-    read_filter,
-    read_properties,
+    read_selection,
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_rows, say
@@ -65,19 +64,17 @@ def list_rows(listed: ListChoice) -> None:
     from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
-    rows, properties = read_filter(listed, now_ms), read_properties(listed.properties)
-    looks = bool(properties or listed.contains)
-    check_of_broker(config.store.url, rows, is_simple=not looks and listed.group is None)
+    selection = read_selection(listed, now_ms)
+    looks = selection.looks_into_messages
+    check_of_broker(config.store.url, selection, is_simple=listed.group is None)
     select = None
     if looks:
         from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-        from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
         from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
 
-        wanted = Selection(properties=properties, contains=listed.contains)
-        select = selector(wanted, chosen_properties)
+        select = selector(selection, chosen_properties)
     with opened_view(config) as store:
-        rows = find_group(store, listed, rows)
+        rows = find_group(store, listed, selection.rows)
         try:
             page = list_page(store, rows, listed.limit, listed.after, select)
         except ValueError as error:

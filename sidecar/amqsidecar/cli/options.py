@@ -15,6 +15,7 @@ from amqsidecar.config.store_url import BROKER_HELD
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
+    from amqsidecar.model.operation import Selection
     from amqsidecar.model.schedule import RowFilter
     from amqsidecar.schedule import ScheduleView
 
@@ -264,24 +265,24 @@ def _default_config() -> Path | None:
     return here if here.is_file() else None
 
 
-def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":
-    """Return the filter that the options ask for; usage errors leave with code 2."""
-    from amqsidecar.model.schedule import RowFilter, RowState  # noqa: PLC0415 - as above
-
-    state, newer_than, older_than = chosen.state, chosen.newer_than, chosen.older_than
-    return RowFilter(
-        destination=canonical(chosen.destination, "--destination"),
-        state=None if state is None else RowState(state.value),
-        cause_contains=chosen.cause or None,
-        cause_group=chosen.cause_group,
-        source=canonical(chosen.source, "--source"),
-        received_from_ms=(
-            None if newer_than is None else now_ms - duration_ms(newer_than, "--newer-than")
-        ),
-        received_before_ms=None if older_than is None else now_ms - duration_ms(older_than),
-        redelivery_count=chosen.attempt,
-        count_at_least=chosen.count_at_least,
+def read_selection(chosen: Chosen, now_ms: int) -> "Selection":
+    """Return the selection that the options ask for; usage errors leave with code 2."""
+    from amqsidecar.operations.conditions import (  # noqa: PLC0415 - keeps `--help` fast
+        CONDITIONS,
+        ConditionRefused,
+        select,
     )
+
+    texts: dict[str, list[str]] = {}
+    for condition in CONDITIONS:
+        value = getattr(chosen, condition.attribute or "_", None)
+        # Why: only of a group the empty text means something.
+        if value is not None and (value != "" or condition.field == "cause_group"):
+            texts[condition.field] = list(map(str, value if isinstance(value, list) else [value]))
+    try:
+        return select(texts, now_ms)
+    except ConditionRefused as error:
+        raise typer.BadParameter(str(error), param_hint=error.condition.option) from error
 
 
 def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "RowFilter":
@@ -290,7 +291,7 @@ def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "
     Args:
         schedule: an open one.
         chosen: the options.
-        rows: `read_filter` of them.
+        rows: the filter of `read_selection` of them.
 
     Raises:
         NothingFound: no group, or several, are meant.
@@ -304,37 +305,18 @@ def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "
     return with_group(schedule, rows, part=chosen.cause_group, number=chosen.group)
 
 
-def read_properties(named: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """Return names and texts of `NAME=TEXT` options; usage errors leave with code 2."""
-    pairs = []
-    for text in named or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"expected NAME=TEXT, found {text!r}", param_hint="--property")
-        pairs.append((name, value))
-    return tuple(pairs)
-
-
-def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True) -> None:
-    """Refuse a filter that a broker-held schedule can't answer; exits with code 2.
+def check_of_broker(store_url: str, selection: "Selection", *, is_simple: bool = True) -> None:
+    """Refuse a selection that a broker-held schedule can't answer; exits with code 2.
 
     Args:
         store_url: URL of the schedule.
-        rows: the filter.
+        selection: the conditions.
         is_simple: whether nothing else is asked for that needs a store of our own.
     """
-    import msgspec  # noqa: PLC0415 - as above
+    from amqsidecar.operations.conditions import given  # noqa: PLC0415 - as above
 
-    known = msgspec.structs.replace(
-        rows,
-        cause_contains=None,
-        cause_group=None,
-        source=None,
-        received_from_ms=None,
-        redelivery_count=None,
-        count_at_least=None,
-    )
-    if store_url == BROKER_HELD and not (is_simple and rows == known):
+    needs_store = any(condition.needs_store for condition, _ in given(selection))
+    if store_url == BROKER_HELD and (needs_store or not is_simple):
         raise typer.BadParameter(
             "the broker keeps waiting messages (store.url broker:); there only ids, "
             "--destination, --state and --older-than select messages, and actions take effect at "

@@ -13,7 +13,7 @@ from amqsidecar.cli.options import (
     check_of_broker,
     find_group,
     read_config,
-    read_filter,
+    read_selection,
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_table
@@ -64,11 +64,11 @@ def status(wanted: Wanted) -> None:
     from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
-    rows = read_filter(wanted, now_ms)
-    check_of_broker(config.store.url, rows, is_simple=wanted.group is None)
+    selection = read_selection(wanted, now_ms)
+    check_of_broker(config.store.url, selection, is_simple=wanted.group is None)
     with opened_view(config) as store:
         state = store.state()
-        rows = find_group(store, wanted, rows)
+        rows = find_group(store, wanted, selection.rows)
         found = read_status(store, state, now_ms, rows)
     if wanted.output is OutputFormat.JSON:
         print_json(found)

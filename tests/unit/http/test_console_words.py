@@ -9,7 +9,7 @@ import pytest
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.cli.operate import commands as act_commands
-from amqsidecar.cli.operate.options import Asked, read_pace, read_selection
+from amqsidecar.cli.operate.options import Asked, read_chosen, read_pace
 from amqsidecar.http.console.advice import known_of, next_steps
 from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
@@ -65,7 +65,7 @@ def test_a_copied_command_asks_for_the_same(
     monkeypatch.setattr(act_commands, "_act", lambda _name, given: asked.append(given))
     assert run_command_line(words[1:]) == 0
     [given] = asked
-    found = read_selection(given, NOW_MS)
+    found = read_chosen(given, NOW_MS)
     assert (read_pace(given, NOW_MS), given.reason) == (pace, HOSTILE)
     assert tuple(map(int, given.ids or ())) == (rows.ids or ())
     if not rows.ids:
@@ -185,7 +185,9 @@ def group(**counts: int) -> Group:
 
 def recovery(part: int, whole: int, state: RecoveryState) -> DestinationRecovery:
     shared = share(part, whole)
-    return DestinationRecovery(destination="queue://orders", came_back=shared, state=state)
+    return DestinationRecovery(
+        destination="queue://orders", since_ms=0, since="", came_back=shared, state=state
+    )
 
 
 def test_a_group_begins_with_what_is_known_of_it() -> None:

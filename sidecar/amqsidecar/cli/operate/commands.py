@@ -17,7 +17,7 @@ from amqsidecar.cli.operate.operations_command import (
     print_progress,
     usage_errors,
 )
-from amqsidecar.cli.operate.options import JUDGED, Asked, read_pace, read_selection
+from amqsidecar.cli.operate.options import JUDGED, Asked, read_chosen, read_pace
 from amqsidecar.cli.options import (
     OutputFormat,
     check_of_broker,
@@ -147,7 +147,7 @@ def _act(name: str, asked: Asked) -> None:
     now_ms = SystemClock().now_ms()
     wish = Wish(
         action=Action(name),
-        selection=read_selection(asked, now_ms),
+        selection=read_chosen(asked, now_ms),
         actor=cli_actor(),
         reason=asked.reason,
         pace=read_pace(asked, now_ms),
@@ -379,12 +379,9 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     with usage_errors():
         check_direct(wish.action)
     is_simple = wish.pace == OperationPace() and not (
-        wish.selection.looks_into_messages
-        or asked.dry_run
-        or asked.detach
-        or asked.group is not None
+        asked.dry_run or asked.detach or asked.group is not None
     )
-    check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
+    check_of_broker(config.store.url, wish.selection, is_simple=is_simple)
     with opened_view(config) as store:
         wish = _found(store, asked, wish)
         is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)

@@ -15,8 +15,7 @@ from amqsidecar.cli.options import (
     OutputFormat,
     Sets,
     duration_ms,
-    read_filter,
-    read_properties,
+    read_selection,
 )
 from amqsidecar.cli.times import next_time_ms
 
@@ -138,14 +137,11 @@ JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about returns; for commands that send."""
 
 
-def read_selection(asked: Asked, now_ms: int) -> "Selection":
+def read_chosen(asked: Asked, now_ms: int) -> "Selection":
     """Return which messages the options name; too little or too much of them leaves with 2."""
     from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
 
-    rows = read_filter(asked, now_ms)
-    chosen = Selection(
-        rows=rows, properties=read_properties(asked.properties), contains=asked.contains
-    )
+    chosen = read_selection(asked, now_ms)
     has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")

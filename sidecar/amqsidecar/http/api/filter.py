@@ -12,6 +12,7 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, WholeNumber
+from amqsidecar.operations.conditions import CONDITIONS
 
 Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
@@ -66,17 +67,7 @@ class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 _IN_ADDRESSES: Final = {
-    "id": "id",
-    "destination": "destination",
-    "state": "state",
-    "cause_group": "group",
-    "cause": "cause",
-    "source": "source",
-    "attempt": "attempt",
-    "older_than": "older",
-    "newer_than": "younger",
-    "property": "property",
-    "contains": "contains",
+    **{one.parameter: one.address for one in CONDITIONS if one.parameter and one.address},
     "order": "order",
     "after": "after",
 }
@@ -100,8 +91,4 @@ def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> Mess
     except QueryError as error:
         raise HttpRefused(400, str(error)) from error
     masking.check_selection(asked.selection, role)
-    selection = msgspec.structs.replace(
-        asked.selection,
-        rows=msgspec.structs.replace(asked.selection.rows, count_at_least=given.count_at_least),
-    )
-    return msgspec.structs.replace(asked, selection=selection)
+    return asked

@@ -7,8 +7,8 @@ import msgspec
 
 from amqsidecar.http.console.templating import iso
 from amqsidecar.model.operation import Action, OperationPace, Selection
-from amqsidecar.model.schedule import RowFilter
 from amqsidecar.model.shown import shown
+from amqsidecar.operations.conditions import given
 from amqsidecar.operations.select import NEEDED_STATES
 
 
@@ -30,24 +30,24 @@ def command_of(
         reason: in the person's words.
         now_ms: reference time of ages.
     """
-    rows = selection.rows
-    state = None if rows.state is NEEDED_STATES.get(action) else rows.state
-    if not _has_options(rows) or (state is not None and action in NEEDED_STATES):
+    rows, needed = selection.rows, NEEDED_STATES.get(action)
+    if needed is not None and rows.state not in (None, needed):
         return None
+    words, options = ["amqsidecar", action.word], list[tuple[str, object]]()
+    for condition, value in given(selection):
+        if condition.option is None:
+            return None
+        if condition.field == "state" and value is needed:
+            continue
+        texts = [_age(value, now_ms)] if condition.is_moment else condition.write(value)
+        if condition.option:
+            options += [(condition.option, text) for text in texts]
+        else:
+            words += texts
+    if not options and len(words) == 2:
+        words.append("--all")
     is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == OperationPace()
-    words = ["amqsidecar", action.word, *map(str, rows.ids or ())]
-    options: list[tuple[str, object]] = [
-        ("--destination", rows.destination),
-        ("--state", state),
-        ("--cause-group", rows.cause_group),
-        ("--cause", rows.cause_contains),
-        ("--source", rows.source),
-        ("--newer-than", _age(rows.received_from_ms, now_ms)),
-        ("--older-than", _age(rows.received_before_ms, now_ms)),
-        ("--attempt", rows.redelivery_count),
-        ("--count-at-least", rows.count_at_least),
-        *(("--property", f"{name}={value}") for name, value in selection.properties),
-        ("--contains", selection.contains or None),
+    options += [
         ("--to", target),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
@@ -61,18 +61,11 @@ def command_of(
             words += [name, str(value)]
     if pace.ramp:
         words.append("--ramp")
-    if selection == Selection() or (rows == RowFilter(state=NEEDED_STATES.get(action))):
-        words.append("--all")
     return " ".join(shell_word(word) for word in words)
 
 
-def _has_options(rows: RowFilter) -> bool:
-    """Whether the command line has an option for each condition."""
-    return rows.redelivery_id is None and rows.due_before_ms is None
-
-
-def _age(at_ms: int | None, now_ms: int) -> str | None:
-    return None if at_ms is None else f"{max(0, now_ms - at_ms) // 1000}s"
+def _age(at_ms: int, now_ms: int) -> str:
+    return f"{max(0, now_ms - at_ms) // 1000}s"
 
 
 def shell_word(text: str) -> str:

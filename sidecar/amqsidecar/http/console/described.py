@@ -6,6 +6,7 @@ import msgspec
 
 from amqsidecar.http.console.templating import percent, utc
 from amqsidecar.model.operation import Action, OperationPace, Selection
+from amqsidecar.operations.conditions import given
 from amqsidecar.operations.words import span
 
 _IDS_SHOWN = 20
@@ -60,34 +61,21 @@ ACTIONS: Final = {
 
 def describe(selection: Selection) -> list[tuple[str, str]]:
     """Return the conditions of a selection as pairs of words; none = everything."""
-    rows = selection.rows
-    pairs = [
-        ("message", _ids(rows.ids)),
-        ("message", rows.redelivery_id),
-        ("destination", rows.destination),
-        ("state", rows.state),
-        ("cause group", rows.cause_group),
-        ("cause contains", rows.cause_contains),
-        ("taken from", rows.source),
-        ("attempt", None if rows.redelivery_count is None else str(rows.redelivery_count)),
-        ("taken since", _time(rows.received_from_ms)),
-        ("taken before", _time(rows.received_before_ms)),
-        *(("property", f"{name} = {value}") for name, value in selection.properties),
-        ("contains", selection.contains or None),
-    ]
-    return [(name, value) for name, value in pairs if value is not None]
+    pairs = []
+    for condition, value in given(selection):
+        if condition.is_moment:
+            pairs.append((condition.words, f"{utc(value)} UTC"))
+        elif condition.field == "ids":
+            pairs.append((condition.words, _ids(value)))
+        else:
+            pairs += [(condition.words, text) for text in condition.write(value)]
+    return pairs
 
 
-def _ids(ids: tuple[int, ...] | None) -> str | None:
-    if ids is None:
-        return None
+def _ids(ids: tuple[int, ...]) -> str:
     said = ", ".join(map(str, ids[:_IDS_SHOWN]))
     more = len(ids) - _IDS_SHOWN
     return f"{said} and {more} more" if more > 0 else said
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else f"{utc(at_ms)} UTC"
 
 
 def describe_pace(pace: OperationPace) -> str:

@@ -1,0 +1,258 @@
+"""The conditions by which people select messages, each with its names on every surface.
+
+Command line, API, addresses of the console, descriptions and shown commands all come from this
+table, so none of them can leave a condition out.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.operation import Selection
+from amqsidecar.model.schedule import RowFilter, RowState
+
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NUMBER_MAX: Final = 2**63 - 1
+
+Read = Callable[[Sequence[str], int], object]
+"""Texts and the time to a value; ValueError says what was expected."""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition of a selection.
+
+    Attributes:
+        field: of `RowFilter`, or of `Selection`.
+        words: its name in a sentence.
+        read: returns the value of given texts; the last one counts unless several are allowed.
+        address: its parameter in addresses of the console; None = it has none.
+        parameter: its name in the API; None = it has none.
+        option: its option on the command line; "" = an argument without a name; None = it has none.
+        needs_store: a schedule that the broker keeps can't answer it.
+    """
+
+    field: str
+    words: str
+    read: Read
+    address: str | None = None
+    parameter: str | None = None
+    option: str | None = None
+    needs_store: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """Its option as the name of a value; "" = it has none."""
+        if self.read is _read_pairs:
+            return self.field
+        return (self.option or "").removeprefix("--").replace("-", "_")
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it is a time, given as an age."""
+        return self.read is _read_moment
+
+    def write(self, value: Any) -> list[str]:
+        """Return texts that `read` understands, at any time; a list has a text for each entry."""
+        if self.is_moment:
+            return [f"@{value}"]
+        if self.read is _read_pairs:
+            return [f"{name}={text}" for name, text in value]
+        return [str(one) for one in (value if isinstance(value, tuple) else (value,))]
+
+
+class ConditionRefused(ValueError):
+    """The text of a condition is not understood; the message says what was expected."""
+
+    def __init__(self, condition: Condition, what: str) -> None:
+        super().__init__(what)
+        self.condition = condition
+
+
+def _read_text(texts: Sequence[str], _now_ms: int) -> str:
+    return texts[-1]
+
+
+def _read_destination(texts: Sequence[str], _now_ms: int) -> str:
+    return str(parse_destination(texts[-1]))
+
+
+def _read_state(texts: Sequence[str], _now_ms: int) -> RowState:
+    try:
+        return RowState(texts[-1])
+    except ValueError as error:
+        raise ValueError(f"expected {', '.join(RowState)}, found {texts[-1]!r}") from error
+
+
+def _read_number(texts: Sequence[str], _now_ms: int) -> int:
+    text = texts[-1]
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > _NUMBER_MAX:
+        raise ValueError(f"expected a whole number, found {text!r}")
+    return int(text)
+
+
+def _read_numbers(texts: Sequence[str], now_ms: int) -> tuple[int, ...]:
+    return tuple(_read_number([text], now_ms) for text in texts)
+
+
+def _read_moment(texts: Sequence[str], now_ms: int) -> int:
+    """Return a time before now; `@` begins a time in milliseconds since the epoch."""
+    if fixed := re.fullmatch(r"@([0-9]{1,16})", texts[-1]):
+        return int(fixed[1])
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", texts[-1].strip())
+    if found is None:
+        raise ValueError(
+            f"expected a number with a unit, such as 90s, 15m, 2h or 3d, found {texts[-1]!r}"
+        )
+    return now_ms - int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _read_pairs(texts: Sequence[str], _now_ms: int) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name.strip() or not equals:
+            raise ValueError(f"expected name=value, found {text!r}")
+        pairs.append((name.strip(), value))
+    return tuple(pairs)
+
+
+CONDITIONS: Final = (
+    Condition(
+        field="ids", words="message", read=_read_numbers, address="id", parameter="id", option=""
+    ),
+    Condition(field="redelivery_id", words="message", read=_read_text),
+    Condition(
+        field="destination",
+        words="destination",
+        read=_read_destination,
+        address="destination",
+        parameter="destination",
+        option="--destination",
+    ),
+    Condition(
+        field="state",
+        words="state",
+        read=_read_state,
+        address="state",
+        parameter="state",
+        option="--state",
+    ),
+    Condition(
+        field="cause_group",
+        words="cause group",
+        read=_read_text,
+        address="group",
+        parameter="cause_group",
+        option="--cause-group",
+        needs_store=True,
+    ),
+    Condition(
+        field="cause_contains",
+        words="cause contains",
+        read=_read_text,
+        address="cause",
+        parameter="cause",
+        option="--cause",
+        needs_store=True,
+    ),
+    Condition(
+        field="source",
+        words="taken from",
+        read=_read_destination,
+        address="source",
+        parameter="source",
+        option="--source",
+        needs_store=True,
+    ),
+    Condition(
+        field="redelivery_count",
+        words="attempt",
+        read=_read_number,
+        address="attempt",
+        parameter="attempt",
+        option="--attempt",
+        needs_store=True,
+    ),
+    Condition(
+        field="count_at_least",
+        words="attempt at least",
+        read=_read_number,
+        address="count",
+        parameter="count_at_least",
+        option="--count-at-least",
+        needs_store=True,
+    ),
+    Condition(
+        field="received_before_ms",
+        words="taken before",
+        read=_read_moment,
+        address="older",
+        parameter="older_than",
+        option="--older-than",
+    ),
+    Condition(
+        field="received_from_ms",
+        words="taken since",
+        read=_read_moment,
+        address="younger",
+        parameter="newer_than",
+        option="--newer-than",
+        needs_store=True,
+    ),
+    Condition(field="due_before_ms", words="due before", read=_read_moment),
+    Condition(
+        field="properties",
+        words="property",
+        read=_read_pairs,
+        address="property",
+        parameter="property",
+        option="--property",
+        needs_store=True,
+    ),
+    Condition(
+        field="contains",
+        words="contains",
+        read=_read_text,
+        address="contains",
+        parameter="contains",
+        option="--contains",
+        needs_store=True,
+    ),
+)
+
+_ROW_FIELDS: Final = frozenset(RowFilter.__struct_fields__)
+
+
+def select(texts: Mapping[str, Sequence[str]], now_ms: int) -> Selection:
+    """Return the selection of given texts.
+
+    Args:
+        texts: by the field of their condition; without texts a condition is not given.
+        now_ms: reference time of ages.
+
+    Raises:
+        ConditionRefused: a text is not understood.
+    """
+    values: dict[str, object] = {}
+    for condition in CONDITIONS:
+        if given_texts := texts.get(condition.field):
+            try:
+                values[condition.field] = condition.read(given_texts, now_ms)
+            except ValueError as error:
+                raise ConditionRefused(condition, str(error)) from error
+    rows: Any = {name: value for name, value in values.items() if name in _ROW_FIELDS}
+    rest: Any = {name: value for name, value in values.items() if name not in _ROW_FIELDS}
+    return Selection(rows=RowFilter(**rows), **rest)
+
+
+def given(selection: Selection) -> Iterator[tuple[Condition, Any]]:
+    """Yield the conditions of a selection with their values; none = everything."""
+    for condition in CONDITIONS:
+        is_of_rows = condition.field in _ROW_FIELDS
+        value = getattr(selection.rows if is_of_rows else selection, condition.field)
+        # Why not by truth: only the empty cause group is a condition.
+        if value is not None and (value or is_of_rows):
+            yield condition, value
