@@ -13,11 +13,13 @@ from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quote
 from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.live_settings import PolicyDifference, list_differences, live_entry
 
 Settings = Mapping[str, Any]
 _DEFAULT_ATTEMPTS = 10
 _INTERNAL = ("activemq.", "$sys.", "$.artemis.", "notif.", "amqsidecar.")
 _NAMED_MAX = 5
+_DIFFERENCES_MAX = 10
 
 
 def is_application(address: str) -> bool:
@@ -173,6 +175,45 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
         yield (
             f"each returned dead letter is delayed by {delay_ms} ms",
             "<redelivery-delay>0</redelivery-delay>",
+        )
+
+
+def difference_findings(
+    rules: ArtemisRules, settings_of: Mapping[str, Settings], read: Collection[str]
+) -> Iterator[Finding]:
+    """Yield differences between given rules and the broker that change the fate of a message.
+
+    Args:
+        rules: given ones.
+        settings_of: address to merged settings; `#` stands for all that no setting names.
+        read: dead-letter addresses, at which no message dies.
+    """
+    given = compile_address_settings(rules)
+    is_xml = rules.source.path.endswith(".xml")
+    found: dict[tuple[str, str | None, str | None], list[tuple[str, PolicyDifference]]] = {}
+    for address, settings in settings_of.items():
+        if address in read or not (address == "#" or is_application(address)):
+            continue
+        live = live_entry(address, settings)
+        for one in list_differences(address, given, live, is_xml=is_xml):
+            found.setdefault((one.setting, one.given, one.live), []).append((address, one))
+    for places in list(found.values())[:_DIFFERENCES_MAX]:
+        one = places[0][1]
+        # Why a note: a policy of its own attempts and delays is what a policy is written for.
+        is_meant = one.given is not None and not one.is_place
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.NOTE if is_meant else Severity.WARNING,
+            subject=listed(address for address, _ in places),
+            what=f"policy.source {one.what}",
+            mend=one.mend,
+        )
+    if len(found) > _DIFFERENCES_MAX:
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.WARNING,
+            subject="policy.source",
+            what=f"differs from the broker in {len(found) - _DIFFERENCES_MAX} more settings",
         )
 
 

@@ -20,6 +20,7 @@ from amqsidecar.broker import (
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
+    difference_findings,
     effect_findings,
     is_application,
     nack_finding,
@@ -358,6 +359,9 @@ class Doctor:
             return
         addresses = {one.address for one in origins}
         self._found += dead_letter_findings(self._settings_of, intake, addresses)
+        if isinstance(rules, ArtemisRules):
+            read = {item.destination.address for item in intake}
+            self._found += difference_findings(rules, self._settings_of, read)
         token = self._token_queue.name
         self._found += token_findings(token, self._settings_of.get(token, {}))
 

@@ -58,6 +58,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         expiration_ms: dead_letter: how long it may stay there; 0 = for ever.
         rule: the rule that decides, with file and line.
         differs: deliberate differences of the sidecar from the rules.
+        assumed: Artemis: the settings that the rules do not say, so that the broker's defaults are
+            assumed; a run takes the broker's own settings where it may read them.
         max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
         gates: redeliver: what it passes when it is due, where there is anything.
         edit: redeliver, redirect: the properties that the rule removes and sets.
@@ -70,6 +72,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     expiration_ms: int | UnsetType = UNSET
     rule: str
     differs: str | UnsetType = UNSET
+    assumed: str | UnsetType = UNSET
     max_delivery_attempts: int | UnsetType = UNSET
     dead_letter_address: str | UnsetType | None = UNSET
     redelivery_delay_ms: int | UnsetType = UNSET
@@ -166,6 +169,7 @@ class Explainer:
         settings = self._settings.effective(origin.name)
         return msgspec.structs.replace(
             answer,
+            assumed=settings.assumed or UNSET,
             max_delivery_attempts=settings.max_delivery_attempts,
             dead_letter_address=settings.dead_letter_address,
             redelivery_delay_ms=settings.redelivery_delay_ms,

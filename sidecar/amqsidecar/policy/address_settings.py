@@ -11,6 +11,7 @@ computed here (`_java_hash_map_order`) instead of being replaced by one of our o
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import cmp_to_key, lru_cache
 from itertools import takewhile
@@ -30,6 +31,12 @@ from amqsidecar.policy.java_regex.java_regex import (
 )
 
 _FIELDS = tuple(field.name for field in fields(AddressSettings))
+_DECIDING = (
+    "max_delivery_attempts",
+    "redelivery_delay_ms",
+    "dead_letter_address",
+    "expiry_address",
+)
 _ESCAPE = "\\"
 _LINE_ENDS = "\n\r\u0085\u2028\u2029"
 _REGEX_OPERATORS = frozenset("\\^$.|?*+()[]{}")
@@ -49,6 +56,8 @@ class EffectiveSettings:
         dead_letter_address: None = none; "" = an empty element, with the same fate.
         expiry_address: as above.
         decided_by: name of a field to the entry that set it; a field with its default is absent.
+        is_live: the broker's own settings filled what the rules leave unset; False = nobody asked
+            the broker, and its defaults are assumed.
 
     Source: org.apache.activemq.artemis.core.settings.impl.AddressSettings (its getters).
     """
@@ -73,6 +82,14 @@ class EffectiveSettings:
     no_expiry: bool
     send_to_dla_on_no_route: bool
     decided_by: Mapping[str, AddressSettingEntry]
+    is_live: bool = False
+
+    @property
+    def assumed(self) -> str:
+        """The settings about dead letters that have an assumed default; "" = none."""
+        if self.is_live:
+            return ""
+        return ", ".join(xml_name(name) for name in _DECIDING if name not in self.decided_by)
 
     @property
     def dead_letter_queue(self) -> str | None:
@@ -94,7 +111,7 @@ class EffectiveSettings:
         sources: dict[int, AddressSettingEntry] = {}
         defaults = []
         for name in names:
-            text = f"{_xml_name(name)}={_text(getattr(self, name))}"
+            text = f"{xml_name(name)}={_text(getattr(self, name))}"
             entry = self.decided_by.get(name)
             if entry is None:
                 defaults.append(text)
@@ -120,7 +137,9 @@ class CompiledAddressSettings:
         literal: Mapping[str, AddressSettingEntry],
         wild: Sequence["_WildMatch"],
         syntax: WildcardSyntax,
+        live: Mapping[str, AddressSettingEntry],
     ) -> None:
+        self._live = live
         self._exact = exact
         self._literal = literal
         self._delimiter = syntax.delimiter
@@ -131,6 +150,18 @@ class CompiledAddressSettings:
         self._syntax = syntax
         self.effective: Callable[[str], EffectiveSettings] = lru_cache(_MEMO_SIZE)(self._effective)
         """Return the settings of an address or fully qualified queue name; memoised, bounded."""
+
+    @classmethod
+    def of_broker(cls, live: Mapping[str, AddressSettingEntry]) -> "CompiledAddressSettings":
+        """Return the lookup of a broker's own settings, by address."""
+        return cls({}, {}, (), WildcardSyntax(), live)
+
+    def over(self, live: Mapping[str, AddressSettingEntry]) -> "CompiledAddressSettings":
+        """Return these settings with a broker's own, by address, below them."""
+        compiled = copy(self)
+        compiled._live = live
+        compiled.effective = lru_cache(_MEMO_SIZE)(compiled._effective)
+        return compiled
 
     def entries_of(self, address: str) -> list[AddressSettingEntry]:
         """Return the entries that match an address, most specific first.
@@ -159,13 +190,14 @@ class CompiledAddressSettings:
     def _effective(self, address: str) -> EffectiveSettings:
         values: dict[str, object] = {}
         decided_by: dict[str, AddressSettingEntry] = {}
-        for entry in self.entries_of(address):
+        live = self._live.get(_address_of(address))
+        for entry in (*self.entries_of(address), *(() if live is None else (live,))):
             for name in _FIELDS:
                 value = getattr(entry.settings, name)
                 if value is not None and name not in values:
                     values[name] = value
                     decided_by[name] = entry
-        return _with_defaults(_address_of(address), values, decided_by)
+        return _with_defaults(_address_of(address), values, decided_by, is_live=live is not None)
 
 
 def compile_address_settings(rules: ArtemisRules) -> CompiledAddressSettings:
@@ -212,6 +244,7 @@ def compile_address_settings(rules: ArtemisRules) -> CompiledAddressSettings:
             for rank, match in enumerate(_java_hash_map_order(wild))
         ],
         rules.wildcards,
+        rules.live,
     )
 
 
@@ -225,7 +258,11 @@ class _WildMatch:
 
 
 def _with_defaults(
-    address: str, values: Mapping[str, object], decided_by: Mapping[str, AddressSettingEntry]
+    address: str,
+    values: Mapping[str, object],
+    decided_by: Mapping[str, AddressSettingEntry],
+    *,
+    is_live: bool,
 ) -> EffectiveSettings:
     merged = AddressSettings(**values)  # type: ignore[arg-type]
     delay = _or(merged.redelivery_delay_ms, 0)
@@ -252,6 +289,7 @@ def _with_defaults(
         no_expiry=_or(merged.no_expiry, False),
         send_to_dla_on_no_route=_or(merged.send_to_dla_on_no_route, False),
         decided_by=decided_by,
+        is_live=is_live,
     )
 
 
@@ -459,7 +497,7 @@ def _java_hash(text: str) -> int:
     return code ^ code >> 16
 
 
-def _xml_name(name: str) -> str:
+def xml_name(name: str) -> str:
     return name.removesuffix("_ms").replace("_", "-")
 
 

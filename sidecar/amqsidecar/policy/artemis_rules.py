@@ -4,6 +4,7 @@ None always means "not set at this match": merging fills it from a less specific
 default is applied after merging (`spec-artemis.md` 1).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amqsidecar.policy.classic_rules import PluginRules
@@ -78,6 +79,7 @@ class ArtemisRules:
         warnings: one sentence each about these rules, with place.
         source: the file, or the live broker.
         plugins: rules beyond the broker's, the last one asked first, all before the entries.
+        live: by address, the broker's own settings; they fill what the entries leave unset.
     """
 
     entries: tuple[AddressSettingEntry, ...] = ()
@@ -86,3 +88,4 @@ class ArtemisRules:
     warnings: tuple[str, ...] = ()
     source: RuleSource = DEFAULTS
     plugins: tuple[PluginRules, ...] = ()
+    live: Mapping[str, AddressSettingEntry] = field(default_factory=dict, compare=False)

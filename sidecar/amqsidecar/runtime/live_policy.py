@@ -3,33 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+
+import structlog
 
 from amqsidecar.broker import TellsSettings
 from amqsidecar.clock import Clock
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import Decision
 from amqsidecar.plugin import Chance, Decider
-from amqsidecar.policy.artemis_decider import compile_artemis
-from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
+from amqsidecar.policy.address_settings import CompiledAddressSettings
+from amqsidecar.policy.artemis_decider import ArtemisDecider
+from amqsidecar.policy.artemis_rules import AddressSettingEntry
+from amqsidecar.policy.live_settings import PolicyDifference, list_differences, live_entry
 from amqsidecar.policy.rule_source import RuleSource
-
-JSON_KEYS = {
-    "maxDeliveryAttempts": "max_delivery_attempts",
-    "redeliveryDelay": "redelivery_delay_ms",
-    "redeliveryMultiplier": "redelivery_delay_multiplier",
-    "redeliveryCollisionAvoidanceFactor": "redelivery_collision_avoidance_factor",
-    "maxRedeliveryDelay": "max_redelivery_delay_ms",
-    "deadLetterAddress": "dead_letter_address",
-    "autoCreateDeadLetterResources": "auto_create_dead_letter_resources",
-    "deadLetterQueuePrefix": "dead_letter_queue_prefix",
-    "deadLetterQueueSuffix": "dead_letter_queue_suffix",
-    "expiryAddress": "expiry_address",
-}
-"""Key of `getAddressSettingsAsJSON` to our field; what is unset there is unset here."""
 
 # Bound: an address costs some kilobytes, and dead letters may name any number of them.
 _ADDRESSES_MAX = 2_000
+# Bound: a warning for each difference, however many addresses have one.
+_DIFFERENCES_MAX = 20
+
+log = structlog.get_logger("amqsidecar.runtime.live_policy")
 
 
 class SeenSettings:
@@ -63,10 +56,18 @@ class SeenSettings:
 
 
 class LivePolicy:
-    """Decides by the broker's settings of an address; asks again once an answer is too old."""
+    """Decides by the broker's settings of an address; asks again once an answer is too old.
+
+    A given policy is asked first; what it does not say of an address the broker's settings say.
+    """
 
     def __init__(
-        self, link: TellsSettings, clock: Clock, keep_s: float, seen: SeenSettings | None = None
+        self,
+        link: TellsSettings,
+        clock: Clock,
+        keep_s: float,
+        seen: SeenSettings | None = None,
+        given: CompiledAddressSettings | None = None,
     ) -> None:
         """Ask over a link.
 
@@ -75,11 +76,14 @@ class LivePolicy:
             clock: decides when to ask again.
             keep_s: how long an answer is valid.
             seen: called with each answer; None = not called.
+            given: the given policy; None = the broker's settings alone decide.
         """
         self._link = link
         self._clock = clock
         self._keep_s = keep_s
         self._seen = SeenSettings() if seen is None else seen
+        self._given = given
+        self._logged: set[PolicyDifference] = set()
         self._look_at_s = 0.0
         self._deciders: dict[str, Decider] = {}
         self._needed: set[str] = set()
@@ -113,20 +117,30 @@ class LivePolicy:
     def _ask(self, addresses: Sequence[str]) -> dict[str, Decider]:
         answers = self._link.address_settings(addresses)
         found = {
-            address: _entry(address, answer)
+            address: live_entry(address, answer)
             for address, answer in zip(addresses, answers, strict=True)
         }
         self._seen.note(found, self._clock.now_ms())
+        given = self._given or CompiledAddressSettings.of_broker({})
+        for address, entry in found.items():
+            self._log_differences(address, entry)
         return {
-            address: compile_artemis(ArtemisRules(entries=(entry,)))
+            address: ArtemisDecider(given.over({address: entry}))
             for address, entry in found.items()
         }
 
-
-def _entry(address: str, answer: Mapping[str, Any]) -> AddressSettingEntry:
-    values = {ours: answer[key] for key, ours in JSON_KEYS.items() if key in answer}
-    return AddressSettingEntry(
-        match="#",
-        settings=AddressSettings(**values),
-        source=RuleSource(f"the broker's settings of {address}, read live"),
-    )
+    def _log_differences(self, address: str, live: AddressSettingEntry) -> None:
+        if self._given is None:
+            return
+        for one in list_differences(address, self._given, live):
+            if one not in self._logged and len(self._logged) < _DIFFERENCES_MAX:
+                self._logged.add(one)
+                log.warning(
+                    "policy_differs",
+                    address=address,
+                    setting=one.setting,
+                    given=one.given,
+                    live=one.live,
+                    meaning=f"policy.source {one.what}",
+                    mend=one.mend,
+                )

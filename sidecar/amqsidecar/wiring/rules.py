@@ -1,6 +1,7 @@
 """The rules of the running program, and the judge that asks them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -37,6 +38,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.plugin import Chance, Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import Chain, StoredDeadLetters, compile_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules, PluginRules
@@ -113,6 +115,7 @@ class RunningRules:
         self._decider = None if self.given is None else _compile(self.given, self._plugins)
         self._discovery = Discovery(self.classic)
         self._seen = SeenSettings()
+        self._filled = self.given if isinstance(self.given, ArtemisRules) else ArtemisRules()
         self._kind: BrokerKind | None = None
         for warning in () if self.given is None else self.given.warnings:
             log.warning("policy_warning", meaning=warning)
@@ -139,26 +142,60 @@ class RunningRules:
                 "activemq.xml, or the broker that these settings are of in broker.url"
             )
             raise ConfigError([Problem("policy.source", what)])
+        if kind is BrokerKind.ARTEMIS and not isinstance(self.given, ClassicRules):
+            return self._live_decider(link)
         if self._decider is not None:
             return self._decider
-        if kind is BrokerKind.ARTEMIS:
-            settings = link.features.settings
-            assert settings is not None  # noqa: S101 - every wire to Artemis asks for them
-            # Why: a broker that shows us nothing is refused before the first dead letter.
-            settings.address_settings(["#"])
-            log.info("policy", source="the broker's own address settings, read live")
-            self._kind = kind
-            live = LivePolicy(settings, self._clock, self._config.discovery.interval_s, self._seen)
-            links = compile_plugins(self.links, self._plugins)
-            return Chain([live, *links]) if links else live
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         self._kind = kind
         return _compile(self._defaults, self._plugins)
 
+    def _live_decider(self, link: LookSession) -> Decider:
+        """Return the decider by the given rules, and the broker's settings for the rest.
+
+        Raises:
+            BrokerRefused: no rules are given, and the broker does not show its settings.
+        """
+        settings, given = link.features.settings, self.given
+        assert settings is not None  # noqa: S101 - every wire to Artemis asks for them
+        assert not isinstance(given, ClassicRules)  # noqa: S101 - the caller's condition
+        try:
+            # Why: a broker that shows us nothing is refused before the first dead letter.
+            settings.address_settings(["#"])
+        except BrokerRefused as refused:
+            if self._decider is None:
+                raise
+            log.warning(
+                "policy_incomplete",
+                meaning="the broker does not show its address settings: where policy.source says "
+                "nothing, the defaults of Artemis are assumed, and what they would destroy is kept",
+                reason=str(refused),
+            )
+            return self._decider
+        if given is None:
+            log.info("policy", source="the broker's own address settings, read live")
+        self._kind = BrokerKind.ARTEMIS
+        live = LivePolicy(
+            settings,
+            self._clock,
+            self._config.discovery.interval_s,
+            self._seen,
+            None if given is None else compile_address_settings(given),
+        )
+        plugins = self.links if given is None else given.plugins
+        links = compile_plugins(plugins, self._plugins)
+        return Chain([live, *links]) if links else live
+
     def acting(self) -> ClassicRules | ArtemisRules | Mapping[str, AddressSettingEntry] | None:
         """Return the rules that act; None = no broker answered yet. Any thread may call it."""
+        entries = self._seen.entries
         if self.given is None and self._kind is BrokerKind.ARTEMIS:
-            return self._seen.entries
+            return entries
+        if isinstance(self.given, ArtemisRules):
+            # Why kept: who asks compiles rules only once, as long as they are the same object.
+            if self._filled.live is not entries:
+                self._filled = replace(self.given, live=entries)
+            return self._filled
         return self.given or (None if self._kind is None else self._defaults)
 
     def mark(self, kind: ServiceMarkKind, instance: str, at_ms: int) -> ServiceMark:
