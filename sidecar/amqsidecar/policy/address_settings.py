@@ -159,8 +159,8 @@ class CompiledAddressSettings:
     def over(self, live: Mapping[str, AddressSettingEntry]) -> "CompiledAddressSettings":
         """Return these settings with a broker's own, by address, below them."""
         compiled = copy(self)
-        compiled._live = live
-        compiled.effective = lru_cache(_MEMO_SIZE)(compiled._effective)
+        compiled._live = live  # noqa: SLF001 - of the same class
+        compiled.effective = lru_cache(_MEMO_SIZE)(compiled._effective)  # noqa: SLF001 - as above
         return compiled
 
     def entries_of(self, address: str) -> list[AddressSettingEntry]:
@@ -498,6 +498,7 @@ def _java_hash(text: str) -> int:
 
 
 def xml_name(name: str) -> str:
+    """Return the element's name of a field in a `broker.xml`."""
     return name.removesuffix("_ms").replace("_", "-")
 
 
