@@ -78,12 +78,13 @@ class Masking:
         """Check that a filter reveals nothing that the role may not see.
 
         Raises:
-            HttpRefused: it asks for properties or bodies, which are not shown to them, or looks for
-                a text, which could be a part of something masked.
+            HttpRefused: it asks for properties or bodies, which are not shown to them; or it looks
+                for a text, which could be a part of something masked, or for a masked property.
         """
         if selection.looks_into_messages and not self.may_see(role):
             raise HttpRefused(403, HIDDEN)
-        if selection.contains and self._patterns:
+        is_part = self._patterns and (selection.contains or selection.rows.cause_contains)
+        if is_part or any(self.text(value) != value for _name, value in selection.properties):
             raise HttpRefused(403, "masked parts can't be searched (http.masked)")
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from amqsidecar import __version__
 from amqsidecar.http.access import CSRF_HEADER, SAFE_METHODS
 from amqsidecar.http.answers import JSON, PROBLEM_TYPE, ProblemAnswer
+from amqsidecar.http.api.filter import Filter
 from amqsidecar.http.api.table import API_V1, ApiEndpoint, is_list
 from amqsidecar.http.authentication.session import COOKIE
 
@@ -21,6 +23,7 @@ _PROBLEMS: Final = {
     503: "The store is not reachable, or there are too many requests.",
 }
 _PROBLEMS_OF_QUERY: Final = {400: "The query is invalid."}
+_PROBLEMS_OF_FILTER: Final = {403: "The caller may not see what this filter looks for."}
 _PROBLEMS_OF_CHANGE: Final = {
     400: "The request is invalid.",
     403: "The caller is only a viewer, or the CSRF token is missing.",
@@ -61,7 +64,12 @@ def document(endpoints: Sequence[ApiEndpoint]) -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": COOKIE,
+                    "description": f"By TLS `__Host-{COOKIE}`.",
+                },
             },
         },
     }
@@ -79,6 +87,7 @@ def _operation(
     problems = {
         **_PROBLEMS,
         **(_PROBLEMS_OF_QUERY if endpoint.query else {}),
+        **(_PROBLEMS_OF_FILTER if issubclass(endpoint.query or NoneType, Filter) else {}),
         **(_PROBLEMS_OF_CHANGE if is_change else {}),
         **endpoint.problems,
     }
