@@ -363,6 +363,10 @@ DASHBOARD = (
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
                     ("clock set", grown("amqsidecar_clock_steps_total")),
                     (
+                        "log-ins crowded out",
+                        f'sum(increase(amqsidecar_log_ins_total{{{PICKED},result="crowded"}}[1h]))',
+                    ),
+                    (
                         "clock apart, s",
                         f"max(abs(amqsidecar_clock_behind_seconds{{{PICKED}}}))",
                     ),

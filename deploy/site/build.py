@@ -69,6 +69,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Operate": (
         "deploy/reference/operations",
         "deploy/reference/console",
+        "deploy/reference/audit",
         "deploy/reference/causes",
         "deploy/reference/cause-notes",
         "deploy/reference/outcomes",

@@ -33,11 +33,15 @@ def backup(
             f"{config.store.url.split(':')[0]}: back it up with the database's tools, such as "
             "pg_dump"
         )
-    from amqsidecar.stores.sqlite.backup import (  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.stores.sqlite.backup import (  # noqa: PLC0415 - as above
         copy_schedule,
     )
     from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
 
+    enter_as_user(config, is_needed=True)
+    audit.write("backup", audit.ActKind.READ, after={"file": str(target)})
     copy_schedule(path_of_url(config.store.url), target)
     size_bytes = target.stat().st_size
     if output is OutputFormat.JSON:

@@ -33,15 +33,18 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
     Raises:
         StoreUnavailable: it can't be opened, or the broker keeps waiting messages.
         SchemaMismatch: it was written by an unknown version.
+        ConfigError: it is opened for a change, which can't be audited.
     """
     if config.store.url == BROKER_HELD:
         raise StoreUnavailable(
             "the broker keeps waiting messages (store.url broker:), so there are no operations"
         )
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.config.schema import Config  # noqa: PLC0415 - as above
     from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
 
+    enter_as_user(config, is_needed=not read_only)
     try:
         opened = open_schedule(config, SystemClock(), read_only=read_only)
     except StoreUnavailable as error:
@@ -54,13 +57,14 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
 
 
 @contextmanager
-def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
+def opened_broker(config: "Config", *, read_only: bool = True) -> Iterator["BrokerSchedule"]:
     """Query the broker that keeps waiting messages.
 
     Raises:
         LinkLost, BrokerRefused: it can't be asked.
-        ConfigError: no broker is named.
+        ConfigError: no broker is named, or a change can't be audited.
     """
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.runtime.broker_held import INSTANCE  # noqa: PLC0415 - as above
@@ -70,6 +74,7 @@ def opened_broker(config: "Config") -> Iterator["BrokerSchedule"]:
         raise ConfigError(
             [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
         )
+    enter_as_user(config, is_needed=not read_only)
     links = LinkMaker(config, SystemClock())
     with closing(links.make_delaying(INSTANCE).look()) as session:
         yield session.schedule()

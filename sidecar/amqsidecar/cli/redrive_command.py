@@ -89,11 +89,21 @@ def redrive(
     except ImportError as error:
         what = f'needs Parquet: pip install "amqsidecar[journal]" ({error})'
         raise ConfigError([Problem("--plan", what)]) from error
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
+
+    enter_as_user(config, is_needed=True)
     found = RedrivePlan(plan)
     with progress_bar("redrive", found.message_count) as advance:
         execution = _execution(found, state, place, sidecar, config, advance)
         with _stopping(execution.stop):
             outcome = execution.run()
+    audit.write(
+        "redrive",
+        selection={"plan": found.plan_id, "from": place, "sidecar": sidecar},
+        count=found.message_count,
+        after=outcome,
+    )
     if place is PlaceChoice.QUEUE:
         _write_journal(config, state, found.plan_id)
     _print_totals(outcome, state, output)

@@ -101,6 +101,9 @@ def _save(store: "ScheduleView", rows: "Sequence[RowView]", message: str, path: 
             else f"{message} has just left"
         )
         raise typer.BadParameter(why, param_hint="ID")
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - keeps `--help` fast
+
+    audit.write("download-message", audit.ActKind.READ, message=rows[0].redelivery_id)
     try:
         with open(path, "xb", opener=private_opener) as file:
             file.write(body)

@@ -5,10 +5,10 @@ caller: GET one with any role, everything else an operator. A change that a brow
 tricked into needs a token of the caller's session as well.
 """
 
-from collections.abc import Sequence
+import hmac
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -24,6 +24,9 @@ CSRF_HEADER: Final = "X-CSRF-Token"
 """Of scripts."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+
+RENEWED: Final = "amqsidecar.renewed"
+"""Key of a request's scope: the cookie that renews a session in use."""
 
 _CSRF_S: Final = 86_400
 
@@ -90,6 +93,11 @@ class Signing:
     def __init__(self, key: str | bytes) -> None:
         self._key = key
 
+    def digest(self, text: str) -> str:
+        """Return a digest of a text that nobody can make without the key."""
+        key = self._key.encode() if isinstance(self._key, str) else self._key
+        return hmac.new(key, b"digest " + text.encode(errors="replace"), sha256).hexdigest()
+
     def serializer(self, purpose: str) -> URLSafeTimedSerializer:
         """Return the signing for one purpose; signatures for other purposes are invalid."""
         return URLSafeTimedSerializer(
@@ -106,6 +114,7 @@ class Access:
         signing: of tokens of forms.
         public_url: where browsers see us, such as `https://sidecar.example`; "" = as they say.
         has_login: whether there is a page at `/login`.
+        address_of: returns the source address of a request.
     """
 
     def __init__(
@@ -115,12 +124,19 @@ class Access:
         public_url: str = "",
         *,
         has_login: bool = False,
+        address_of: Callable[[HTTPConnection], str] = lambda _request: "",
     ) -> None:
+        self.address_of = address_of
         self.has_login = has_login
         self._ways = tuple(ways)
         self._csrf = signing.serializer("csrf")
         parts = urlsplit(public_url)
         self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else None
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether browsers see us by TLS."""
+        return (self._public_origin or "").startswith("https:")
 
     @property
     def is_open(self) -> bool:
@@ -174,7 +190,7 @@ class Access:
             session = self._csrf.loads(token or "", max_age=_CSRF_S)
         except BadSignature:
             session = None
-        if not isinstance(session, str) or not compare_digest(
+        if not isinstance(session, str) or not hmac.compare_digest(
             session.encode(), caller.session.encode()
         ):
             what = f"the {CSRF_HEADER} token is missing, wrong or expired; reload the page"

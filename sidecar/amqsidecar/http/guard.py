@@ -1,6 +1,6 @@
 """The guard: every request passes it before pages and API, and every answer after them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from amqsidecar.http.access import (
     CSRF_FIELD,
     CSRF_HEADER,
+    RENEWED,
     SAFE_METHODS,
     Access,
     Caller,
@@ -21,9 +22,9 @@ from amqsidecar.http.access import (
 from amqsidecar.http.answers import FORM, JSON
 from amqsidecar.http.budget import ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, Budget
 from amqsidecar.http.static import PATH as STATIC
+from amqsidecar.telemetry import audit
 
 log = structlog.get_logger("amqsidecar.http")
-audit = structlog.get_logger("amqsidecar.audit")
 
 MAX_BODY_BYTES: Final = 8 * 2**20
 
@@ -53,6 +54,9 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+_HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
+"""Header of all answers where browsers see us by TLS."""
+
 _PIECE_BYTES: Final = 65_536
 """Answers are passed on in pieces, so that an unread one is in memory only once."""
 
@@ -79,6 +83,7 @@ class Guard:
         self._app = app
         self._access = access
         self._show = show
+        self._headers = _HEADERS | _HSTS if access.is_tls_only else _HEADERS
         self._bodies = Budget(BODIES_BYTES_MAX)
         self._answers = Budget(ANSWERS_BYTES_MAX)
 
@@ -87,7 +92,7 @@ class Guard:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        answer = _Answer(send, self._answers)
+        answer = _Answer(request, send, self._answers, self._headers, self._is_caller_gone)
         body = _Body(request, self._bodies)
         try:
             try:
@@ -96,7 +101,7 @@ class Guard:
             except (HttpRefused, _NoRoom) as error:
                 refused = error.refused if isinstance(error, _NoRoom) else error
                 await self._show(request, refused)(scope, receive, answer.send_small)
-        except ClientDisconnect:
+        except (ClientDisconnect, _CallerGone):
             return
         except Exception:
             log.exception("request_failed", method=request.method, path=quote(scope["path"]))
@@ -105,7 +110,15 @@ class Guard:
         finally:
             body.close()
             answer.close()
-            _log_change(request, answer.status)
+            _write_refused(request, answer.status)
+
+    def _is_caller_gone(self, request: Request) -> bool:
+        """Whether the caller of a request has lost access or role since the guard passed it."""
+        caller = request.scope.get("amqsidecar.caller")
+        try:
+            return caller is not None and self._access.caller(request) != caller
+        except HttpRefused:
+            return True
 
     async def _let_through(self, request: Request, body: "_Body") -> Receive:
         """Put the caller into the scope; returns the function that reads the body.
@@ -129,6 +142,8 @@ class Guard:
         if caller is None:
             raise HttpRefused(401, "log in or send a token", WWW_Authenticate="Bearer")
         request.scope["amqsidecar.caller"] = caller
+        address = self._access.address_of(request)
+        audit.enter(audit.Actor(name=caller.name, way=caller.way, address=address))
         request.scope["amqsidecar.csrf"] = self._access.csrf_token(caller)
         if not is_change:
             return body.unread()
@@ -140,19 +155,19 @@ class Guard:
         return body.replay()
 
 
-def _log_change(request: Request, status: int) -> None:
-    """Log a change by an authenticated caller, or its refusal."""
-    caller = request.scope.get("amqsidecar.caller")
-    if caller is not None and request.method not in SAFE_METHODS:
-        audit.info(
-            "change",
-            actor=caller.name,
-            way=caller.way,
-            method=request.method,
-            # Why quoted: a line end in it would begin a line of the log.
-            path=quote(request.scope["path"]),
-            status=status,
-        )
+def _write_refused(request: Request, status: int) -> None:
+    """Audit a change that an authenticated caller asked for and did not get.
+
+    Why not the others: what is done is audited where it is done.
+    """
+    is_change = "amqsidecar.caller" in request.scope and request.method not in SAFE_METHODS
+    if is_change and status >= 400:
+        fields = {
+            "http.request.method": request.method,
+            "url.path": quote(request.scope["path"]),
+            "http.response.status_code": status,
+        }
+        audit.write("request", is_success=False, fields=fields)
 
 
 def _form_token(request: Request, body: bytes) -> str | None:
@@ -250,13 +265,30 @@ class _NoRoom(Exception):
         super().__init__(refused.what)
 
 
+class _CallerGone(OSError):
+    """The caller of a streamed answer has lost access: it ends unfinished.
+
+    Why an OSError: the application takes it for the end of the connection.
+    """
+
+
 class _Answer:
     """An answer on its way: safe to show, and counted until it is read."""
 
-    def __init__(self, send: Send, budget: Budget) -> None:
+    def __init__(
+        self,
+        request: Request,
+        send: Send,
+        budget: Budget,
+        headers: Mapping[str, str],
+        is_caller_gone: Callable[[Request], bool],
+    ) -> None:
         self.status = 0
+        self._request = request
         self._send = send
         self._budget = budget
+        self._headers = headers
+        self._is_caller_gone = is_caller_gone
         self._counted = 0
         self._start: Message | None = None
 
@@ -264,12 +296,14 @@ class _Answer:
         """Send a part of an answer.
 
         Raises:
-            _NoRoom: see there.
+            _NoRoom, _CallerGone: see there.
         """
         if message["type"] != "http.response.body":
             self._start = message
             return
         body = message.get("body", b"")
+        if self._start is None and body and self._is_caller_gone(self._request):
+            raise _CallerGone
         if self._start is not None and len(body) > _PIECE_BYTES:
             try:
                 self._budget.take(len(body))
@@ -288,8 +322,10 @@ class _Answer:
             start, self._start = self._start, None
             self.status = start["status"]
             headers = MutableHeaders(scope=start)
-            for name, value in _HEADERS.items():
+            for name, value in self._headers.items():
                 headers.setdefault(name, value)
+            if renewed := self._request.scope.get(RENEWED):
+                headers.setdefault("Set-Cookie", renewed)
             await self._send(start)
         body, has_more = message.get("body", b""), message.get("more_body", False)
         for at in range(0, len(body) - _PIECE_BYTES, _PIECE_BYTES):

@@ -18,9 +18,6 @@ EVERY_S: Final = 2.0
 LISTEN_S: Final = 300.0
 """Lifetime of a stream; then a listener connects and authenticates again, as browsers do."""
 
-_SILENCE_S: Final = 15.0
-"""Interval of keep-alive comments, so that proxies keep the connection."""
-
 
 class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
     """The live updates of open pages.
@@ -86,8 +83,9 @@ class Live:
             end_s = asyncio.get_running_loop().time() + LISTEN_S
             while asyncio.get_running_loop().time() < end_s:
                 try:
-                    yield await asyncio.wait_for(heard.get(), _SILENCE_S)
+                    yield await asyncio.wait_for(heard.get(), self._every_s)
                 except TimeoutError:
+                    # Why: the guard ends a stream with a part that its caller may no longer read.
                     yield b": still here\n\n"
         finally:
             self._listeners.discard(heard)

@@ -8,6 +8,7 @@ import asyncio
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, TypeVar, cast
@@ -34,6 +35,7 @@ from amqsidecar.operations.preview import OpenGate
 from amqsidecar.operations.select import PropertyReader
 from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.health import Health
 
 THREADS: Final = 3
@@ -177,7 +179,11 @@ class StoreQueries:
             acting=self.tools.policies.acting(),
             max_bytes=max_bytes,
         )
-        return None if page is None else self.masking.page(page, role)
+        if page is None:
+            return None
+        if page.view is not None and self.masking.may_see(role):
+            audit.write("read-message", audit.ActKind.READ, message=reference)
+        return self.masking.page(page, role)
 
     def close(self) -> None:
         """Answer queued queries, then close all stores; safe to call twice."""
@@ -206,7 +212,8 @@ class StoreQueries:
                 if opened is None:
                     schedule = self._open_schedule()
                     opened = schedule, schedule.state()
-                job.future.set_result(job.question(*opened, self.clock.now_ms()))
+                answer = job.context.run(job.question, *opened, self.clock.now_ms())
+                job.future.set_result(answer)
             except StoreError as error:
                 _close(opened)
                 opened = None
@@ -223,4 +230,6 @@ def _close(opened: tuple[Schedule, StoreState] | None) -> None:
 class _Job:
     def __init__(self, question: StoreQuery[Any]) -> None:
         self.question = question
+        # Why: who asks is known to the context of the request only.
+        self.context = copy_context()
         self.future = Future[Any]()

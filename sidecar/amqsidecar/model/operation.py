@@ -128,12 +128,19 @@ class OperationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an operation changed, by a person or by itself (actor = "")."""
+    """The state of an operation changed, by a person or by itself (actor = "").
+
+    Attributes:
+        way: as `Operation`.
+        address: as `Operation`.
+    """
 
     at_ms: int
     state: OperationState
     actor: str
     reason: str
+    way: str = ""
+    address: str = ""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +149,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: number in the store, 1-based; 0 = not in one yet.
         actor: who asked, such as `cli:anna` or `console:anna`.
+        way: how the actor proved the name, as the audit says; "" = an older version began it.
+        address: source address of the actor; "" = this machine, or unknown.
         reason: why, in the person's words; may be empty.
         target: REDIRECT: where to, canonical text.
         expected: how many the preview counted; None = there was no preview.
@@ -194,6 +203,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     window_until_ms: int | None = None
     mark: OperationSnapshot = OperationSnapshot()
     state_changes: tuple[StateChange, ...] = ()
+    way: str = ""
+    address: str = ""
     runner: str = ""
     runner_until_ms: int = 0
 

@@ -7,10 +7,11 @@ import msgspec
 
 from amqsidecar.errors import SidecarError, StoreUnavailable
 from amqsidecar.model import row_changes
-from amqsidecar.model.operation import Action
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.select import narrow
+from amqsidecar.operations.select import conditions, narrow
 from amqsidecar.schedule import BrokerSchedule
+from amqsidecar.telemetry import audit
 
 
 class ActionRefused(SidecarError):
@@ -103,6 +104,7 @@ def act_directly(
     row_filter: RowFilter,
     *,
     suffix: str,
+    reason: str = "",
     progress: Callable[[int], None] = lambda _count: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> ActionResult:
@@ -113,6 +115,7 @@ def act_directly(
         action: what to do.
         row_filter: which rows.
         suffix: of final dead-letter queues, for cancelling.
+        reason: why, in the person's words; only the audit has it.
         progress: called with the number of rows done since the last call.
         is_stopped: asked after each step; True = leave the rest.
 
@@ -150,6 +153,14 @@ def act_directly(
                 check_direct(action)
             case _:
                 assert_never(action)
+        is_whole = True
     except _Stopped:
-        return ActionResult(action=action, matched=matched, changed=changed, stopped=True)
-    return ActionResult(action=action, matched=matched, changed=changed)
+        is_whole = False
+    audit.write(
+        action.word,
+        reason=reason,
+        selection=conditions(Selection(rows=row_filter)),
+        count=changed,
+        after={"matched": matched, "changed": changed, "stopped": not is_whole},
+    )
+    return ActionResult(action=action, matched=matched, changed=changed, stopped=not is_whole)

@@ -4,15 +4,20 @@ from typing import Final
 
 from amqsidecar.errors import NotHereYet
 from amqsidecar.model import row_changes
+from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 FETCH_POLL_S: Final = 0.1
 """Time between two looks whether a message is here."""
 
 FETCH_S: Final = 60
 """How long an edit waits for its message."""
+
+
+_FOR_EDIT: Final = "for an edit"
 
 
 def fetch(schedule: Schedule, row_id: int, now_ms: int, actor: str) -> None:
@@ -22,6 +27,7 @@ def fetch(schedule: Schedule, row_id: int, now_ms: int, actor: str) -> None:
     and unchanged.
     """
     schedule.change(RowFilter(ids=(row_id,)), row_changes.take_back(now_ms, actor))
+    audit.write(Action.TAKE_BACK.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)
 
 
 def is_here(schedule: Schedule, row_id: int) -> bool:
@@ -69,3 +75,4 @@ def put_back(schedule: Schedule, row_id: int, now_ms: int, actor: str, suffix: s
         RowFilter(ids=(row_id,), state=RowState.EXHAUSTED),
         row_changes.cancel(now_ms, actor, suffix),
     )
+    audit.write(Action.CANCEL.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)

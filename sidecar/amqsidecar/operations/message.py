@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from amqsidecar.operations.listing import shown_row
 from amqsidecar.operations.operate import Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, read_life
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 VIEW_BYTES_MAX: Final = 64 * 1024
 """Default maximum bytes of a body that is shown."""
@@ -300,7 +302,23 @@ def edit_and_retry(
         raise ActionRefused(
             f"message {row_id} was just sent, or changed by another action: look again"
         )
+    audit.write(
+        "edit-message",
+        reason=reason,
+        message=row.redelivery_id,
+        before={"sha256": sha256(message).hexdigest()},
+        after={"sha256": sha256(edited).hexdigest(), **_edited_parts(change)},
+    )
     return begin(schedule, wish, now_ms)
+
+
+def _edited_parts(change: MessageEdit) -> dict[str, object]:
+    """Return the names of what an edit changes, and none of its values."""
+    return {
+        "body": change.text is not None or change.data is not None,
+        "properties": [*(one.name for one in change.set_properties), *change.remove_properties],
+        "entries": [*(one.name for one in change.set_entries), *change.remove_entries],
+    }
 
 
 def _editable(schedule: Schedule, row_id: int) -> tuple[RowView, bytes]:

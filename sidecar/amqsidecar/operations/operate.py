@@ -28,8 +28,15 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import Recall, RowFilter
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
-from amqsidecar.operations.select import NEEDED_STATES, PropertyReader, narrow, selector
+from amqsidecar.operations.select import (
+    NEEDED_STATES,
+    PropertyReader,
+    conditions,
+    narrow,
+    selector,
+)
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 LONGEST_REASON: Final = 500
 LONGEST_WINDOW_MS: Final = 30 * 24 * 3_600_000
@@ -165,7 +172,8 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     if not followed:
         # Why before it is kept: what fails here must leave no operation that would begin by itself.
         schedule.update_members([], position)
-    return schedule.add_operation(
+    who = audit.actor()
+    operation = schedule.add_operation(
         Operation(
             id=0,
             action=wish.action,
@@ -179,10 +187,21 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
             expected=wish.expected,
             since=schedule.event_mark() if wish.since is None else wish.since,
             beside=tuple({(one.action, one.actor): None for one in running}),
+            way=who.way,
+            address=who.address,
             runner=runner,
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
         )
     )
+    audit.write(
+        wish.action.word,
+        reason=wish.reason,
+        operation=operation.id,
+        selection=conditions(wish.selection),
+        count=wish.expected,
+        after={"state": operation.state, "target": wish.target, "pace": wish.pace},
+    )
+    return operation
 
 
 def pause(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
@@ -274,6 +293,7 @@ def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int
     count = after.restored - operation.restored
     if count == 0 and not ids:
         after = schedule.change_operation(number, lambda now: course.undone(now, at_ms))
+        _audit_change(operation, after, "")
     is_over = not course.is_working(after)
     next_at_ms = None if is_over else now_ms() + max(30, now_ms() - at_ms)
     return Turn(operation=after, changed=count, next_at_ms=next_at_ms)
@@ -290,15 +310,43 @@ def _change(
 ) -> Operation:
     if len(reason) > LONGEST_REASON:
         raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
+    before: list[Operation] = []
+
+    def signed(operation: Operation) -> Operation:
+        before[:] = [operation]
+        changed, who = change(operation, now_ms, actor, reason), audit.actor()
+        if changed is operation:
+            return operation
+        *earlier, last = changed.state_changes
+        last = msgspec.structs.replace(last, way=who.way, address=who.address)
+        return msgspec.structs.replace(changed, state_changes=(*earlier, last))
+
     try:
-        operation = schedule.change_operation(
-            number, lambda operation: change(operation, now_ms, actor, reason)
-        )
+        operation = schedule.change_operation(number, signed)
     except KeyError as error:
         raise ActionRefused(f"there is no operation {number}") from error
     if operation.state is not wanted:
         raise ActionRefused(f"operation {number} is {operation.state}")
+    _audit_change(before[0], operation, reason)
     return operation
+
+
+def _audit_change(before: Operation, after: Operation, reason: str) -> None:
+    """Audit a change of state, if there is one."""
+    if after.state is before.state:
+        return
+    counts = {name: getattr(after, name) for name in ("matched", "changed", "restored")}
+    audit.write(
+        f"operation-{after.state}",
+        by=None if after.state_changes[-1].actor else audit.SIDECAR,
+        reason=reason,
+        operation=after.id,
+        selection=conditions(after.selection),
+        count=after.changed,
+        asked_by=after.actor,
+        before={"state": before.state},
+        after={"state": after.state, **counts},
+    )
 
 
 class _LostLease(Exception):
@@ -340,8 +388,9 @@ def carry_out(
             end = partial(course.stopped, now_ms=now_ms(), reason=reason)
         case Finished():
             end = partial(course.finished, now_ms=now_ms())
-    operation = schedule.change_operation(number, lambda now: end(now) if _runs(now) else now)
-    return Turn(operation=operation, changed=0, next_at_ms=None)
+    ended = schedule.change_operation(number, lambda now: end(now) if _runs(now) else now)
+    _audit_change(operation, ended, ended.state_reason)
+    return Turn(operation=ended, changed=0, next_at_ms=None)
 
 
 def leave(schedule: Schedule, number: int, runner: str) -> None:
@@ -384,6 +433,7 @@ def _step(
         )
     except _LostLease:
         return Turn(operation=operation, changed=0, next_at_ms=None)
+    _audit_change(operation, after, "")
     ended_ms = now_ms()
     # Why: a store's lock need not be fair; others get it for as long as we had it, and for longer
     # than they wait before they ask again.

@@ -1,7 +1,7 @@
 """The rows of an operation."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,16 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
     if needed is None or row_filter.state is not None:
         return row_filter
     return msgspec.structs.replace(row_filter, state=needed)
+
+
+def conditions(selection: Selection) -> dict[str, Any]:
+    """Return the conditions of a selection by name, without those that are not set."""
+    given = {
+        **msgspec.structs.asdict(selection.rows),
+        "properties": selection.properties,
+        "contains": selection.contains,
+    }
+    return {name: value for name, value in given.items() if value not in (None, "", ())}
 
 
 def is_tallied(selection: Selection) -> bool:

@@ -150,6 +150,12 @@ class Metrics:
             self._histograms["amqsidecar_cycle_duration_seconds"].add((duration_s,))
             self._histograms["amqsidecar_cycle_messages"].add((message_count,))
 
+    def logged_in(self, caller: str, result: str) -> None:
+        """Count a log-in by password."""
+        totals = self._values["amqsidecar_log_ins_total"]
+        with self._lock:
+            totals[caller, result] = totals.get((caller, result), 0.0) + 1
+
     def reconnected(self) -> None:
         """Count a link that had been up and is up again."""
         with self._lock:

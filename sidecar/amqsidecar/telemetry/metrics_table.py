@@ -358,6 +358,15 @@ METRICS: Final = (
         "the store",
     ),
     MetricSpec(
+        "amqsidecar_log_ins_total",
+        MetricKind.COUNTER,
+        ("caller", "result"),
+        "Log-ins by password. Caller: known = the browser or its network logged in before; "
+        "unknown. Result: accepted, wrong, delayed (after wrong ones), or crowded (refused: too "
+        "many of this kind were waiting).",
+        "console",
+    ),
+    MetricSpec(
         "amqsidecar_build_info",
         MetricKind.GAUGE,
         ("version", "python"),

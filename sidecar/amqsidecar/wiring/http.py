@@ -103,7 +103,9 @@ def serving_http(
     routes: list[BaseRoute] = []
     if config.http.console:
         routes = [*api_routes(queries), *console_routes(console)]
-    entrance = set_up(access_settings(config), clock, console.static.url("console.css"))
+    entrance = set_up(
+        access_settings(config), clock, console.static.url("console.css"), metrics.logged_in
+    )
     routes += entrance.routes
     server = HttpServer(
         make_app(queries, entrance.access, routes, console.show_refusal),
@@ -150,6 +152,7 @@ def access_settings(config: Config) -> "AccessSettings":
         users_file=options.users_file,
         session_key=None if key is None else key.reveal(),
         session_s=options.session_hours * 3600,
+        idle_s=options.idle_minutes * 60,
         trusted_proxies=options.trusted_proxies,
         proxy_user_header=options.proxy_user_header,
         proxy_groups_header=options.proxy_groups_header,

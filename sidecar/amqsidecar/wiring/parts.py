@@ -23,6 +23,7 @@ from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule
+from amqsidecar.telemetry.audit import open_audit
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
@@ -50,6 +51,7 @@ class ProcessParts:
             ConfigError: the configuration or the policy can't be used.
         """
         configure_logs(config.log.level, config.log.format)
+        open_audit(config.log.audit)
         self.config = config
         self.clock = clock
         self.crash_point = crash_point

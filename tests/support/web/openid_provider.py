@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlencode
 
 from joserfc import jwt
 from joserfc.errors import BadSignatureError
@@ -36,6 +37,7 @@ class Provider:
         sign_with: another key than the one that it shows; None = the right one.
         algorithm: that it signs by; `none` = it doesn't.
         metadata: what it says of itself, over what is right.
+        back: more that it gives browsers on their way back.
         more_keys: that it shows beside its own.
         client_key: public key of a client that authenticates by a signature; None = by secret.
         lifetime_s: of the access tokens that clients get by their credentials.
@@ -49,6 +51,7 @@ class Provider:
     sign_with: Any = None
     algorithm: str = "RS256"
     metadata: dict[str, Any] = field(default_factory=dict)
+    back: dict[str, str] = field(default_factory=dict)
     more_keys: list[dict[str, Any]] = field(default_factory=list)
     client_key: RSAKey | None = None
     lifetime_s: int = 300
@@ -87,7 +90,8 @@ class Provider:
         assert asked["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe()
         self.codes[code] = asked
-        return RedirectResponse(f"{asked['redirect_uri']}?code={code}&state={asked['state']}")
+        answer = {"code": code, "state": asked["state"], **self.back}
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(answer)}")
 
     async def _token(self, request: Request) -> Response:
         form = await request.form()

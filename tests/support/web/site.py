@@ -23,6 +23,7 @@ from amqsidecar.http.api.api import routes as api_routes
 from amqsidecar.http.app import make_app
 from amqsidecar.http.authentication import files as access_files
 from amqsidecar.http.authentication.files import new_token, password_proof, token_digest
+from amqsidecar.http.authentication.login import CountLogin
 from amqsidecar.http.authentication.session import COOKIE, Sessions
 from amqsidecar.http.authentication.settings import AccessSettings
 from amqsidecar.http.authentication.setup import set_up
@@ -131,6 +132,7 @@ def running_site(
     masking: Masking = NOTHING_MASKED,
     port: int = 0,
     clock: Clock | None = None,
+    count: CountLogin = lambda _caller, _result: None,
     **settings: Any,
 ) -> Iterator[Site]:
     """Serve a site while the block runs; `clock` counts the waits after failed log-ins."""
@@ -156,7 +158,8 @@ def running_site(
         "operator_groups": ["operators"],
         "viewer_groups": ["viewers"],
     }
-    entrance = set_up(AccessSettings(**(given | settings)), clock or SystemClock(), "/static/x.css")
+    settings = given | settings
+    entrance = set_up(AccessSettings(**settings), clock or SystemClock(), "/static/x.css", count)
     (folder / "rules.yaml").write_text(RULES)
     queries = make_queries(
         open_schedule=lambda: opened(SqliteStore(path, clock=SystemClock())),

@@ -1,7 +1,8 @@
 """The command: exit codes, what goes where, JSON shapes; over a real store in a file."""
 
-import getpass
 import json
+import os
+import pwd
 import re
 import signal
 import subprocess
@@ -104,6 +105,12 @@ def fail_with(error: Exception) -> Callable[[Config], int]:
         raise error
 
     return run_service
+
+
+def act_as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Give the process's user this name."""
+    known = pwd.struct_passwd((name, "x", os.getuid(), 0, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: known)
 
 
 # --- exit codes -------------------------------------------------------------------------------
@@ -331,7 +338,7 @@ def test_a_shell_completes_commands_options_and_their_values(
 
 
 def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    act_as(monkeypatch, "ann")
     [group, *_] = cli("groups", "--output", "json").json
     assert group["note"] is None
     place = ["--destination", group["destination"], "--cause-group", group["cause_group"]]
@@ -680,7 +687,7 @@ def test_giving_up_goes_to_the_final_queue(cli: Cli) -> None:
 
 
 def test_an_action_is_an_event_with_the_actor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    act_as(monkeypatch, "ada")
     cli("hold", "1")
     history = cli("show", "1", "--output", "json").json["history"]
     assert history[-1]["type"] == "held"
@@ -688,12 +695,13 @@ def test_an_action_is_an_event_with_the_actor(cli: Cli, monkeypatch: pytest.Monk
 
 
 def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
-        raise OSError("no user")
+    def unknown(_uid: int) -> pwd.struct_passwd:
+        raise KeyError
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
     cli("hold", "1")
-    assert cli("show", "1", "--output", "json").json["history"][-1]["actor"] == "cli:unknown"
+    actor = cli("show", "1", "--output", "json").json["history"][-1]["actor"]
+    assert actor == f"cli:{os.getuid()}"
 
 
 def test_what_matches_nothing_ends_with_1_and_says_what_is_near(cli: Cli) -> None:
@@ -940,7 +948,7 @@ def test_redirect_sends_elsewhere_and_needs_to_know_where(cli: Cli) -> None:
 
 
 def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    act_as(monkeypatch, "ada")
     assert cli("discard", "--state", "parked", "--yes").out == "discard: 1 message\n"
     assert sorted(cli.states()) == [1, 2, 3, 5]
     last = cli("show", "test-000000000004", "--output", "json").json["history"][-1]
@@ -1015,7 +1023,7 @@ def test_a_dry_run_names_skipped_and_unknown_messages(cli: Cli) -> None:
 def test_a_careful_retry_is_left_to_the_service_and_watched(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    act_as(monkeypatch, "ada")
     result = cli(
         *("retry", "--all", "--yes", "--careful", "--pace", "5", "--window", "30s"),
         *("--reason", "mended", "--detach", "--output", "json"),

@@ -1,15 +1,21 @@
 """Rights over HTTP: every route, by every authentication method, with every role."""
 
 import re
+import time
 from collections.abc import Iterator
+from datetime import datetime, tzinfo
 from itertools import product
+from typing import Self
 
 import httpx2
 import pytest
+from itsdangerous import TimestampSigner
 from starlette.routing import Route
-from structlog.testing import capture_logs
 
 from amqsidecar.http.access import Role
+from amqsidecar.http.authentication import cookies as access_cookies
+from amqsidecar.http.authentication import session as access_session
+from support.audit import audited
 from support.web.site import GROUPS_HEADER, PASSWORD, USER_HEADER, Site, running_site
 
 WAYS = ("token", "password", "oidc", "proxy")
@@ -190,6 +196,7 @@ def test_a_forged_session_counts_nothing(site: Site) -> None:
         [(USER_HEADER, ""), (GROUPS_HEADER, "operators")],
         [(GROUPS_HEADER, "operators")],
         [(USER_HEADER, "carl"), (USER_HEADER, "eve"), (GROUPS_HEADER, "operators")],
+        [(USER_HEADER, "carl"), (GROUPS_HEADER, "operators"), (GROUPS_HEADER, "staff")],
     ],
 )
 def test_a_proxy_has_to_name_one_person_with_a_role(
@@ -256,28 +263,139 @@ def test_actors_are_named_in_events(site: Site) -> None:
 # --- the audit --------------------------------------------------------------------------------
 
 
-def test_changes_and_log_ins_are_logged_with_their_author(site: Site) -> None:
-    with capture_logs() as lines:
+def test_refused_changes_and_log_ins_are_audited_with_their_actor(site: Site) -> None:
+    with audited() as lines:
         client = site.client("password")
         path = "/api/v1/operations/7/pause"
         client.post(path, headers=site.csrf(client))
         client.post(path)
         client.get("/api/v1/status")
-        site.client("token", Role.VIEWER).post(path)
+        viewer = site.client("token", Role.VIEWER)
+        viewer.post(path, headers={"X-Forwarded-For": "203.0.113.7"})
         site.client().post(path)
         site.client().get("/api/v1/status", headers={"Authorization": "Bearer nobody's"})
         site.client().post("/login", data={"name": "eve", "password": "x"})
+        client.post("/logout", headers=site.csrf(client))
+        client.get("/healthz")  # A line is written after the answer.
 
-    def find(event: str) -> list[tuple[object, ...]]:
-        names = ("actor", "way", "status")
-        return [tuple(x.get(name) for name in names) for x in lines if x["event"] == event]
+    def find(action: str) -> list[tuple[object, ...]]:
+        names = ("user.name", "amqsidecar.way", "event.outcome", "http.response.status_code")
+        return [tuple(x.get(name) for name in names) for x in lines if x["event.action"] == action]
 
-    assert find("login") == [("operator", "password", None)]
-    assert find("login_failed") == [("", "token", None), ("eve", "password", None)]
-    assert find("change") == [
-        ("operator", "password", 404),
-        ("operator", "password", 403),
-        ("ci-viewer", "token", 403),
+    assert find("log-in") == [
+        ("operator", "password", "success", None),
+        (None, "token", "failure", None),
+        ("eve", "password", "failure", None),
     ]
+    assert find("log-out") == [("operator", "password", "success", None)]
+    assert find("request") == [
+        ("operator", "password", "failure", 404),
+        ("operator", "password", "failure", 403),
+        ("ci-viewer", "token", "failure", 403),
+    ]
+    assert {x["source.ip"] for x in lines} == {"127.0.0.1", "203.0.113.7"}
     assert PASSWORD not in str(lines)
     assert site.tokens[Role.VIEWER] not in str(lines)
+
+
+def test_a_line_of_the_audit_is_one_line_of_plain_characters(site: Site) -> None:
+    headers = {
+        USER_HEADER.encode(): "cli:root\x85\u202e".encode(),
+        GROUPS_HEADER.encode(): b"operators",
+    }
+    with audited() as lines:
+        client = site.client()
+        client.headers = httpx2.Headers(headers)
+        csrf = site.csrf(client)
+        client.post("/x%0aevent=login%1b[2J", headers=csrf)
+        client.get("/healthz")
+    (line,) = lines
+    assert line["url.path"] == "/x%0Aevent%3Dlogin%1B%5B2J"
+    assert line["user.name"].startswith("cli:root")
+    assert (line["amqsidecar.way"], line.get("user.id")) == ("proxy", None)
+
+
+# --- TLS --------------------------------------------------------------------------------------
+
+
+def test_with_a_public_url_by_tls_cookies_are_bound_to_the_host(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("tls")
+    with running_site(folder, public_url="https://sidecar.example") as site:
+        form = {"name": "operator", "password": PASSWORD}
+        answer = site.client().post("/login", data=form)
+        cookies = answer.headers.get_list("set-cookie")
+        assert {cookie.partition("=")[0] for cookie in cookies} == {
+            "__Host-amqsidecar_session",
+            "__Host-amqsidecar_known",
+        }
+        assert all("; Secure" in one and "; Path=/;" in one for one in cookies)
+        assert not any("omain" in one for one in cookies)
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        session = next(one for one in cookies if "session" in one).partition(";")[0]
+        again = site.client()
+        assert again.get("/api/v1/status", headers={"Cookie": session}).status_code == 200
+        unbound = session.removeprefix("__Host-")
+        assert again.get("/api/v1/status", headers={"Cookie": unbound}).status_code == 401
+
+
+def test_without_tls_no_answer_demands_it(site: Site) -> None:
+    assert "strict-transport-security" not in site.client().get("/login").headers
+
+
+# --- the end of a session -----------------------------------------------------------------------
+
+
+def test_a_session_that_nobody_uses_ends_before_its_time(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages renew it; what a page asks by itself does not. Its longest time stays."""
+    began_s, passed_s = time.time(), 0.0
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(began_s + passed_s, tz)
+
+    def sign(_self: object) -> int:
+        return int(began_s + passed_s)
+
+    folder = tmp_path_factory.mktemp("idle")
+    page, script = {"Sec-Fetch-Mode": "navigate"}, {"Sec-Fetch-Mode": "cors"}
+    with running_site(folder, session_s=2_000, idle_s=600) as site:
+        client = site.client("password")
+        monkeypatch.setattr(access_session, "datetime", Later)
+        monkeypatch.setattr(access_cookies, "datetime", Later)
+        monkeypatch.setattr(TimestampSigner, "get_timestamp", sign)
+        passed_s = 500.0
+        assert "set-cookie" in client.get("/groups", headers=page).headers
+        passed_s = 1_000.0
+        assert client.get("/groups", headers=page).status_code == 200
+        passed_s = 1_500.0
+        assert client.get("/groups", headers=page).status_code == 200
+        passed_s = 1_900.0
+        answer = client.get("/api/v1/status", headers=script)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+        passed_s = 2_100.0
+        assert client.get("/groups", headers=page).status_code == 401
+        passed_s = 0.0
+        client = site.client("password")
+        passed_s = 550.0
+        assert client.get("/api/v1/status", headers=script).status_code == 200
+        passed_s = 700.0
+        assert client.get("/groups", headers=page).status_code == 401
+
+
+def test_a_stream_ends_with_the_token_of_its_caller(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with running_site(tmp_path_factory.mktemp("stream")) as site:
+        client = site.client("token", Role.VIEWER)
+        with client.stream("GET", "/api/v1/events") as answer:
+            parts = answer.iter_raw()
+            assert next(parts).startswith(b"event: counters")
+            (site.folder / "tokens").write_text("")
+            with pytest.raises(httpx2.RemoteProtocolError):
+                for _ in parts:
+                    pass

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import HttpRefused, Role
@@ -148,16 +147,6 @@ def test_no_more_listen_than_may(tmp_path: Path) -> None:
             queries.close()
 
     asyncio.run(listen())
-
-
-def test_a_log_line_is_one_line(site: Site) -> None:
-    with capture_logs() as lines:
-        client = site.client("token")
-        client.post("/x%0aevent=login%1b[2J")
-        client.get("/healthz")  # The line is written after the answer.
-    assert [line["path"] for line in lines if line["event"] == "change"] == [
-        "/x%0Aevent%3Dlogin%1B%5B2J"
-    ]
 
 
 def test_a_client_can_not_choose_its_session(site: Site) -> None:

@@ -1,11 +1,16 @@
 """Passwords over HTTP: the answers to a guesser, and that strangers lock no user out."""
 
+import asyncio
 import json
 import sys
+from base64 import urlsafe_b64decode
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from io import StringIO
 from pathlib import Path
+from threading import Event
 
 import httpx2
 import pytest
@@ -14,8 +19,9 @@ from hypothesis import strategies as st
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import ConfigError
-from amqsidecar.http.access import Role
+from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.authentication import files as access_files
+from amqsidecar.http.authentication import login
 from amqsidecar.http.authentication.attempts import FailedLogins
 from amqsidecar.http.authentication.files import (
     NAME,
@@ -26,7 +32,9 @@ from amqsidecar.http.authentication.files import (
     password_proof,
     token_digest,
 )
+from amqsidecar.http.authentication.places import PLACES_OF_ONE, PasswordPlaces
 from support.virtual_clock import VirtualClock
+from support.waiting import eventually
 from support.web.site import PASSWORD, Site, running_site
 
 
@@ -88,8 +96,8 @@ def test_every_cookie_is_for_tls_only_where_the_browser_came_by_it(site: Site) -
     answer = site.client().post("/login", data=form, headers={"X-Forwarded-Proto": "https"})
     cookies = answer.headers.get_list("set-cookie")
     assert {cookie.partition("=")[0] for cookie in cookies} == {
-        "amqsidecar_session",
-        "amqsidecar_known",
+        "__Host-amqsidecar_session",
+        "__Host-amqsidecar_known",
     }
     assert all("; Secure" in cookie and "HttpOnly" in cookie for cookie in cookies)
 
@@ -102,6 +110,67 @@ def test_a_browser_that_was_let_in_before_does_not_wait_for_strangers(site: Site
     assert log_in(stranger, "operator", PASSWORD).status_code == 429
     assert log_in(anna, "operator", PASSWORD).status_code == 303
     assert log_in(anna, "viewer", PASSWORD).status_code == 429
+
+
+def test_the_cookie_of_a_known_browser_does_not_show_its_person(site: Site) -> None:
+    known = [site.client("password").cookies["amqsidecar_known"] for _ in range(2)]
+    shown = urlsafe_b64decode(known[0].partition(".")[0] + "==")
+    assert b"operator" not in shown
+    assert known[0] != known[1]
+
+
+def test_guessers_take_no_place_of_a_known_browser_or_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty log-ins from as many addresses wait; each is as slow as the slowest password."""
+    goes_on, counts = Event(), Counter[tuple[str, str]]()
+
+    def check(password: str, proof: str) -> bool:
+        if password == "slow":
+            goes_on.wait(30)
+        return is_password(password, proof)
+
+    def count(caller: str, result: str) -> None:
+        counts[caller, result] += 1
+
+    monkeypatch.setattr(login, "is_password", check)
+    with running_site(tmp_path, count=count) as site, ThreadPoolExecutor(26) as pool:
+        anna = site.client()
+        assert log_in(anna, "operator", PASSWORD, "198.51.100.1").status_code == 303
+        clients = [site.client() for _ in range(26)]
+        guesses = [
+            pool.submit(log_in, client, f"x{number}", "slow", f"203.0.113.{number}")
+            for number, client in enumerate(clients)
+        ]
+        eventually(lambda: counts["unknown", "crowded"] == 6)
+        assert log_in(site.client(), "operator", PASSWORD, "192.0.2.1").status_code == 503
+        assert log_in(anna, "operator", PASSWORD, "192.0.2.1").status_code == 303
+        assert log_in(site.client(), "viewer", PASSWORD, "198.51.100.1").status_code == 303
+        goes_on.set()
+        statuses = Counter(guess.result().status_code for guess in guesses)
+    assert statuses == {403: 20, 503: 6}
+    assert counts == {
+        ("unknown", "accepted"): 1,
+        ("known", "accepted"): 2,
+        ("unknown", "crowded"): 7,
+        ("unknown", "wrong"): 20,
+    }
+
+
+def test_one_network_takes_a_part_of_the_places() -> None:
+    async def wait() -> None:
+        places = PasswordPlaces()
+        with ExitStack() as taken:
+            for _ in range(PLACES_OF_ONE):
+                taken.enter_context(places.taken("one"))
+            with pytest.raises(HttpRefused), places.taken("one"):
+                pass
+            with places.taken("another"):
+                pass
+        with places.taken("one"):
+            pass
+
+    asyncio.run(wait())
 
 
 def test_waiting_grows_and_ends() -> None:

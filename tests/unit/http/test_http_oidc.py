@@ -27,7 +27,7 @@ def shared() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(shared: Provider) -> Provider:
-    shared.claims, shared.metadata, shared.more_keys = {}, {}, []
+    shared.claims, shared.metadata, shared.back, shared.more_keys = {}, {}, {}, []
     shared.sign_with, shared.algorithm = None, "RS256"
     return shared
 
@@ -157,6 +157,34 @@ def test_a_provider_that_changes_its_name_admits_no_user(site: Site, provider: P
     assert client.get(back.headers["location"]).status_code == 403
 
 
+NAMES_ITSELF = {"authorization_response_iss_parameter_supported": True}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "issuer", "is_admitted"),
+    [
+        ({}, None, True),
+        ({}, "right", True),
+        ({}, "https://evil.example", False),
+        (NAMES_ITSELF, "right", True),
+        (NAMES_ITSELF, None, False),
+        (NAMES_ITSELF, "", False),
+    ],
+)
+def test_a_browser_comes_back_from_the_provider_that_it_went_to(
+    site: Site,
+    provider: Provider,
+    metadata: dict[str, Any],
+    issuer: str | None,
+    is_admitted: bool,
+) -> None:
+    """RFC 9207: an answer of another provider is not taken for one of this provider."""
+    provider.metadata = metadata
+    if issuer is not None:
+        provider.back = {"iss": provider.issuer if issuer == "right" else issuer}
+    assert (come_back(site.client()).status_code == 200) == is_admitted
+
+
 def test_a_log_in_is_answered_once(site: Site, provider: Provider) -> None:
     client = site.client()
     away = client.get("/login/oidc")
@@ -203,7 +231,7 @@ def test_a_role_that_was_withdrawn_ends(
     assert client.post("/api/v1/operations/1/pause", headers=csrf).status_code == 404
 
     monkeypatch.setattr(access_session, "datetime", Later)
-    passed_s = 700
+    passed_s = 400 + 700
     assert client.get("/api/v1/status", headers=script).status_code == 401
     provider.claims["groups"] = []
     assert come_back(client).status_code == 403

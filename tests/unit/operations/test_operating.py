@@ -51,6 +51,7 @@ from amqsidecar.operations.select import ReadMessageProperties, resolve, selecto
 from amqsidecar.operations.timeline import describe_all
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
+from support.audit import audited
 from support.stores.opened import opened
 from support.stores.rows import resent, taken_row, took
 from support.stores.unsynced import UnsyncedStore
@@ -618,7 +619,8 @@ def test_a_careful_retry_stops_when_what_it_sends_comes_back(stage: Stage) -> No
     begun = stage.begin(pace=CAREFUL)
     sent = 0
     for _ in range(1_000):
-        turn = stage.turn(begun)
+        with audited() as lines:
+            turn = stage.turn(begun)
         due = stage.send()
         sent += len(due)
         stage.come_back(due[::3])
@@ -628,6 +630,10 @@ def test_a_careful_retry_stops_when_what_it_sends_comes_back(stage: Stage) -> No
     stopped = turn.operation
     assert (stopped.state, sent <= 50) == (OperationState.STOPPED, True)
     assert "re-sent messages came back; no more than 10% may" in stopped.state_reason
+    (line,) = lines
+    assert (line["event.action"], line["amqsidecar.way"]) == ("operation-stopped", "rule")
+    assert (line["event.reason"], line["amqsidecar.count"]) == (stopped.state_reason, sent)
+    assert (line["user.name"], line["amqsidecar.asked_by"]) == ("amqsidecar", begun.actor)
     assert stage.states()[RowState.HELD] == 1_000 - sent
     found = read_progress(stage.store, begun.id, stage.clock.now_ms()).outcomes
     assert found is not None

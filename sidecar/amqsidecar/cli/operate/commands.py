@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
-from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
@@ -34,6 +33,7 @@ from amqsidecar.cli.printing import (
     say,
 )
 from amqsidecar.cli.times import zoned_time
+from amqsidecar.cli.user import cli_actor
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.model.cause import given_reason
 from amqsidecar.operations.words import clock_time, many, one_line
@@ -389,7 +389,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     outcome = ActionResult(action=wish.action, matched=0, changed=0)
     if _is_wanted(asked, wish.action, count, is_whole=True):
         with (
-            opened_broker(config) as schedule,
+            opened_broker(config, read_only=False) as schedule,
             progress_bar(wish.action, count) as advance,
             _interruptible() as is_interrupted,
         ):
@@ -398,6 +398,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
                 wish.action,
                 wish.selection.rows,
                 suffix=config.redelivery.final_suffix,
+                reason=wish.reason,
                 progress=advance,
                 is_stopped=is_interrupted,
             )

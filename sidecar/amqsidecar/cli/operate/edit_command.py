@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
+from amqsidecar.cli.user import cli_actor
 from amqsidecar.errors import EditRefused
 from amqsidecar.operations.words import one_line, size
 
@@ -84,6 +84,7 @@ def edit(
         try_edit,
     )
     from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
 
     change = MessageEdit(
         text=None if text is None else _text(_read(text)),
@@ -113,6 +114,8 @@ def edit(
                     param_hint="--dry-run",
                 )
             view = None if lies_in else try_edit(store, row.id, change, edit_message, view_message)
+            if dry_run:
+                audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
         if dry_run and view is not None:
             _print_view(view, output)
             return

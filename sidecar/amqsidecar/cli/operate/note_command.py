@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.options import (
     ConfigFile,
     FilterDestination,
@@ -19,6 +18,7 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.user import cli_actor
 from amqsidecar.operations.words import clock_time, one_line
 
 

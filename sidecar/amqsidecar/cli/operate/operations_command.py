@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.operate.actor import cli_actor
 from amqsidecar.cli.options import (
     INT_MAX,
     ConfigFile,
@@ -21,6 +20,7 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
+from amqsidecar.cli.user import cli_actor
 from amqsidecar.operations.words import clock_time, one_line
 
 if TYPE_CHECKING:

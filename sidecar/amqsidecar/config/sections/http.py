@@ -198,6 +198,14 @@ class HttpOptions(Section):
     session_hours: StrictInt = option(
         12, "Lifetime of a session after log-in.", unit="hours", ge=1, le=720
     )
+    idle_minutes: StrictInt = option(
+        60,
+        "Time without a page view or change after which a session ends. A page that refreshes "
+        "itself does not count.",
+        unit="minutes",
+        ge=2,
+        le=43_200,
+    )
     trusted_proxies: Networks = option(
         (),
         "Addresses or networks of trusted proxies, such as `10.0.0.0/8`. These headers are "

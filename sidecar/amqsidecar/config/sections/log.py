@@ -1,4 +1,4 @@
-"""Options `log.*`: the log on standard error."""
+"""Options `log.*`: the log on standard error, and the audit."""
 
 from enum import StrEnum
 
@@ -28,4 +28,11 @@ class LogOptions(Section):
     format: LogFormat = option(
         LogFormat.JSON,
         "`json` for collectors, `text` for people.",
+    )
+    audit: str = option(
+        "stderr",
+        "Where the audit is written (`audit.md`): `stderr`, `stdout`, or the path of a file, to "
+        "which commands append as well. With a stream, commands write none; the store keeps their "
+        "operations.",
+        min_length=1,
     )

@@ -32,6 +32,7 @@ from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 ChangeOperation = Callable[[Schedule, int, int, str, str], Operation]
 
@@ -325,6 +326,7 @@ class ActionEndpoints:
             row = row_named(store, call.part("reference"))
             if row is None:
                 raise unknown(call)
+            audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
             with _refusals():
                 return try_edit(
                     store,

@@ -27,6 +27,7 @@ from amqsidecar.operations.message import (
 )
 from amqsidecar.operations.overview import Overview, read_overview
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 ROWS_BYTES_MAX: Final = 2**20
 """Bytes of a page of rows; one row may be larger."""
@@ -194,6 +195,7 @@ class Looking:
     async def _content(self, call: Call) -> Response:
         self._check_sees(call)
         row, data = await self._queries.ask(lambda store, _state, _now_ms: kept(store, call))
+        audit.write("download-message", audit.ActKind.READ, message=row.redelivery_id)
         return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
 
     async def _original_content(self, call: Call) -> Response:
@@ -204,6 +206,7 @@ class Looking:
         )
         if data is None:
             raise HttpRefused(404, f"there is no original {number} of {name}")
+        audit.write("download-message", audit.ActKind.READ, message=name, original=number)
         return _download(data, f"{name}.original-{number}")
 
     def _check_sees(self, call: Call) -> None:

@@ -1,34 +1,35 @@
 """The log-in page: a name and a password, or the way to an OpenID provider."""
 
 import asyncio
+import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
-import structlog
-from itsdangerous import BadSignature
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amqsidecar.http.access import HttpRefused, Signing
 from amqsidecar.http.answers import own_path
 from amqsidecar.http.authentication.attempts import NAME, FailedLogins, network_of
+from amqsidecar.http.authentication.cookies import SignedCookie
 from amqsidecar.http.authentication.files import User, is_password, password_proof
+from amqsidecar.http.authentication.places import PasswordPlaces
 from amqsidecar.http.authentication.proxy import Proxies, clean_name
 from amqsidecar.http.authentication.session import Sessions, fingerprint
 from amqsidecar.http.guard import LOGIN, LOGOUT
+from amqsidecar.telemetry import audit
 
-audit = structlog.get_logger("amqsidecar.audit")
-
-_KNOWN: Final = "amqsidecar_known"
 _KNOWN_S: Final = 90 * 86_400
-_AT_A_TIME: Final = 2
-"""Maximum passwords checked at once: each takes memory and a processor."""
-
-_MAX_WAITING: Final = 20
+_KNOWN_NETWORKS_MAX: Final = 10_000
 _MAX_PASSWORD: Final = 1024
+
+
+CountLogin = Callable[[str, str], None]
+"""Counts a log-in by password: `known` or `unknown` caller, and its result."""
 
 
 class LoginPage:
@@ -42,9 +43,10 @@ class LoginPage:
         attempts: FailedLogins,
         proxies: Proxies,
         signing: Signing,
-        is_https: Callable[[Request], bool],
+        is_https: Callable[[HTTPConnection], bool],
         has_oidc: bool,
         stylesheet: str,
+        count: CountLogin,
     ) -> None:
         """Set the page up.
 
@@ -57,17 +59,19 @@ class LoginPage:
             is_https: whether the browser came by TLS.
             has_oidc: whether there is another way, at `/login/oidc`.
             stylesheet: where it is.
+            count: counts log-ins by password.
         """
         self._sessions = sessions
         self._users = users
         self._attempts = attempts
         self._proxies = proxies
-        self._known = signing.serializer("known")
-        self._is_https = is_https
+        self._known = SignedCookie("amqsidecar_known", signing, is_https, _KNOWN_S)
+        self._digest = signing.digest
         self._has_oidc = has_oidc
         self._stylesheet = stylesheet
-        self._turns = asyncio.Semaphore(_AT_A_TIME)
-        self._waiting = 0
+        self._count = count
+        self._places = {"known": PasswordPlaces(), "unknown": PasswordPlaces()}
+        self._known_networks: OrderedDict[str, None] = OrderedDict()
         # What is checked where there is no such user, so that the answer takes as long.
         self._nobody = "" if users is None else password_proof("")
         pages = Environment(
@@ -109,66 +113,64 @@ class LoginPage:
         form = await request.form()
         name, password = clean_name(str(form.get("name", ""))), str(form.get("password", ""))
         to = own_path(str(form.get("next", "/")))
-        keys = self._keys(request, name)
+        where = self._proxies.client_address(request)
+        network, is_known = network_of(where), self._is_known(request, name)
+        kind = "known" if is_known or network in self._known_networks else "unknown"
+        browser = f"known {self._known.text(request)}" if is_known else f"address {network}"
+        keys = [browser] if is_known else [browser, f"{browser} name {name}", f"{NAME}{name}"]
         wait_s = max(self._attempts.wait_s(key) for key in keys)
         if wait_s > 0:
+            self._count(kind, "delayed")
             response = self._show(to, f"Too many attempts. Wait {wait_s:.0f} seconds.", 429)
             response.headers["Retry-After"] = f"{wait_s:.0f}"
             return response
-        # Before the check, so that many at once don't slip through.
-        for key in keys:
-            self._attempts.failed(key)
-        user = await self._user(name, password)
-        where = self._proxies.client_address(request)
+        places = self._places[kind]
+        try:
+            with places.taken(browser):
+                # Before the check, so that many at once don't slip through.
+                for key in keys:
+                    self._attempts.failed(key)
+                async with places.turn:
+                    user = await self._user(name, password)
+        except HttpRefused:
+            self._count(kind, "crowded")
+            raise
+        self._count(kind, "wrong" if user is None else "accepted")
+        by = audit.Actor(name=name, way="password", address=where)
         if user is None:
-            audit.warning("login_failed", actor=name, way="password", address=where)
+            audit.write("log-in", audit.ActKind.LOG_IN, by=by, is_success=False)
             return self._show(to, "Name or password is wrong.", 403)
         for key in keys:
             self._attempts.succeeded(key)
-        audit.info("login", actor=name, way="password", role=user.role.value, address=where)
+        audit.write("log-in", audit.ActKind.LOG_IN, by=by, role=user.role)
         answer = RedirectResponse(to, 303)
         self._sessions.begin(request, answer, name, "password", user.role, fingerprint(user.proof))
-        self._remember(request, answer, name)
+        self._remember(request, answer, name, network)
         return answer
 
     async def _user(self, name: str, password: str) -> User | None:
         """Return the user whose name and password these are."""
-        if self._waiting >= _MAX_WAITING:
-            raise HttpRefused(503, "too many log-ins at this moment", Retry_After="5")
         user = None if self._users is None else self._users().get(name)
-        self._waiting += 1
-        try:
-            async with self._turns:
-                proof = self._nobody if user is None else user.proof
-                is_right = await asyncio.to_thread(is_password, password[:_MAX_PASSWORD], proof)
-        finally:
-            self._waiting -= 1
+        proof = self._nobody if user is None else user.proof
+        is_right = await asyncio.to_thread(is_password, password[:_MAX_PASSWORD], proof)
         return user if is_right and user is not None else None
 
-    def _keys(self, request: Request, name: str) -> list[str]:
-        """Return the keys by which failures of an attempt are counted."""
-        try:
-            known = self._known.loads(request.cookies.get(_KNOWN, ""), max_age=_KNOWN_S)
-        except BadSignature:
-            known = None
-        if known == name:
-            return [f"known {request.cookies[_KNOWN]}"]
-        network = network_of(self._proxies.client_address(request))
-        return [f"address {network}", f"address {network} name {name}", f"{NAME}{name}"]
+    def _is_known(self, request: Request, name: str) -> bool:
+        """Whether this browser has logged in by this name before."""
+        (salt, digest), _ = self._known.read(request) or (("", ""), 0.0)
+        return bool(digest) and digest == self._digest(f"{salt} {name}")
 
-    def _remember(self, request: Request, response: Response, name: str) -> None:
-        text = self._known.dumps(name)
-        response.set_cookie(
-            _KNOWN,
-            text if isinstance(text, str) else text.decode(),
-            max_age=_KNOWN_S,
-            path=LOGIN,
-            secure=self._is_https(request),
-            httponly=True,
-            samesite="strict",
-        )
+    def _remember(self, request: Request, response: Response, name: str, network: str) -> None:
+        """Make browser and network known; the cookie shows a name only to those who know it."""
+        salt = secrets.token_urlsafe(16)
+        self._known.write(request, response, (salt, self._digest(f"{salt} {name}")))
+        self._known_networks[network] = None
+        self._known_networks.move_to_end(network)
+        if len(self._known_networks) > _KNOWN_NETWORKS_MAX:
+            self._known_networks.popitem(last=False)
 
     async def _logout(self, request: Request) -> Response:
         answer = RedirectResponse(LOGIN, 303)
         self._sessions.end(request, answer)
+        audit.write("log-out", audit.ActKind.LOG_OUT)
         return answer

@@ -8,26 +8,25 @@ import httpx2
 import structlog
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import OAuth
-from itsdangerous import BadSignature
 from joserfc.errors import JoseError
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from amqsidecar.http.access import HttpRefused, Signing
 from amqsidecar.http.answers import lead_on, own_path
+from amqsidecar.http.authentication.cookies import SignedCookie
 from amqsidecar.http.authentication.proxy import RolesByGroup, clean_name
 from amqsidecar.http.authentication.session import Sessions
 from amqsidecar.http.authentication.settings import OidcSettings
+from amqsidecar.telemetry import audit
 
-audit = structlog.get_logger("amqsidecar.audit")
 log = structlog.get_logger("amqsidecar.http")
 
 START: Final = "/login/oidc"
 BACK: Final = "/login/oidc/back"
 """Where the provider sends browsers back to, below `http.public_url`."""
 
-_COOKIE: Final = "amqsidecar_login"
 _COOKIE_S: Final = 600
 _TIMEOUT_S: Final = 10
 _LEEWAY_S: Final = 60
@@ -55,15 +54,15 @@ class OidcLogin:
         roles: RolesByGroup,
         signing: Signing,
         address_of: Callable[[Request], str],
-        is_https: Callable[[Request], bool],
+        is_https: Callable[[HTTPConnection], bool],
     ) -> None:
         self._settings = settings
         self._back_url = public_url.rstrip("/") + BACK
-        self._is_https = is_https
         self._used: dict[str, None] = {}
         self._sessions = sessions
         self._roles = roles
-        self._serializer = signing.serializer("oidc")
+        # Why not strict: the provider's page leads back here.
+        self._cookie = SignedCookie("amqsidecar_login", signing, is_https, _COOKIE_S, "lax")
         self._address_of = address_of
 
     def routes(self) -> list[Route]:
@@ -114,43 +113,37 @@ class OidcLogin:
             raise HttpRefused(503, "the OpenID provider can't be reached") from error
         to = own_path(request.query_params.get("next", "/"))
         begun = {"session": session, "to": to, "lapsed": self._sessions.lapsed(request)}
-        text = self._serializer.dumps(begun)
         assert isinstance(answer, Response)  # noqa: S101 - the library has no types
-        answer.set_cookie(
-            _COOKIE,
-            text if isinstance(text, str) else text.decode(),
-            max_age=_COOKIE_S,
-            path=START,
-            secure=self._is_https(request),
-            httponly=True,
-            # Why not strict: the provider's page leads back here.
-            samesite="lax",
-        )
+        self._cookie.write(request, answer, begun)
         return answer
 
     async def _back(self, request: Request) -> Response:
-        try:
-            kept = self._serializer.loads(request.cookies.get(_COOKIE, ""), max_age=_COOKIE_S)
-        except BadSignature:
-            raise HttpRefused(403, "this log-in began elsewhere, or too long ago") from None
-        self._use(request.cookies[_COOKIE])
+        kept, _ = self._cookie.read(request) or (None, 0.0)
+        if kept is None:
+            raise HttpRefused(403, "this log-in began elsewhere, or too long ago")
+        self._use(self._cookie.text(request))
         request.scope["session"] = kept["session"]
         claims = await self._claims(request)
         name = clean_name(str(claims.get(self._settings.name_claim) or claims["sub"]))
         role = self._roles.role(_texts(claims.get(self._settings.groups_claim)))
-        where = self._address_of(request)
         if role is None or not name:
-            audit.warning("login_failed", actor=name, way="oidc", address=where, reason="no role")
+            self._refuse(request, name, "no role")
             raise HttpRefused(403, f"{name} is in no group that has access")
-        audit.info("login", actor=name, way="oidc", role=role.value, address=where)
+        by = self._actor(request, name)
+        audit.write("log-in", audit.ActKind.LOG_IN, by=by, role=role)
         answer = lead_on(own_path(kept["to"]))
         before, session = kept["lapsed"] or ("", None)
         session = session if before == name else None
         self._sessions.begin(request, answer, name, "oidc", role, session=session)
-        answer.delete_cookie(
-            _COOKIE, path=START, secure=self._is_https(request), httponly=True, samesite="lax"
-        )
+        self._cookie.delete(request, answer)
         return answer
+
+    def _actor(self, request: Request, name: str) -> audit.Actor:
+        return audit.Actor(name=name, way="oidc", address=self._address_of(request))
+
+    def _refuse(self, request: Request, name: str, reason: str) -> None:
+        by = self._actor(request, name)
+        audit.write("log-in", audit.ActKind.LOG_IN, by=by, is_success=False, reason=reason)
 
     def _use(self, begun: str) -> None:
         """Use up a log-in that was begun; a second answer to it is refused.
@@ -175,20 +168,29 @@ class OidcLogin:
         }
         try:
             client = await self._client()
+            self._check_issuer(request, await client.load_server_metadata())
             token = await client.authorize_access_token(
                 request, claims_options=options, leeway=_LEEWAY_S
             )
         except _REFUSALS as error:
-            where = self._address_of(request)
-            audit.warning(
-                "login_failed", actor="", way="oidc", address=where, reason=type(error).__name__
-            )
+            self._refuse(request, "", type(error).__name__)
             log.warning("oidc_refused", reason=str(error))
             raise HttpRefused(403, "the OpenID provider's answer does not grant access") from error
         claims = token.get("userinfo")
         if not isinstance(claims, Mapping):
             raise HttpRefused(403, "the OpenID provider gave no ID token")
         return claims
+
+    def _check_issuer(self, request: Request, metadata: Mapping[str, Any]) -> None:
+        """Check that this provider sent the browser back (RFC 9207), not one that it confuses.
+
+        Raises:
+            WrongProvider: the answer names another issuer, or none where the provider names itself.
+        """
+        named = request.query_params.getlist("iss")
+        is_named = metadata.get("authorization_response_iss_parameter_supported") is True
+        if named != [self._settings.issuer] and (named or is_named):
+            raise WrongProvider(f"the answer comes from {named!r:.200}")
 
 
 _REFUSALS: Final = (

@@ -87,17 +87,19 @@ class ProxyWay:
         self._groups_header = groups_header
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return the user that a trusted proxy names, if their groups give a role."""
+        """Return the user that a trusted proxy names, if their groups give a role.
+
+        Of two headers one may be the stranger's own, so two of a kind name nobody.
+        """
         if not self._proxies.is_trusted(request):
             return None
         names = request.headers.getlist(self._user_header)
-        # Why exactly one: of two, one may be the stranger's own.
         name = clean_name(names[0]) if len(names) == 1 else ""
         if not name:
             return None
         lines = request.headers.getlist(self._groups_header) if self._groups_header else []
         groups = [group.strip() for line in lines for group in line.split(",")]
         role = self._roles.role([group for group in groups if group])
-        if role is None:
+        if role is None or len(lines) > 1:
             return None
         return Caller(name=name, role=role, way="proxy", session=f"proxy:{name}")

@@ -7,14 +7,16 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from itsdangerous import BadSignature
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from amqsidecar.http.access import SAFE_METHODS, Caller, Role, Signing
+from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, Role, Signing
+from amqsidecar.http.authentication.cookies import SignedCookie
 
 COOKIE: Final = "amqsidecar_session"
 _MAX_ENDED: Final = 10_000
+_RENEW_S: Final = 60
+"""Age from which a request that shows activity renews the cookie."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -22,6 +24,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
     Attributes:
         id: of the session.
+        checked_s: Unix time in seconds of the log-in, or of the last check at the OpenID provider.
         proof: PASSWORD: fingerprint of the line in the users' file; a changed one ends the session.
     """
 
@@ -29,6 +32,7 @@ class _Kept(msgspec.Struct, frozen=True):
     name: str
     way: str
     role: Role
+    checked_s: float
     proof: str = ""
 
 
@@ -42,7 +46,7 @@ def fingerprint(proof: str) -> str:
 
 
 class Sessions:
-    """Begins, reads and ends sessions."""
+    """Begins, reads, renews and ends sessions."""
 
     def __init__(
         self,
@@ -50,23 +54,26 @@ class Sessions:
         max_age_s: int,
         is_https: Callable[[HTTPConnection], bool],
         role_now: RoleNow | None,
+        *,
         oidc_s: int = 300,
+        idle_s: int = 3600,
     ) -> None:
         """Begin with none.
 
         Args:
             signing: of the cookie.
-            max_age_s: maximum lifetime of a session.
+            max_age_s: maximum time since the log-in.
             is_https: whether the browser came by TLS.
             role_now: of users with passwords; None = there are none.
             oidc_s: age at which a session by OpenID is checked at the provider, when its browser
                 opens a page; at twice this age it ends.
+            idle_s: maximum time since a person last opened a page or changed something. A page
+                that refreshes itself shows no person.
         """
         self._oidc_s = oidc_s
-        self._serializer = signing.serializer("session")
         self._max_age_s = max_age_s
-        self._is_https = is_https
         self._role_now = role_now
+        self._cookie = SignedCookie(COOKIE, signing, is_https, min(idle_s, max_age_s))
         self._ended: dict[str, None] = {}
 
     def begin(
@@ -91,17 +98,9 @@ class Sessions:
             session: the id of a session that goes on, so that its forms stay good; None = a new
                 one.
         """
-        kept = _Kept(session or secrets.token_urlsafe(16), name, way, role, proof)
-        text = self._serializer.dumps(msgspec.to_builtins(kept))
-        response.set_cookie(
-            COOKIE,
-            text if isinstance(text, str) else text.decode(),
-            max_age=self._max_age_s,
-            path="/",
-            secure=self._is_https(request),
-            httponly=True,
-            samesite="strict",
-        )
+        session = session or secrets.token_urlsafe(16)
+        kept = _Kept(session, name, way, role, datetime.now(UTC).timestamp(), proof)
+        self._cookie.write(request, response, msgspec.to_builtins(kept))
 
     def end(self, request: HTTPConnection, response: Response) -> None:
         """End the session, in the browser and here."""
@@ -110,20 +109,22 @@ class Sessions:
             self._ended[kept.id] = None
             if len(self._ended) > _MAX_ENDED:
                 del self._ended[next(iter(self._ended))]
-        response.delete_cookie(
-            COOKIE, path="/", secure=self._is_https(request), httponly=True, samesite="strict"
-        )
+        self._cookie.delete(request, response)
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return the owner of the session, with their present role."""
-        kept, age_s = self._kept(request) or (None, 0.0)
-        if kept is None or (kept.way == "oidc" and age_s > self._oidc_limit_s(request)):
+        """Return the owner of the session, with their present role; renew a session in use."""
+        kept, idle_s = self._kept(request) or (None, 0.0)
+        if kept is None or (kept.way == "oidc" and _age_s(kept) > self._oidc_limit_s(request)):
             return None
         role: Role | None = kept.role
         if kept.way == "password":
             role = None if self._role_now is None else self._role_now(kept.name, kept.proof)
         if role is None:
             return None
+        if idle_s >= _RENEW_S and _shows_activity(request):
+            renewed = Response()
+            self._cookie.write(request, renewed, msgspec.to_builtins(kept))
+            request.scope[RENEWED] = renewed.headers["set-cookie"]
         return Caller(name=kept.name, role=role, way=kept.way, session=kept.id)
 
     def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
@@ -131,8 +132,8 @@ class Sessions:
 
         Only the provider decides whether the session continues; the expired one proves nothing.
         """
-        kept, age_s = self._kept(request) or (None, 0.0)
-        if kept is None or kept.way != "oidc" or age_s <= self._oidc_s:
+        kept, _ = self._kept(request) or (None, 0.0)
+        if kept is None or kept.way != "oidc" or _age_s(kept) <= self._oidc_s:
             return None
         return kept.name, kept.id
 
@@ -141,21 +142,27 @@ class Sessions:
 
         Why: only a page that is opened can lead a browser to the provider and back.
         """
-        is_page = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
-        is_page &= request.scope.get("method") in SAFE_METHODS
+        is_page = _is_page(request) and request.scope.get("method") in SAFE_METHODS
         return self._oidc_s if is_page else 2 * self._oidc_s
 
     def _kept(self, request: HTTPConnection) -> tuple[_Kept, float] | None:
-        """Return the content of the cookie and its age in seconds."""
-        text = request.cookies.get(COOKIE)
-        if not text:
-            return None
+        """Return the content of the cookie, and the seconds since it was renewed."""
+        value, idle_s = self._cookie.read(request) or (None, 0.0)
         try:
-            value, signed_at = self._serializer.loads(
-                text, max_age=self._max_age_s, return_timestamp=True
-            )
             kept = msgspec.convert(value, _Kept)
-        except (BadSignature, msgspec.ValidationError):
+        except msgspec.ValidationError:
             return None
-        age_s = (datetime.now(UTC) - signed_at).total_seconds()
-        return None if kept.id in self._ended else (kept, age_s)
+        is_over = kept.id in self._ended or _age_s(kept) > self._max_age_s
+        return None if is_over else (kept, idle_s)
+
+
+def _age_s(kept: _Kept) -> float:
+    return datetime.now(UTC).timestamp() - kept.checked_s
+
+
+def _is_page(request: HTTPConnection) -> bool:
+    return request.headers.get("sec-fetch-mode", "navigate") == "navigate"
+
+
+def _shows_activity(request: HTTPConnection) -> bool:
+    return _is_page(request) or request.scope.get("method") not in SAFE_METHODS

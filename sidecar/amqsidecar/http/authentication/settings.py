@@ -53,6 +53,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     users_file: Path | None = None
     session_key: str | None = None
     session_s: int = 43_200
+    idle_s: int = 3_600
     trusted_proxies: Sequence[Network] = ()
     proxy_user_header: str = ""
     proxy_groups_header: str = ""

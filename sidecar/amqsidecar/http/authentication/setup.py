@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import structlog
 from starlette.requests import HTTPConnection
 from starlette.routing import Route
 
@@ -19,12 +18,11 @@ from amqsidecar.http.authentication.files import (
     parse_users,
     token_digest,
 )
-from amqsidecar.http.authentication.login import LoginPage
+from amqsidecar.http.authentication.login import CountLogin, LoginPage
 from amqsidecar.http.authentication.proxy import Proxies, ProxyWay, RolesByGroup
 from amqsidecar.http.authentication.session import Sessions, fingerprint
 from amqsidecar.http.authentication.settings import AccessSettings
-
-audit = structlog.get_logger("amqsidecar.audit")
+from amqsidecar.telemetry import audit
 
 
 class Entrance(NamedTuple):
@@ -62,12 +60,18 @@ class _TokenWay:
     def _log_failure(self, address: str) -> None:
         """Log a line, but not one for each attempt of a stranger."""
         if self._attempts.wait_s(address) == 0:
-            audit.warning("login_failed", actor="", way="token", address=address)
+            by = audit.Actor(name="", way="token", address=address)
+            audit.write("log-in", audit.ActKind.LOG_IN, by=by, is_success=False)
             self._attempts.failed(address)
 
 
-def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entrance:
-    """Return the authentication methods and their pages.
+def set_up(
+    settings: AccessSettings,
+    clock: Clock,
+    stylesheet: str = "",
+    count: CountLogin = lambda _kind, _result: None,
+) -> Entrance:
+    """Return the authentication methods and their pages; `count` counts log-ins by password.
 
     Raises:
         ConfigError: a file can't be used, or a library is missing.
@@ -91,7 +95,14 @@ def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entr
         return settings.public_url.startswith("https:") or proxies.is_https(request)
 
     oidc_s = settings.session_s if settings.oidc is None else settings.oidc.recheck_s
-    sessions = Sessions(signing, settings.session_s, is_https, role_now, oidc_s)
+    sessions = Sessions(
+        signing,
+        settings.session_s,
+        is_https,
+        role_now,
+        oidc_s=oidc_s,
+        idle_s=settings.idle_s,
+    )
     routes: list[Route] = []
     if users is not None or settings.oidc is not None:
         ways.append(sessions)
@@ -104,6 +115,7 @@ def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entr
             is_https=is_https,
             has_oidc=settings.oidc is not None,
             stylesheet=stylesheet,
+            count=count,
         )
         routes += page.routes()
     if settings.oidc is not None:
@@ -112,7 +124,14 @@ def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entr
         ways.append(
             ProxyWay(proxies, roles, settings.proxy_user_header, settings.proxy_groups_header)
         )
-    return Entrance(Access(ways, signing, settings.public_url, has_login=bool(routes)), routes)
+    access = Access(
+        ways,
+        signing,
+        settings.public_url,
+        has_login=bool(routes),
+        address_of=proxies.client_address,
+    )
+    return Entrance(access, routes)
 
 
 def _oidc_routes(

@@ -40,6 +40,7 @@ from amqsidecar.operations.message import (
     try_edit,
 )
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 NEW_PROPERTIES: Final = 3
 """Empty lines for new properties."""
@@ -171,6 +172,7 @@ async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
     if page is None or page.view is None or page.row is None:
         is_lying = page is not None and page.row is not None and page.row.is_in_final_queue
         raise PageMissing(LIES if is_lying else GONE)
+    audit.write("read-message", audit.ActKind.READ, message=reference)
     return page
 
 

@@ -23,6 +23,7 @@ from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
 from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 LIMIT = 50
 
@@ -163,6 +164,7 @@ def _download_route(console: Console) -> BaseRoute:
         data = await queries.ask(read) if reference else None
         if data is None:
             raise PageMissing("This message is not here, so it can't be downloaded.")
+        audit.write("download-message", audit.ActKind.READ, message=reference, original=number)
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(reference, safe='')}.bin",

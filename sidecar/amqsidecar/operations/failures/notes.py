@@ -6,6 +6,7 @@ from amqsidecar.model.group_note import GroupNote
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.groups import Place, read_group
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 LONGEST_NOTE: Final = 2_000
 LONGEST_OWNER: Final = 100
@@ -63,4 +64,8 @@ def write_note(
         snoozed_until_ms=until_ms if snooze_ms is None else snooze_ms and now_ms + snooze_ms,
     )
     schedule.add_note(note)
+    before = {"owner": had, "snoozed_until_ms": until_ms}
+    after = {"owner": note.owner, "snoozed_until_ms": note.snoozed_until_ms, "text": text}
+    selection = {"destination": place[0], "cause_group": place[1]}
+    audit.write("note", selection=selection, before=before, after=after)
     return note

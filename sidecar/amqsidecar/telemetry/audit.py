@@ -1,0 +1,175 @@
+"""The audit: one line for each act of a person, a program or the sidecar itself.
+
+A line is JSON with field names of ECS (Elastic Common Schema); ours are below `amqsidecar`. It is
+written after the act, so a crash may lose the last line. The store loses no operation and no actor.
+"""
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from enum import StrEnum
+from ipaddress import ip_address
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.private_files import open_private
+
+STDOUT: Final = "stdout"
+STDERR: Final = "stderr"
+
+_logger: Final = logging.getLogger("amqsidecar.audit")
+_log: Final = logging.getLogger("amqsidecar.log")
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """The person or program that acts.
+
+    Attributes:
+        name: as its way of log-in calls it; may look like anything.
+        way: how it proved the name: token, password, proxy, oidc; local = loopback without log-in;
+            uid = the operating system's user of a command; rule = the sidecar by itself.
+        address: source address; "" = this machine, or unknown.
+        user_id: uid of the operating system; "" = none.
+    """
+
+    name: str
+    way: str
+    address: str = ""
+    user_id: str = ""
+
+
+SIDECAR: Final = Actor(name="amqsidecar", way="rule")
+
+_actor: Final = ContextVar("actor", default=SIDECAR)
+
+
+class ActKind(StrEnum):
+    """The kinds of acts."""
+
+    CHANGE = "change"
+    READ = "read"
+    """Of the content of messages."""
+    LOG_IN = "log-in"
+    LOG_OUT = "log-out"
+
+
+_ECS: Final = {
+    ActKind.CHANGE: {"event.category": ["database"], "event.type": ["change"]},
+    ActKind.READ: {"event.category": ["database"], "event.type": ["access"]},
+    ActKind.LOG_IN: {"event.category": ["authentication"], "event.type": ["start"]},
+    ActKind.LOG_OUT: {"event.category": ["authentication"], "event.type": ["end"]},
+}
+
+
+class _Handler(WatchedFileHandler):
+    """Appends to a file that may be rotated; a line that can't be written goes to the log."""
+
+    def _open(self) -> Any:
+        return open(
+            self.baseFilename,
+            "a",
+            encoding="utf-8",
+            opener=lambda path, flags: open_private(Path(path), flags),
+        )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of the library
+        _log.error("audit_not_written: %s", record.getMessage(), exc_info=True)
+
+
+def open_audit(target: str, *, is_needed: bool = True) -> None:
+    """Send audit lines to a stream of this process, or append them to a file.
+
+    Args:
+        target: `stderr`, `stdout` or the path of a file.
+        is_needed: False = a file is opened with the first line only.
+
+    Raises:
+        ConfigError: the file is needed and can't be written to.
+    """
+    streams: dict[str, TextIO] = {STDERR: sys.stderr, STDOUT: sys.stdout}
+    handler: logging.Handler
+    try:
+        if target in streams:
+            handler = logging.StreamHandler(streams[target])
+        else:
+            handler = _Handler(target, delay=not is_needed)
+    except OSError as error:
+        what = f"{target} can't be written to: {error.strerror or error}"
+        raise ConfigError([Problem("log.audit", what)]) from error
+    for old in _logger.handlers[:]:
+        _logger.removeHandler(old)
+        old.close()
+    _logger.addHandler(handler)
+    _logger.setLevel(logging.INFO)
+    _logger.propagate = False
+
+
+def enter(actor: Actor) -> None:
+    """Name the actor of what this context (a request, a command) does from now on."""
+    _actor.set(actor)
+
+
+def actor() -> Actor:
+    """Return the actor of this context; the sidecar itself where nobody entered."""
+    return _actor.get()
+
+
+def write(
+    action: str,
+    kind: ActKind = ActKind.CHANGE,
+    *,
+    by: Actor | None = None,
+    is_success: bool = True,
+    reason: str = "",
+    fields: dict[str, Any] | None = None,
+    **ours: Any,
+) -> None:
+    """Write the line of one act.
+
+    Args:
+        action: such as `retry`.
+        kind: of the act.
+        by: None = the actor of this context.
+        is_success: False = it was refused.
+        reason: why, in the words of a person or of the refusal.
+        fields: more of ECS.
+        ours: below `amqsidecar`: such as selection, count, operation, before, after. None and ""
+            are left out.
+    """
+    who = by or actor()
+    line: dict[str, Any] = {
+        "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "log.level": "info" if is_success else "warning",
+        "message": f"{who.name} ({who.way}): {action}",
+        "ecs.version": "8.17.0",
+        "event.dataset": "amqsidecar.audit",
+        "event.kind": "event",
+        **_ECS[kind],
+        "event.action": action,
+        "event.outcome": "success" if is_success else "failure",
+        "event.reason": reason,
+        "user.name": who.name,
+        "user.id": who.user_id,
+        "source.address": who.address,
+        "source.ip": who.address if _is_ip(who.address) else "",
+        **(fields or {}),
+        "amqsidecar.way": who.way,
+        **{f"amqsidecar.{name}": value for name, value in ours.items()},
+    }
+    given = {name: value for name, value in line.items() if value not in (None, "")}
+    # Why ASCII: names and reasons may hold what moves a terminal.
+    _logger.info("%s", json.dumps(msgspec.to_builtins(given)))
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""The audit of console and API: one line for each act, with its actor, and what it was."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from amqsidecar.http.access import Role
+from amqsidecar.http.masking import HIDDEN
+from support.audit import audited
+from support.web.site import GROUPS_HEADER, USER_HEADER, Site, running_site
+
+FROM = {"X-Forwarded-For": "203.0.113.7"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running_site(tmp_path) as running:
+        yield running
+
+
+def api_act(client: httpx2.Client, path: str, body: dict[str, Any] | None = None) -> None:
+    answer = client.post(f"/api/v1{path}", json=body or {})
+    assert answer.is_success, answer.text
+
+
+HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "mend"}
+EDIT = {"change": {"text": "card ****"}, "reason": "card"}
+
+
+def test_each_act_over_the_api_has_one_line(site: Site) -> None:
+    client = site.client("token")
+    client.headers.update(FROM)
+    with audited() as lines:
+        api_act(client, "/operations", HOLD)
+        api_act(client, "/operations/1/pause", {"reason": "lunch"})
+        api_act(client, "/operations/1/resume")
+        api_act(client, "/operations/1/cancel")
+        note = {"destination": "orders", "cause_group": "timeout after * ms", "owner": "ann"}
+        assert client.post("/api/v1/notes", json=note).status_code in (201, 400)
+        client.get("/api/v1/messages/1")
+        client.get("/api/v1/messages/1/content")
+        api_act(client, "/messages/1/edit-preview", EDIT)
+        api_act(client, "/messages/1/edit", EDIT)
+        client.get("/api/v1/messages/test-000000000001/originals/0/content")
+        client.get("/api/v1/status")
+        client.get("/api/v1/messages")
+    said = [
+        line["event.action"] for line in lines if line["event.action"] not in ("note", "request")
+    ]
+    assert said == [
+        "hold",
+        "operation-paused",
+        "operation-running",
+        "operation-cancelled",
+        "read-message",
+        "download-message",
+        "read-message",
+        "edit-message",
+        "retry",
+        "download-message",
+    ]
+    for line in lines:
+        assert (line["user.name"], line["amqsidecar.way"]) == ("ci-operator", "token")
+        assert line["source.ip"] == "203.0.113.7"
+        assert line["ecs.version"]
+    held, paused = lines[:2]
+    assert held["amqsidecar.selection"]["destination"] == "queue://orders"
+    assert (held["amqsidecar.count"], held["event.reason"]) == (2, "mend")
+    assert (paused["amqsidecar.operation"], paused["event.reason"]) == (1, "lunch")
+    assert paused["amqsidecar.before"] == {"state": "running"}
+    assert paused["amqsidecar.after"]["state"] == "paused"
+    (edited,) = [line for line in lines if line["event.action"] == "edit-message"]
+    assert edited["amqsidecar.before"]["sha256"] != edited["amqsidecar.after"]["sha256"]
+    assert edited["amqsidecar.after"]["body"] is True
+    assert "4111" not in str(lines)
+
+
+def test_the_page_of_an_operation_shows_who_by_which_way_from_where(site: Site) -> None:
+    """A user of a proxy whose name looks like a command's is still a user of the console."""
+    client = site.client("proxy")
+    client.headers.update({**FROM, USER_HEADER: "cli:root", GROUPS_HEADER: "operators"})
+    client.headers.update(site.csrf(client))
+    with audited() as lines:
+        api_act(client, "/operations", HOLD)
+        assert client.post("/operations/1/pause", data={"reason": "lunch"}).status_code == 303
+    page = " ".join(client.get("/operations/1").text.split())
+    assert 'api:cli:root</bdi> (proxy from <bdi class="data">203.0.113.7</bdi>)' in page
+    assert 'console:cli:root</bdi> (proxy from <bdi class="data">203.0.113.7</bdi>)' in page
+    assert [(x["user.name"], x["amqsidecar.way"]) for x in lines] == [("cli:root", "proxy")] * 2
+    assert not any("user.id" in line for line in lines)
+
+
+def test_content_that_a_role_may_not_see_is_not_read(site: Site) -> None:
+    viewer = site.client("token", Role.VIEWER)
+    with audited() as lines:
+        assert HIDDEN in viewer.get("/api/v1/messages/1").text
+        assert viewer.get("/api/v1/messages/1/content").status_code == 403
+        viewer.get("/messages/one?id=1")
+    assert lines == []
+
+
+def test_pages_that_show_a_message_are_audited(site: Site) -> None:
+    client = site.client("password")
+    with audited() as lines:
+        for page in ("/messages/one?id=1", "/messages/edit?id=1", "/messages/download?id=1"):
+            assert client.get(page).status_code == 200
+        client.get("/messages")
+    assert [line["event.action"] for line in lines] == [
+        "read-message",
+        "read-message",
+        "download-message",
+    ]
+    assert {line["amqsidecar.message"] for line in lines} == {"1"}
