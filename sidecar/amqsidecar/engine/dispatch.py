@@ -109,9 +109,7 @@ class Dispatch:
                 fates[target] = self._fate_of(row, now_ms, events, in_turn)
             wait = self._guilt_reason(row) or fates[target]
             if isinstance(wait, str):
-                parking.setdefault(wait, []).append(row.id)
-                events.append(parked(row, wait, now_ms))
-                self._losses.forget([row.id])
+                self._park(row, wait, now_ms, parking, events)
                 continue
             blockage = self._blockages.get(row.destination)
             if wait is None and blockage is not None:
@@ -147,12 +145,11 @@ class Dispatch:
         return is_open | set(islice(probes, PROBES_MAX))
 
     def _ask_ahead(self, due: Sequence[DueRow], names: Collection[str]) -> None:
-        encodings = self._encodings
         self._gate.ask_ahead(
             dict.fromkeys(
                 row.destination
                 for row in due
-                if row.destination in names and row.encoding in encodings
+                if row.destination in names and row.encoding in self._encodings
             )
         )
 
@@ -188,12 +185,11 @@ class Dispatch:
         self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
     ) -> NextTry | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
-        encodings = self._encodings
-        if row.encoding not in encodings:
+        if row.encoding not in self._encodings:
             # Why no blockage: the destination itself takes what comes over this link.
             reason = (
                 f"it was taken as {row.encoding} and can't be sent over a link for "
-                f"{', '.join(encodings)}: run with a broker.url of "
+                f"{', '.join(self._encodings)}: run with a broker.url of "
                 f"{row.encoding.partition('/')[0]}:// again until it is sent"
             )
             until_ms = now_ms + FOREIGN_WAIT_MS
@@ -235,13 +231,22 @@ class Dispatch:
                 passing.append(row)
                 resends.append(found)
             else:
-                reason = str(found)
-                parking.setdefault(reason, []).append(row.id)
-                events.append(parked(row, reason, now_ms))
-                self._losses.forget([row.id])
+                self._park(row, str(found), now_ms, parking, events)
         for reason, ids in parking.items():
             tx.park(ids, reason)
         return passing, resends
+
+    def _park(
+        self,
+        row: DueRow,
+        reason: str,
+        now_ms: int,
+        parking: dict[str, list[int]],
+        events: list[AnyEvent],
+    ) -> None:
+        parking.setdefault(reason, []).append(row.id)
+        events.append(parked(row, reason, now_ms))
+        self._losses.forget([row.id])
 
     def block_once(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
         """Block a destination that is not blocked now; return until when it is."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.brokers.real import Broker
+from support.jms.peer import JmsPeer
 from support.links.origins import Origins
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
@@ -202,6 +203,36 @@ def test_a_filter_that_can_not_be_evaluated_is_trusted_only_if_the_operator_says
     with running(origins, tmp_path, "", "redelivery.allow=[filter]") as sidecar:
         sidecar.run_command("retry", "--state", "parked", "--yes")
         delivers(origins, "a")
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+@pytest.mark.parametrize("to", ["b", "notes"])
+def test_a_verdict_sends_nothing_where_it_would_be_lost(
+    origins: Origins, tmp_path: Path, to: str
+) -> None:
+    """A queue whose filter does not match parks it; the sidecar's own queue is no answer at all."""
+    origins.queue("a")
+    origins.queue("b", filter_string=RED)
+    notes = f"amqsidecar.causes.{origins.prefix}"
+    target = f"{origins.prefix}.b" if to == "b" else notes
+    peer = JmsPeer.of(origins.broker, "core")
+    plain: dict[str, Any] = {"sample_properties": False, "group": None}
+    [message] = peer.produce(f"{origins.prefix}.a", "Text", text="x", **plain)
+    sets = (f"intake.cause_notes={notes}", "policy.verdicts=obey")
+    delay_ms = 0 if to == "b" else 3_600_000
+    with running(origins, tmp_path, "", *sets, delay_ms=delay_ms) as sidecar:
+        verdict = {"action": "redirect", "destination": f"queue://{target}"}
+        note = {"message_id": message.message_id, "exception": "shop.Bug", "verdict": verdict}
+        peer.produce(notes, "Text", text=json.dumps(note), **plain)
+        # Why ten: the broker gives up what is rolled back over Core then.
+        peer.fail(f"{origins.prefix}.a", "rollback", messages=1, deliveries=10)
+        [row] = listed(sidecar, "parked" if to == "b" else "waiting", 1)
+        assert row["destination"] == f"queue://{origins.prefix}.{'b' if to == 'b' else 'a'}"
+        if to == "b":
+            assert RED in row["reason"]
+    assert set(origins.depths("a", "b").values()) == {0}
 
 
 # ------------------------------------------------------------------ final queues

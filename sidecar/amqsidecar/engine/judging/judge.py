@@ -396,8 +396,8 @@ class Judge:
 
     def _no_resend_reason(self, origin: Destination) -> str | None:
         """Return why no redelivery may go to an origin; None = it may."""
-        problem = self._topic_problem(origin) or self.send_rules.problem(origin)
-        return None if problem is None else f"its origin {problem}"
+        # Why not all: that it is an application's own was asked before.
+        return self._topic_problem(origin) or self.send_rules.restriction(origin)
 
 
 def _without_origin(provenance: Provenance, length: int) -> Provenance:

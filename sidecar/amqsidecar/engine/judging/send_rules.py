@@ -53,7 +53,7 @@ class SendRules:
         self.is_intake = is_intake
         self._final_suffix = final_suffix
         self._finals: frozenset[Destination] = frozenset()
-        self._allowed = within(allowed_origins, copies)
+        self._restriction = within(allowed_origins, copies)
 
     def note_finals(self, queues: Iterable[Destination]) -> None:
         """Note queues to which exhausted messages went, whatever is read now."""
@@ -64,16 +64,15 @@ class SendRules:
 
         A queue of an application may have a name that ends as theirs.
         """
-        name = destination.name.rpartition("::")[2]
-        stem = name.removesuffix(self._final_suffix)
-        is_named_so = stem not in (name, "") and self.is_intake(Destination(destination.kind, stem))
-        return is_named_so or destination in self._finals
+        if self._finals and destination in self._finals:
+            return True
+        if not destination.name.endswith(self._final_suffix):
+            return False
+        stem = destination.name.rpartition("::")[2].removesuffix(self._final_suffix)
+        return bool(stem) and self.is_intake(Destination(destination.kind, stem))
 
     def problem(self, destination: Destination) -> str | None:
-        """Return why no redelivery may go to a destination, whoever asks for it; None = it may.
-
-        The sentence begins with the destination's name.
-        """
+        """Return why no redelivery may go to a destination, whoever asks for it; None = it may."""
         if (fault := self.final_problem(destination)) is not None:
             return fault
         if self.is_dead_letter_queue(destination):
@@ -82,7 +81,11 @@ class SendRules:
                 "without its history; redirect it, or give it up to move it to the final "
                 "dead-letter queue"
             )
-        return self._allowed(destination)
+        return self.restriction(destination)
+
+    def restriction(self, destination: Destination) -> str | None:
+        """Return why the operator or Classic's own rules keep redeliveries from a destination."""
+        return self._restriction(destination)
 
     def is_dead_letter_queue(self, destination: Destination) -> bool:
         """Return whether it is one that the intake reads, or a final one."""
