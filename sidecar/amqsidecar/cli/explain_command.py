@@ -260,4 +260,6 @@ def _as_text(answer: Explanation) -> str:
         lines.extend(f"  gate:    {gate}" for gate in answer.gates)
     if answer.differs is not msgspec.UNSET:
         lines.append(f"  differs: {answer.differs}")
+    if answer.assumed is not msgspec.UNSET:
+        lines.append(f"  assumed: the broker's default of {answer.assumed}")
     return "\n".join(lines)

@@ -344,6 +344,25 @@ def test_without_a_dead_letter_strategy_the_queue_that_was_read_decides(tmp_path
     assert "the queue that it was read from, plus .exhausted" in str(answer["differs"])
 
 
+def test_a_discard_that_no_line_orders_is_kept_and_defaults_are_named(tmp_path: Path) -> None:
+    """The broker's answer stays; the defaults that it rests on are named."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('address_settings: [{match: "#", max_delivery_attempts: 1}]')
+    source = f"policy.source={policy}"
+    answer = _one("--set", source, "--address", "w.q")
+    assert answer["action"] == "discard"
+    assert "no written line orders a discard" in str(answer["differs"])
+    assert "plus .exhausted" in str(answer["differs"])
+    assert answer["assumed"] == "redelivery-delay, dead-letter-address, expiry-address"
+    policy.write_text("plugins: [{discarding: {drop_only: B}}]")
+    kept = _one("--set", source, "--destination", "queue://A")
+    dropped = _one("--set", source, "--destination", "queue://B")
+    assert (kept["action"], dropped["action"]) == ("discard", "discard")
+    assert "differs" in kept
+    assert "differs" not in dropped
+    assert f"({policy}:" in str(dropped["rule"])
+
+
 TABLE = (
     "policy.plugins=[{rules: {rules: ["
     "{cause_class: ConnectException, redeliver: {maximum_redeliveries: -1, within_ms: 7200000}}, "

@@ -9,11 +9,13 @@ import pytest
 
 from amqsidecar.broker import BrokerKind, Features, LookSession
 from amqsidecar.config.load import load_config
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
-from amqsidecar.model.decision import Park, Redeliver
+from amqsidecar.model.decision import DeadLetterTo, Exhaust, Park, Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.wiring.rules import RunningRules
 from support.virtual_clock import VirtualClock
 
@@ -79,3 +81,43 @@ def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, n
     bare = RunningRules(load_config(None, sets, {}), VirtualClock())
     assert not getattr(bare.decider(link), "asks", ())
     assert bare.digest != running.digest
+
+
+class Readable:
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        return [{"maxDeliveryAttempts": 3, "expiryAddress": "DLQ"} for _ in addresses]
+
+
+class Hidden:
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        raise BrokerRefused(f"no permission to read {addresses}")
+
+
+@pytest.mark.parametrize("asked", [Readable(), Hidden()])
+def test_a_given_policy_is_filled_where_the_broker_shows_its_settings(
+    tmp_path: Path, asked: Readable | Hidden
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('address_settings:\n  - {match: "orders.#", redelivery_delay_ms: 7}\n')
+    link = cast(
+        "LookSession",
+        SimpleNamespace(
+            description=SimpleNamespace(kind=BrokerKind.ARTEMIS), features=Features(settings=asked)
+        ),
+    )
+    running = RunningRules(load_config(None, [f"policy.source={policy}"], {}), VirtualClock())
+    decider = running.decider(link)
+    expired = decider.decide(DeadLetter(queue("w.q"), expired=True), None)
+    third = decider.decide(DeadLetter(queue("orders.a"), 2), None)
+    if isinstance(asked, Hidden):
+        assert isinstance(expired, Exhaust)
+        assert expired.is_discard_of_broker
+        assert isinstance(third, Redeliver)
+        return
+    assert isinstance(expired, DeadLetterTo)
+    assert expired.destination == queue("DLQ")
+    assert isinstance(third, Exhaust)
+    acting = running.acting()
+    assert isinstance(acting, ArtemisRules)
+    assert set(acting.live) == {"w.q", "orders.a"}
+    assert running.acting() is acting
