@@ -362,6 +362,7 @@ DASHBOARD = (
                     ("taken over", grown("amqsidecar_takeovers_total")),
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
                     ("clock set", grown("amqsidecar_clock_steps_total")),
+                    ("ambiguous notes", grown("amqsidecar_cause_notes_ambiguous_total")),
                     (
                         "log-ins crowded out",
                         f'sum(increase(amqsidecar_log_ins_total{{{PICKED},result="crowded"}}[1h]))',

@@ -26,6 +26,9 @@ NOTES_KEPT_BYTES: Final = 16 * 1024 * 1024
 NOTES_KEPT_S: Final = 600.0
 """How long a note waits for its death, and a death for its note."""
 
+QUEUES_MAX: Final = 4
+"""Names of queues in a note, of which one is meant."""
+
 DELAY_MAX_MS: Final = 30 * 86_400_000
 """The longest delay that a consumer may advise: 30 days."""
 
@@ -61,13 +64,16 @@ Verdict = RetryAfter | Never | RedirectTo
 """The consumer's advice; obeyed only where `policy.verdicts` is `obey`."""
 
 
-class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
+class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A note of a consumer about one failed delivery.
 
     Attributes:
         message_id: as the consumer saw it: `JMSMessageID`, or AMQP message-id as text.
         redelivery_count: `amqsidecarRedeliveryCount` of the delivery, 0 without one; None = the
             note does not say, and is of the next death that it fits.
+        queue: that the consumer read, as `cause_note_queue` gives it; of a topic that of the
+            subscription. Several = one of these, the client does not know which; empty = the note
+            does not say.
         exception: class of the exception.
         text: of the exception.
         root_exception, root_text: of the innermost cause; "" = there is no other.
@@ -79,6 +85,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
 
     message_id: Annotated[str, msgspec.Meta(min_length=1)]
     redelivery_count: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    queue: str | Annotated[tuple[str, ...], msgspec.Meta(max_length=QUEUES_MAX)] = ()
     exception: str = ""
     text: str = ""
     root_exception: str = ""
@@ -88,6 +95,11 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
     consumer_version: str = ""
     traceparent: str = ""
     verdict: Verdict | None = None
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues of which the consumer read one; empty = the note does not say."""
+        return (self.queue,) if isinstance(self.queue, str) else self.queue
 
     @property
     def cause(self) -> str:
@@ -107,6 +119,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True):
         texts = (
             *(self.message_id, self.exception, self.text, self.root_exception, self.root_text),
             *(self.stack_hash, self.consumer, self.consumer_version, self.traceparent),
+            *self.queues,
         )
         return 400 + sum(4 * len(one) if not one.isascii() else len(one) for one in texts)
 
@@ -142,6 +155,7 @@ def parse_cause_note(body: str) -> CauseNote:
     return msgspec.structs.replace(
         note,
         message_id=cause_note_key(note.message_id),
+        queue=tuple(one for one in dict.fromkeys(map(cause_note_queue, note.queues)) if one),
         text=bounded_cause(note.text, _TEXT_BYTES_MAX),
         root_text=bounded_cause(note.root_text, _TEXT_BYTES_MAX),
         **cut,
@@ -155,6 +169,25 @@ def cause_note_key(message_id: str | None) -> str:
     """
     return (kept_message_id(message_id) or "").removeprefix(_ID_PREFIX)
 
+
+def cause_note_queue(name: str) -> str:
+    """Return what is equal for a queue in a note and as the origin of a dead letter.
+
+    Of a fully qualified name the queue counts; the schemes of destinations and the usual prefixes
+    of acceptors are cut off. "" = the name of a topic, which says nothing of the queue.
+    """
+    if "::" in name:
+        name = name.rpartition("::")[2]
+    elif name.startswith(_TOPICS):
+        return ""
+    for prefix in _QUEUES:
+        name = name.removeprefix(prefix)
+    return name[:_QUEUE_MAX]
+
+
+_QUEUES: Final = ("queue://", "temp-queue://", "/queue/", "jms.queue.")
+_TOPICS: Final = ("topic://", "temp-topic://", "/topic/", "jms.topic.")
+_QUEUE_MAX: Final = 2_048
 
 _TEXT_BYTES_MAX: Final = 8_000
 """Bytes of a text, as UTF-8; two of them with their classes are a cause that is kept whole."""

@@ -6,6 +6,8 @@ broker's commit.
 Times are milliseconds since the epoch, counts are 0-based unless said otherwise.
 """
 
+from typing import Final
+
 import msgspec
 
 
@@ -49,6 +51,13 @@ class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):
     """A message that the sidecar had re-sent died again and was taken again."""
 
 
+AMBIGUOUS: Final = (
+    "ambiguous: it names no queue, or that of this death is not known, and it may be about another "
+    "copy of the message; it decides nothing"
+)
+"""The answer to a note that is recorded with each death that it may be about."""
+
+
 class Explained(Event, frozen=True, gc=False, kw_only=True, tag="explained"):
     """Its consumer wrote a note of why it failed on it (`cause-notes.md`); once for each death.
 
@@ -58,9 +67,10 @@ class Explained(Event, frozen=True, gc=False, kw_only=True, tag="explained"):
         consumer: the application's name and version.
         stack_hash, traceparent: as in the note; "" = it has none.
         verdict: the consumer's advice; "" = none.
-        answer: what became of the verdict; "" = it was obeyed, or there is none.
+        answer: what became of the verdict; "" = it was obeyed, or there is none. `AMBIGUOUS` = the
+            note gives neither cause nor group, and its verdict is not obeyed.
         died_at_ms: the time of the death.
-        cause_group: the group that it has by the note.
+        cause_group: the group that it has by the note; "" = the note is ambiguous.
         former_group: the group that it was counted in, where it was taken before the note came; ""
             = it is in the right one.
         attempt: as `CountKey.attempt` of the death.

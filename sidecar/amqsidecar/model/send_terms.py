@@ -26,6 +26,8 @@ class SendTerms(msgspec.Struct, frozen=True):
         queues: each gets the message if its filter matches; none of them = the message is lost.
             Empty = the broker makes a queue without a filter, or does not report its queues.
         effects: on a message that is sent there, which the operator does not allow.
+        has_copies: whether more than one queue, address or bridge gets what producers send to its
+            address; None = unknown.
         trusts_filters: the operator lets a filter that the sidecar can't evaluate count as one
             that matches (`redelivery.allow`).
     """
@@ -34,6 +36,7 @@ class SendTerms(msgspec.Struct, frozen=True):
     exists: bool | None = None
     queues: tuple[BoundQueue, ...] = ()
     effects: tuple[SideEffect, ...] = ()
+    has_copies: bool | None = None
     trusts_filters: bool = False
 
     @property

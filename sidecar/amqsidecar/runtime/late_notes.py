@@ -8,13 +8,14 @@ import structlog
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock
-from amqsidecar.engine.cause_notebook import Join
+from amqsidecar.engine.cause_notebook import HasOneQueue, Join
 from amqsidecar.engine.engine import Engine
 from amqsidecar.engine.judging.noted import (
     IGNORED,
     RULES_STAND,
     CauseNotes,
     explain,
+    explain_ambiguous,
     late_group,
 )
 from amqsidecar.model import row_changes
@@ -26,26 +27,48 @@ from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.schedule import Schedule
 
 LOGGED_EVERY_S: Final = 60.0
-"""An unreadable note is logged this often at most."""
+"""Notes with a problem are logged this often at most, of each kind."""
 
 log = structlog.get_logger("amqsidecar.service")
 
 
-class UnreadableCauseNotes:
-    """Counts notes that can't be read, and logs them now and then."""
+class CauseNoteProblems:
+    """Counts notes that give no cause, and logs them now and then."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, count_ambiguous: Callable[[], None]) -> None:
+        """Log.
+
+        Args:
+            clock: for the time between two lines.
+            count_ambiguous: called with each ambiguous note.
+        """
         self._clock = clock
-        self._count = 0
-        self._not_before_s = clock.monotonic_s()
+        self._count_ambiguous = count_ambiguous
+        self._counts: dict[str, int] = {}
+        self._not_before_s: dict[str, float] = {}
 
-    def report(self, reason: str) -> None:
-        """Record an unreadable note; the reason quotes no part of it."""
-        self._count += 1
+    def unreadable(self, reason: str) -> None:
+        """Record a note that can't be read; the reason quotes no part of it."""
+        self._report("cause_note_unreadable", reason=reason)
+
+    def ambiguous(self, event: Explained) -> None:
+        """Record that a note may be about a death, and decides nothing."""
+        self._count_ambiguous()
+        self._report(
+            "cause_note_ambiguous",
+            consumer=event.consumer,
+            destination=event.destination,
+            meaning=f"{event.answer}; a note that names its `queue` is certain "
+            "(deploy/reference/cause-notes.md)",
+        )
+
+    def _report(self, kind: str, **details: str) -> None:
+        count = self._counts.get(kind, 0) + 1
         now_s = self._clock.monotonic_s()
-        if now_s >= self._not_before_s:
-            log.warning("cause_note_unreadable", count=self._count, reason=reason)
-            self._count, self._not_before_s = 0, now_s + LOGGED_EVERY_S
+        if now_s >= self._not_before_s.get(kind, now_s):
+            log.warning(kind, count=count, **details)
+            count, self._not_before_s[kind] = 0, now_s + LOGGED_EVERY_S
+        self._counts[kind] = count
 
 
 class LateCauseNotes:
@@ -57,6 +80,7 @@ class LateCauseNotes:
         schedule: Schedule,
         engine: Engine,
         redirect_problem: Callable[[Destination], str | None],
+        has_one_queue: HasOneQueue,
         clock: Clock,
         exhausting: row_changes.Exhausting,
     ) -> None:
@@ -67,6 +91,7 @@ class LateCauseNotes:
             schedule: of the service.
             engine: of the link; settles its last cycle, whose rows may not change before.
             redirect_problem: see `Judge`.
+            has_one_queue: see there.
             clock: of the schedule.
             exhausting: decides the place of exhausted messages.
         """
@@ -74,6 +99,7 @@ class LateCauseNotes:
         self._schedule = schedule
         self._engine = engine
         self._redirect_problem = redirect_problem
+        self._has_one_queue = has_one_queue
         self._clock = clock
         self._exhausting = exhausting
         self.queue = IntakeQueue(notes.queue)
@@ -91,8 +117,12 @@ class LateCauseNotes:
         if not self._notes.book.has_late:
             return
         self._engine.settle_up()
-        joins = {join.death.row_id: join for join in self._notes.book.take_late()}
         now_ms = self._clock.now_ms()
+        late = self._notes.book.take_late()
+        ambiguous = [
+            explain_ambiguous(join.note, join.death, now_ms) for join in late if join.is_ambiguous
+        ]
+        joins = {join.death.row_id: join for join in late if not join.is_ambiguous}
         events = {row_id: self._event(join, now_ms) for row_id, join in joins.items()}
         seen: set[int] = set()
         verdicts: set[int] = set()
@@ -114,9 +144,12 @@ class LateCauseNotes:
         self._schedule.change(RowFilter(ids=tuple(joins)), explain_row)
         if verdicts:
             self._obey({row_id: joins[row_id] for row_id in verdicts}, now_ms)
-        if gone := [event for row_id, event in events.items() if row_id not in seen]:
+        gone = [event for row_id, event in events.items() if row_id not in seen]
+        if gone or ambiguous:
             with self._schedule.transaction() as transaction:
-                transaction.record(gone)
+                transaction.record(gone + ambiguous)
+        for event in ambiguous:
+            self._notes.report_ambiguous(event)
 
     def _exchange(self) -> None:
         book, now_s = self._notes.book, self._clock.monotonic_s()
@@ -125,7 +158,7 @@ class LateCauseNotes:
         found = self._schedule.shared_notes(book.position)
         book.position = found.position
         for age_s, note in found.notes:
-            book.add(note, now_s - age_s, is_shared=True)
+            book.add(note, now_s - age_s, self._has_one_queue, is_shared=True)
 
     def _event(self, join: Join, now_ms: int) -> Explained:
         event = explain(join.note, join.death, now_ms, late_group(join.death, join.note))

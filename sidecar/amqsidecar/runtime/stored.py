@@ -14,6 +14,7 @@ from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge, Judging
 from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
+from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -157,7 +158,7 @@ class StoredMode:
         )
         judge: Judging = RecallJudge(judge_of_deaths, store, self.finals, keeps_exhausted=keeps)
         if self.notes is not None:
-            judge = NotedJudge(judge, self.notes)
+            judge = NotedJudge(judge, self.notes, OneQueue(link, self.notes.is_copied).holds)
         return CycleEngine(
             link=link,
             store=store,
@@ -264,6 +265,7 @@ class _StoredWork:
                     mode.schedule,
                     engine,
                     judge.redirect_problem,
+                    OneQueue(link, mode.notes.is_copied).holds,
                     mode.parts.clock,
                     exhausting,
                 ),

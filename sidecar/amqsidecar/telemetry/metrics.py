@@ -175,6 +175,11 @@ class Metrics:
         with self._lock:
             self._values["amqsidecar_takeovers_total"][()] += 1
 
+    def ambiguous_note(self) -> None:
+        """Count a death with a note that may be about another copy of the message."""
+        with self._lock:
+            self._values["amqsidecar_cause_notes_ambiguous_total"][()] += 1
+
     def set_link_up(self, is_up: bool) -> None:
         """Set whether the link works."""
         self._set("amqsidecar_link_up", float(is_up))

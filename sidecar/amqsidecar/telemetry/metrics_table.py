@@ -254,6 +254,14 @@ METRICS: Final = (
         "the takeover",
     ),
     MetricSpec(
+        "amqsidecar_cause_notes_ambiguous_total",
+        MetricKind.COUNTER,
+        (),
+        "Deaths with a consumer's note that may be about another copy of the message, and so gives "
+        "no cause (`cause-notes.md`).",
+        "explained",
+    ),
+    MetricSpec(
         "amqsidecar_clock_steps_total",
         MetricKind.COUNTER,
         ("direction",),

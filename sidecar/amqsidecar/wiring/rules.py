@@ -20,7 +20,7 @@ from amqsidecar.engine.judging.judge import (
     no_group,
     no_properties,
 )
-from amqsidecar.engine.judging.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.judging.origin import true_origins
 from amqsidecar.engine.judging.resend_copies import (
     ResendProblem,
     classic_resend_problem,
@@ -235,7 +235,7 @@ class RunningRules:
         keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
         parks_topics = self._config.policy.topics is TopicPolicy.PARK
         cause_of = chosen_cause(self._config.intake.cause_properties)
-        true_origin = self._true_origin()
+        true_origin = true_origins(self.classic)
         death_group_of = load_grouping(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
@@ -261,11 +261,6 @@ class RunningRules:
             )
 
         return make
-
-    def _true_origin(self) -> TrueOrigin:
-        return (
-            named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
-        )
 
     def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
         """Return the finder of the queue into which Classic put a dead message."""

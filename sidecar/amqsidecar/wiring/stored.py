@@ -54,7 +54,7 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
         schedule.keep_for_journal(bool(config.journal.path))
         health = reported_health(parts.health, parts.metrics)
         left_behind = LeftBehindNews(health.left_behind)
-        notes = load_cause_notes(config, clock)
+        notes = load_cause_notes(config, clock, parts.rules.classic, parts.metrics.ambiguous_note)
         mode = StoredMode(
             schedule=schedule,
             notes=notes,

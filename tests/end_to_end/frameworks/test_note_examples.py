@@ -24,12 +24,12 @@ PAGE = ROOT / "deploy" / "reference" / "cause-notes.md"
 POLICY = Path(__file__).parents[1] / "policies" / "artemis.yaml"
 
 NODE_APPLICATION = """
-const [port, queue, messageId] = process.argv.slice(2);
+const [port, notes, messageId, queue] = process.argv.slice(2);
 const connection = require("rhea").connect({
   host: "127.0.0.1", port: Number(port), username: "admin", password: "admin", reconnect: false,
 });
 const error = new TypeError("no stock");
-connection.once("connection_open", () => writeNote(connection, messageId, error, queue));
+connection.once("connection_open", () => writeNote(connection, messageId, queue, error, notes));
 connection.on("sender_close", () => connection.close());
 """
 
@@ -48,7 +48,7 @@ static class Application
         var connect = "CONNECT\\naccept-version:1.2\\nhost:/\\n" + login + "\\n\\0";
         stream.Write(Encoding.UTF8.GetBytes(connect), 0, connect.Length);
         while (stream.ReadByte() > 0) { }
-        WriteNote(stream, arguments[2], new TypeError("no stock"), arguments[1]);
+        WriteNote(stream, arguments[2], arguments[3], new TypeError("no stock"), arguments[1]);
     }
 
 %s
@@ -67,29 +67,29 @@ def example(language: str) -> str:
     return str(code)
 
 
-def write_by_python(broker: ArtemisBroker, queue: str, message_id: str) -> None:
+def write_by_python(broker: ArtemisBroker, notes: str, message_id: str, queue: str) -> None:
     names: dict[str, Any] = {}
     exec(compile(example("python"), str(PAGE), "exec"), names)
     url = f"amqp://admin:admin@127.0.0.1:{broker.ports['PORT']}"
     connection = BlockingConnection(url, allowed_mechs="PLAIN", timeout=PATIENCE_S)
     try:
-        names["write_note"](connection, message_id, TypeError("no stock"), queue)
+        names["write_note"](connection, message_id, queue, TypeError("no stock"), notes)
     finally:
         connection.close()
 
 
-def write_by_node(broker: ArtemisBroker, queue: str, message_id: str) -> None:
+def write_by_node(broker: ArtemisBroker, notes: str, message_id: str, queue: str) -> None:
     script = node_script("note_example", example("javascript") + NODE_APPLICATION)
-    command = [*script, str(broker.ports["PORT"]), queue, message_id]
+    command = [*script, str(broker.ports["PORT"]), notes, message_id, queue]
     subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
 
 
-def write_by_dotnet(broker: ArtemisBroker, queue: str, message_id: str) -> None:
+def write_by_dotnet(broker: ArtemisBroker, notes: str, message_id: str, queue: str) -> None:
     usings, _, function = example("csharp").partition("\n\n")
     source, program = broker.folder / "Application.cs", broker.folder / "Application.exe"
     source.write_text(DOTNET_APPLICATION % (usings, function), encoding="utf-8")
     build = ["mcs", "-r:System.Runtime.Serialization.dll", f"-out:{program}", str(source)]
-    run = ["mono", str(program), str(broker.ports["PORT"]), queue, message_id]
+    run = ["mono", str(program), str(broker.ports["PORT"]), notes, message_id, queue]
     for command in (build, run):
         subprocess.run(command, check=True, timeout=PATIENCE_S)
 
@@ -121,7 +121,7 @@ def test_the_example_of_the_page_gives_a_cause(
     artemis: ArtemisBroker,
     tmp_path: Path,
     unique: str,
-    write: Callable[[ArtemisBroker, str, str], None],
+    write: Callable[[ArtemisBroker, str, str, str], None],
 ) -> None:
     orders, notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
     peer = JmsPeer.of(artemis, "qpid")
@@ -129,7 +129,7 @@ def test_the_example_of_the_page_gives_a_cause(
     sidecar = SidecarProcess(tmp_path, artemis.pair_url, policy=POLICY, sets=sets)
     with sidecar.start():
         [message] = peer.produce(orders, "Text")
-        write(artemis, notes, message.message_id)
+        write(artemis, notes, message.message_id, orders)
         peer.fail(orders, "reject", messages=1, deliveries=1)
         eventually(
             lambda: (

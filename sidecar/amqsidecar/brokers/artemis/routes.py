@@ -302,6 +302,7 @@ class ArtemisRoutes:
             exists=bool(reached),
             queues=tuple(BoundQueue(row.name, row.filter) for row in reached if row.is_enabled),
             effects=tuple(one for one in effects if one.kind not in self._allowed),
+            has_copies=len(told.queues) + len(told.others) + len(told.diverts) > 1,
             trusts_filters=ResendEffect.FILTER in self._allowed,
         )
         return _Route(name, terms, expires_by_itself(told.settings))

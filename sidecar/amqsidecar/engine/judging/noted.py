@@ -8,15 +8,16 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.clock import Clock
-from amqsidecar.engine.cause_notebook import CauseNotebook, Death
+from amqsidecar.engine.cause_notebook import CauseNotebook, Death, HasOneQueue, MessageCopy, copy_at
 from amqsidecar.engine.judging.judge import Judgement, Judging
+from amqsidecar.engine.judging.origin import TrueOrigin
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
 from amqsidecar.model.decision import Decision, Exhaust, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.event import Explained, Received, Returned
+from amqsidecar.model.event import AMBIGUOUS, Explained, Received, Returned
 from amqsidecar.model.failure import death_group, failure_cause, group_with
 from amqsidecar.model.provenance import kept_cause
 
@@ -45,7 +46,10 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         obeys: verdicts are obeyed.
         wait_ms: the shortest delay of a redelivery without a note, where verdicts are obeyed.
         clock: for the age of a note.
+        true_origin: finds the origin where a message shows another.
+        is_copied: see `OneQueue`.
         report_unreadable: called with the reason why a note can't be read.
+        report_ambiguous: called with each event of a note that decides nothing.
     """
 
     queue: Destination
@@ -54,7 +58,10 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
     obeys: bool
     wait_ms: int
     clock: Clock
+    true_origin: TrueOrigin
+    is_copied: Callable[[Destination], bool]
     report_unreadable: Callable[[str], None]
+    report_ambiguous: Callable[[Explained], None]
 
     def is_note(self, delivery: Delivery) -> bool:
         """Return whether a delivery is a note: in its queue, or a dead letter of it."""
@@ -69,10 +76,18 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, delivery: Delivery) -> CauseNote | None:
         """Return the note about a dead letter; None = none came by now."""
-        provenance = delivery.provenance
-        return self.book.find(
-            provenance.message_id, provenance.redelivery_count, self.clock.monotonic_s()
-        )
+        return self.book.find(self.copy_of(delivery), self.clock.monotonic_s())
+
+    def copy_of(self, delivery: Delivery) -> MessageCopy:
+        """Return the copy of a message that a dead letter is."""
+        provenance, origin = delivery.provenance, self.origin_of(delivery)
+        name = None if origin is None else str(origin)
+        return copy_at(provenance.message_id, name, provenance.redelivery_count)
+
+    def origin_of(self, delivery: Delivery) -> Destination | None:
+        """Return where a dead letter died; None = it is not known."""
+        named = delivery.provenance.origin
+        return None if named is None else self.true_origin(named, delivery.source)
 
     def advise(self, delivery: Delivery, decision: Redeliver) -> Decision:
         """Apply the consumer's verdict to a redelivery."""
@@ -113,9 +128,10 @@ def explained_group(group: str, note: CauseNote) -> str:
 class NotedJudge:
     """Judges with notes; asks another judge for the verdicts."""
 
-    def __init__(self, judge: Judging, notes: CauseNotes) -> None:
+    def __init__(self, judge: Judging, notes: CauseNotes, has_one_queue: HasOneQueue) -> None:
         self._judge = judge
         self._notes = notes
+        self._has_one_queue = has_one_queue
 
     @property
     def send_rules(self) -> SendRules:
@@ -130,7 +146,8 @@ class NotedJudge:
         for delivery in deliveries:
             if notes.is_note(delivery):
                 try:
-                    notes.book.add(notes.read(delivery.encoding, delivery.message), now_s)
+                    note = notes.read(delivery.encoding, delivery.message)
+                    notes.book.add(note, now_s, self._has_one_queue)
                 except UndecodableMessage as error:
                     notes.report_unreadable(str(error))
 
@@ -141,6 +158,9 @@ class NotedJudge:
         notes = self._notes
         if notes.is_note(delivery):
             return Judgement(None, ())
+        now_s, origin = notes.clock.monotonic_s(), notes.origin_of(delivery)
+        if origin is not None:
+            notes.book.assign(notes.copy_of(delivery), origin, now_s, self._has_one_queue)
         note = notes.find(delivery)
         if note is not None and note.cause:
             cause = kept_cause(note.cause)
@@ -150,9 +170,15 @@ class NotedJudge:
         received = found.events[0] if found.events else None
         if not isinstance(received, Received):
             return found
+        death = death_of(received)
         if note is not None:
             found = self._explained(found, received, note)
-        self._meet(delivery, found, is_explained=note is not None)
+        elif (doubtful := notes.book.find_ambiguous(death.copy, now_s)) is not None:
+            event = explain_ambiguous(doubtful, death, received.at_ms)
+            notes.report_ambiguous(event)
+            events = (received, event, *found.events[1:])
+            found = msgspec.structs.replace(found, events=events)
+        notes.book.meet(death, is_explained=note is not None, now_s=now_s)
         return found
 
     def _explained(self, found: Judgement, received: Received, note: CauseNote) -> Judgement:
@@ -181,24 +207,16 @@ class NotedJudge:
             return ""
         return RULES_STAND if self._notes.obeys else IGNORED
 
-    def _meet(self, delivery: Delivery, found: Judgement, *, is_explained: bool) -> None:
-        received = found.events[0]
-        assert isinstance(received, Received)  # noqa: S101 - the caller has looked
-        message_id = delivery.provenance.message_id
-        now_s = self._notes.clock.monotonic_s()
-        self._notes.book.meet(
-            message_id, death_of(received), is_explained=is_explained, now_s=now_s
-        )
-
 
 def death_of(received: Received) -> Death:
     """Return the death that an event records."""
+    attempt = received.redelivery_count if isinstance(received, Returned) else 0
     return Death(
         row_id=received.id,
         redelivery_id=received.redelivery_id,
         at_ms=received.at_ms,
-        attempt=received.redelivery_count if isinstance(received, Returned) else 0,
-        destination=received.origin or received.source,
+        copy=copy_at(received.message_id, received.origin, attempt),
+        destination=parse_destination(received.origin or received.source),
         cause_group=death_group(received),
         is_expired=received.expired,
     )
@@ -219,7 +237,7 @@ def explain(note: CauseNote, death: Death, now_ms: int, group: str) -> Explained
         at_ms=now_ms,
         id=death.row_id,
         redelivery_id=death.redelivery_id,
-        destination=death.destination,
+        destination=str(death.destination),
         cause=kept_cause(note.cause) or None,
         consumer=note.author,
         stack_hash=note.stack_hash,
@@ -228,5 +246,12 @@ def explain(note: CauseNote, death: Death, now_ms: int, group: str) -> Explained
         died_at_ms=death.at_ms,
         cause_group=group,
         former_group="" if group == death.cause_group else death.cause_group,
-        attempt=death.attempt,
+        attempt=death.copy.attempt,
+    )
+
+
+def explain_ambiguous(note: CauseNote, death: Death, now_ms: int) -> Explained:
+    """Return the event of a note that may be about a death, and decides nothing."""
+    return msgspec.structs.replace(
+        explain(note, death, now_ms, death.cause_group), cause_group="", answer=AMBIGUOUS
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from amqsidecar.policy.classic_rules import (
+    ClassicRules,
     DeadLetterRules,
     IndividualDeadLetterStrategy,
     PolicyEntry,
@@ -23,6 +24,11 @@ def named_origin(origin: Destination, source: Destination) -> Destination:
     """Return the origin that the message names: right where there are no rules of Classic."""
     del source
     return origin
+
+
+def true_origins(rules: ClassicRules | None) -> TrueOrigin:
+    """Return the finder of true origins under these rules of Classic; None = there are none."""
+    return named_origin if rules is None else ClassicOrigins(rules.dead_letter).find
 
 
 class ClassicOrigins:
