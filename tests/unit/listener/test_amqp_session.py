@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amqsidecar.formats import amqp_frames as frames
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_frames import FALSE, TRUE, described, frame_of
+from amqsidecar.listener.amqp.deliveries import ConsumerLink
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
@@ -231,7 +232,8 @@ def test_on_classic_the_note_of_an_error_goes_in_front_of_the_rejection(budget: 
     wire.client(rejected + detach)
     assert rejected not in wire.to_broker
     open_links(wire, "notes")
-    note = b'{"message_id":"m1","redelivery_count":2,"exception":"app:bad","text":"no stock"'
+    identity = b'{"message_id":"m1","redelivery_count":2,"queue":"orders",'
+    note = identity + b'"exception":"app:bad","text":"no stock"'
     assert note in wire.to_broker
     assert rejected not in wire.to_broker
     wire.to_broker = b""
@@ -323,3 +325,21 @@ def test_where_notes_are_refused_what_waits_for_one_is_passed_on(
     assert wire.to_broker == b"".join(said), "and no more is written"
     assert [one.outcome for one in wire.settled] == [NackOutcome.PASSED] * 2
     assert (wire.ended, budget.memory_bytes) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "capability", "queue"),
+    [
+        ("orders", "queue", "orders"),
+        ("queue://orders?consumer.exclusive=true", "queue", "queue://orders"),
+        ("orders.>", "queue", ""),
+        ("orders,invoices", "queue", ""),
+        ("prices", "topic", ""),
+    ],
+)
+def test_the_queue_of_a_note_on_classic_is_one_queue_or_not_known(
+    address: str, capability: str, queue: str
+) -> None:
+    capabilities = amqp.symbol(capability)
+    source = described(frames.SOURCE, [amqp.string(address), *[amqp.NULL] * 9, capabilities])
+    assert ConsumerLink("link", source).queue_on_classic == queue

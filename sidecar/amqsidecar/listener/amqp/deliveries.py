@@ -4,6 +4,7 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_frames import SOURCE, Performative, read_described
 from amqsidecar.listener.bodies import BodyBudget, KeptBody
 
+_CLASSIC_SIGNS = frozenset("*>,")
 _HANDLE, _DELIVERY_ID, _SETTLED, _MORE, _ABORTED = 0, 1, 4, 5, 9
 
 
@@ -31,6 +32,12 @@ class ConsumerLink:
         self.is_topic = b"topic" in fields[10]
         self.is_shared = b"shared" in fields[10]
         self.is_global = b"global" in fields[10]
+
+    @property
+    def queue_on_classic(self) -> str:
+        """The one queue that it reads on Classic; "" = a topic, or it names several."""
+        name = self.address.partition("?")[0]
+        return "" if self.is_topic or not _CLASSIC_SIGNS.isdisjoint(name) else name
 
 
 class UnsettledMessage:

@@ -132,11 +132,12 @@ def read_identity(beginning: bytes) -> Identity | None:
     return Identity(shown, known, is_durable) if shown else None
 
 
-def note_of(identity: Identity, answer: Answer, consumer: str) -> Parcel:
-    """Return the note that keeps a consumer's answer."""
+def note_of(identity: Identity, answer: Answer, consumer: str, queue: str) -> Parcel:
+    """Return the note that keeps a consumer's answer about a message of a queue."""
     note = CauseNote(
         message_id=identity.message_id,
         redelivery_count=identity.redelivery_count,
+        queue=queue,
         exception=answer.condition[:WORD_MAX],
         text=answer.description[:_TEXT_MAX],
         consumer=consumer[:WORD_MAX],

@@ -291,8 +291,12 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         self._drive()
         return False
 
+    @property
+    def _client(self) -> ClientIdentity:
+        return ClientIdentity(self.login, self._container, self._prefixes)
+
     def _copy_parcels(self, messages: list[UnsettledMessage], answer: Answer) -> list[Parcel]:
-        client = ClientIdentity(self.login, self._container, self._prefixes)
+        client = self._client
         outcome = "reject" if answer.how is GiveUp.REJECTED else "modified"
         cause = client.cause(outcome, answer.reason)
         copies = [Copy(one, client, cause).parcel for one in messages]
@@ -315,7 +319,9 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             if identity.redelivery_count is None and self._is_artemis:
                 # Why not on Classic: a redelivery over OpenWire can't show it to AMQP clients.
                 identity = identity._replace(redelivery_count=0)
-            parcels.append(note_of(identity, answer, self.login))
+            origin = self._client.origin(one.link)
+            queue = origin.queue if self._is_artemis else one.link.queue_on_classic
+            parcels.append(note_of(identity, answer, self.login, queue or ""))
         return parcels
 
     @staticmethod
