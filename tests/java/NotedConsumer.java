@@ -6,12 +6,15 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.Session;
+import jakarta.jms.Topic;
 import java.time.Duration;
 
 /**
  * A plain consumer that fails until the sidecar has sent a message again.
  *
- * <p>Arguments: provider, URL, queue, queue of notes ("" = without the library), and how it fails.
+ * <p>Arguments: provider, URL, queue, queue of notes ("" = without the library), and how it fails. In
+ * place of the queue: {@code KIND TOPIC SUBSCRIPTION} and, where there is one, {@code CLIENT-ID}; the
+ * kind is durable, shared or shared-durable.
  */
 public final class NotedConsumer {
   private static final long WAIT_MS = 200;
@@ -48,17 +51,54 @@ public final class NotedConsumer {
   }
 
   private static ConnectionFactory factory(String provider, String url) throws JMSException {
-    return provider.equals("openwire")
-        ? new org.apache.activemq.ActiveMQConnectionFactory("admin", "admin", url)
-        : new org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory(
-            url, "admin", "admin");
+    return switch (provider) {
+      case "openwire" -> new org.apache.activemq.ActiveMQConnectionFactory("admin", "admin", url);
+      case "qpid" -> NotedConsumer.<ConnectionFactory>made("org.apache.qpid.jms.JmsConnectionFactory", url);
+      default ->
+          new org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory(
+              url, "admin", "admin");
+    };
+  }
+
+  /** Makes what only one of the two APIs has. */
+  @SuppressWarnings("unchecked")
+  private static <T> T made(String type, String url) {
+    try {
+      return (T)
+          Class.forName(type)
+              .getConstructor(String.class, String.class, String.class)
+              .newInstance("admin", "admin", url);
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private Connection connect() throws JMSException {
+    Connection connection = factory.createConnection();
+    String[] words = queue.split(" ");
+    if (words.length > 3) {
+      connection.setClientID(words[3]);
+    }
+    return connection;
+  }
+
+  private MessageConsumer consumer(Session session) throws JMSException {
+    String[] words = queue.split(" ");
+    if (words.length == 1) {
+      return session.createConsumer(session.createQueue(queue));
+    }
+    Topic topic = session.createTopic(words[1]);
+    return switch (words[0]) {
+      case "durable" -> session.createDurableSubscriber(topic, words[2]);
+      case "shared" -> session.createSharedConsumer(topic, words[2]);
+      default -> session.createSharedDurableConsumer(topic, words[2]);
+    };
   }
 
   private void listen() throws Exception {
-    Connection connection = factory.createConnection();
+    Connection connection = connect();
     Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-    session
-        .createConsumer(session.createQueue(queue))
+    consumer(session)
         .setMessageListener(
             message -> {
               try {
@@ -73,9 +113,9 @@ public final class NotedConsumer {
   }
 
   private void receive(int mode, boolean tells) throws Exception {
-    Connection connection = factory.createConnection();
+    Connection connection = connect();
     Session session = connection.createSession(mode == Session.SESSION_TRANSACTED, mode);
-    MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
+    MessageConsumer consumer = consumer(session);
     connection.start();
     System.out.println("ready");
     while (true) {

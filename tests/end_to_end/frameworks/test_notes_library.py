@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.brokers.real import Broker
+from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import JmsPeer
 from support.machine.applications import Application, noted
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -137,3 +137,49 @@ def test_deliveries_are_the_same_without_the_library(
         assert application.said("failed") == story.client.failures
         assert story.explained() == []
         assert story.sidecar.stop() == 0
+
+
+SUBSCRIPTIONS = {
+    "core-shared-durable-client": ("core", "shared-durable", "app.1", r"app\.1.s\.1"),
+    "core-shared-durable": ("core", "shared-durable", "", r"s\.1"),
+    "core-shared": ("core", "shared", "", r"nonDurable.s\.1"),
+    "core-durable": ("core", "durable", "app.1", r"app\.1.s\.1"),
+    "qpid-shared-durable-client": ("qpid", "shared-durable", "app.1", "app.1.s.1"),
+    "qpid-shared-durable": ("qpid", "shared-durable", "", "s.1:global"),
+    "qpid-shared": ("qpid", "shared", "", "s.1:shared-volatile:global"),
+    "qpid-durable": ("qpid", "durable", "app.1", "app.1.s.1"),
+}
+"""Provider, kind, client id, and the name that Artemis gives the queue."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, marks=[] if one == "qpid-shared-durable" else pytest.mark.proof)
+        for one in SUBSCRIPTIONS
+    ],
+)
+def test_a_note_names_the_queue_of_a_subscription(
+    artemis: ArtemisBroker, tmp_path: Path, unique: str, case: str
+) -> None:
+    """Without its name the note would be ambiguous, and its verdict ignored for an hour."""
+    provider, kind, client_id, queue = SUBSCRIPTIONS[case]
+    # Why: a client id and a subscription belong to one application of a broker.
+    queue = queue.replace("s", f"s{unique}", 1) if not client_id else queue
+    topic, subscription = f"e2e.late.{unique}", "s.1" if client_id else f"s{unique}.1"
+    notes = f"amqsidecar.causes.{unique}"
+    url = artemis.jms_url(provider)
+    sets = [f"intake.cause_notes={notes}", "intake.backlog=process", "policy.verdicts=obey"]
+    sidecar = SidecarProcess(
+        tmp_path, artemis.pair_url, policy=POLICIES / "artemis.yaml", sets=sets
+    )
+    read = f"{kind} {topic} {subscription} {client_id}".strip()
+    command = noted("jakarta", provider, url, read, notes, "told")
+    with sidecar.start(), Application(command, tmp_path) as application:
+        JmsPeer.of(artemis, provider).produce(f"topic://{topic}", "Text")
+        application.wait_for("failed")
+        application.wait_for("succeeded")
+        [group] = sidecar.json_command("groups")
+        assert group["destination"] == f"topic://{topic}::{queue}"
+        assert group["cause_group"].startswith("java.lang.IllegalArgumentException: no stock")
+        assert sidecar.stop() == 0

@@ -33,6 +33,7 @@ _CLIENTS = {
     "jakarta": (
         "org.apache.activemq:activemq-client:6.3.1",
         f"org.apache.activemq:artemis-jakarta-client:{ARTEMIS}",
+        f"org.apache.qpid:qpid-jms-client:{maven.QPID_JMS}",
         "org.slf4j:slf4j-nop:2.0.17",
     ),
 }
@@ -103,7 +104,8 @@ def noted(api: str, *arguments: str) -> list[str]:
 
     Args:
         api: `javax` or `jakarta`.
-        arguments: provider (`openwire` or `core`), URL, queue, queue of notes, and how it fails.
+        arguments: provider (`openwire`, `core`, or of jakarta `qpid`), URL, queue or subscription,
+            queue of notes, and how it fails.
     """
     jars = maven.libraries(f"noted-{api}", _CLIENTS[api])
     library = maven.notes_library()

@@ -19,6 +19,9 @@ final class CauseNote {
     StringBuilder note = new StringBuilder(512);
     note.append("{\"message_id\":").append(Json.text(delivery.messageId, ID_MAX));
     note.append(",\"redelivery_count\":").append(delivery.redeliveryCount);
+    if (!delivery.queue.isEmpty()) {
+      note.append(",\"queue\":").append(delivery.queue);
+    }
     add(note, "exception", failure.exception, WORD_MAX);
     add(note, "text", failure.text, TEXT_MAX);
     add(note, "root_exception", failure.rootException, WORD_MAX);

@@ -27,6 +27,7 @@ public final class CauseNotes implements AutoCloseable {
   private final String consumer;
   private final String version;
   private final Function<Throwable, Verdict> verdicts;
+  private final GivenMessages given = new GivenMessages();
   private final ThreadLocal<SessionDeliveries> current =
       ThreadLocal.withInitial(SessionDeliveries::new);
 
@@ -81,10 +82,16 @@ public final class CauseNotes implements AutoCloseable {
   /**
    * Writes a note about a message.
    *
+   * <p>The note names the queue of a message that a wrapped session gave to the application.
+   *
    * @param message a {@code javax.jms.Message} or {@code jakarta.jms.Message}, by whatever session
    */
   public void failed(Object message, Throwable thrown) {
-    quietly(() -> write(JmsApi.deliveryOfAny(message), thrown));
+    quietly(
+        () -> {
+          Delivery known = given.find(message);
+          write(known == Delivery.NONE ? JmsApi.deliveryOfAny(message) : known, thrown);
+        });
   }
 
   /**
@@ -92,9 +99,19 @@ public final class CauseNotes implements AutoCloseable {
    *
    * @param messageId the AMQP message-id as text, or what the client calls its id
    * @param redeliveryCount the application property {@code amqsidecarRedeliveryCount}; 0 without it
+   * @param queue that the message was read from; "" = not known, see {@code cause-notes.md}
    */
+  public void failed(String messageId, int redeliveryCount, String queue, Throwable thrown) {
+    quietly(
+        () -> {
+          String json = queue.isEmpty() ? "" : Json.text(queue, ReadQueue.NAME_MAX);
+          write(new Delivery(messageId, redeliveryCount, json, ""), thrown);
+        });
+  }
+
+  /** Writes such a note without a queue. */
   public void failed(String messageId, int redeliveryCount, Throwable thrown) {
-    quietly(() -> write(new Delivery(messageId, redeliveryCount, ""), thrown));
+    failed(messageId, redeliveryCount, "", thrown);
   }
 
   /** Writes what waits, for at most 100 ms, and ends the connection of the notes. */
@@ -103,7 +120,8 @@ public final class CauseNotes implements AutoCloseable {
     post.close();
   }
 
-  void delivered(SessionDeliveries deliveries, Delivery delivery) {
+  void delivered(SessionDeliveries deliveries, Object message, Delivery delivery) {
+    given.add(message, delivery);
     deliveries.delivered(delivery);
     current.set(deliveries);
   }

@@ -18,6 +18,8 @@ final class JmsApi {
   final Class<?> consumer;
   final Class<?> contextConsumer;
   final Class<?> listener;
+  final Class<?> destination;
+  final Class<?> queue;
   private final Method messageId;
   private final Method property;
 
@@ -30,6 +32,8 @@ final class JmsApi {
     consumer = named("MessageConsumer");
     contextConsumer = optional("JMSConsumer", consumer);
     listener = named("MessageListener");
+    destination = named("Destination");
+    queue = named("Queue");
     Class<?> message = named("Message");
     messageId = idOf(message);
     property = propertyOf(message);
@@ -66,21 +70,56 @@ final class JmsApi {
     return found.toArray(new Class<?>[0]);
   }
 
-  /** Returns a message as a note names it; {@link Delivery#NONE} = it has no id, or can't be read. */
-  Delivery deliveryOf(Object message) {
-    return deliveryOf(message, messageId, property);
+  /**
+   * Returns a message as a note names it; {@link Delivery#NONE} = it has no id, or can't be read.
+   *
+   * @param read the queue that it came from
+   */
+  Delivery deliveryOf(Object message, ReadQueue read) {
+    return deliveryOf(message, messageId, property, read.json(message, this));
+  }
+
+  /** Returns the name of a queue or a topic; "" = it has none. */
+  String nameOf(Object named) {
+    String kind = queue.isInstance(named) ? "Queue" : "Topic";
+    return text(kind, named, "get" + kind + "Name");
+  }
+
+  /** Returns the queue that a message names as its destination; "" = it names none. */
+  String queueOf(Object message) {
+    Object found = ask("Message", message, "getJMSDestination");
+    return queue.isInstance(found) ? nameOf(found) : "";
+  }
+
+  /** Returns the client id of a connection or a context; "" = it has none. */
+  String clientIdOf(Object owner) {
+    return text(context.isInstance(owner) ? "JMSContext" : "Connection", owner, "getClientID");
+  }
+
+  private String text(String type, Object target, String method) {
+    Object found = ask(type, target, method);
+    return found == null ? "" : found.toString();
+  }
+
+  /** Asks an object and ignores all that it throws; null = it has no answer. */
+  private Object ask(String type, Object target, String method) {
+    try {
+      return call(type, target, method, new Class<?>[0]);
+    } catch (Exception error) {
+      return null;
+    }
   }
 
   /**
-   * Returns a message of either API as a note names it; {@link Delivery#NONE} = it has no id, can't
-   * be read, or is no message.
+   * Returns a message of either API as a note names it, without its queue; {@link Delivery#NONE} =
+   * it has no id, can't be read, or is no message.
    */
   static Delivery deliveryOfAny(Object message) {
     for (Class<?> one : interfaces(message.getClass())) {
       String name = one.getName();
       if (name.equals("jakarta" + MESSAGE) || name.equals("javax" + MESSAGE)) {
         try {
-          return deliveryOf(message, idOf(one), propertyOf(one));
+          return deliveryOf(message, idOf(one), propertyOf(one), "");
         } catch (ReflectiveOperationException error) {
           return Delivery.NONE;
         }
@@ -89,7 +128,8 @@ final class JmsApi {
     return Delivery.NONE;
   }
 
-  private static Delivery deliveryOf(Object message, Method messageId, Method property) {
+  private static Delivery deliveryOf(
+      Object message, Method messageId, Method property, String queue) {
     try {
       Object id = messageId.invoke(message);
       if (id == null) {
@@ -100,6 +140,7 @@ final class JmsApi {
       return new Delivery(
           id.toString(),
           count == null ? 0 : Integer.parseInt(count.toString()),
+          queue,
           trace == null ? "" : trace.toString());
     } catch (ReflectiveOperationException | RuntimeException error) {
       return Delivery.NONE;

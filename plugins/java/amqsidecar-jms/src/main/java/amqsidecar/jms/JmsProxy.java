@@ -17,16 +17,30 @@ final class JmsProxy implements InvocationHandler {
   private final JmsApi api;
   private final SessionDeliveries deliveries;
 
-  private JmsProxy(Object target, CauseNotes notes, JmsApi api, SessionDeliveries deliveries) {
+  /** The connection or context that a session belongs to; null = this is none. */
+  private final Object owner;
+
+  private final ReadQueue read;
+
+  private JmsProxy(
+      Object target,
+      CauseNotes notes,
+      JmsApi api,
+      SessionDeliveries deliveries,
+      Object owner,
+      ReadQueue read) {
     this.target = target;
     this.notes = notes;
     this.api = api;
     this.deliveries = deliveries;
+    this.owner = owner;
+    this.read = read;
   }
 
   /** Returns a proxy of a connection factory with all of its JMS interfaces. */
   static Object of(Object factory, CauseNotes notes, JmsApi api) {
-    return proxy(new JmsProxy(factory, notes, api, new SessionDeliveries()));
+    return proxy(
+        new JmsProxy(factory, notes, api, new SessionDeliveries(), null, ReadQueue.UNKNOWN));
   }
 
   @Override
@@ -41,7 +55,7 @@ final class JmsProxy implements InvocationHandler {
         notes.explainRollback(deliveries);
         Object message = call(method, given);
         if (message != null) {
-          notes.delivered(deliveries, api.deliveryOf(message));
+          notes.delivered(deliveries, message, api.deliveryOf(message, read));
         }
         return message;
       case "rollback":
@@ -58,19 +72,22 @@ final class JmsProxy implements InvocationHandler {
         notes.explainRollback(deliveries);
         return call(method, given);
       default:
-        return noticed(call(method, given));
+        return noticed(call(method, given), method, given);
     }
   }
 
   /** Returns a result as the application gets it. */
-  private Object noticed(Object result) {
+  private Object noticed(Object result, Method method, Object[] given) {
     if (api.session.isInstance(result) || api.context.isInstance(result)) {
-      return proxy(new JmsProxy(result, notes, api, new SessionDeliveries()));
+      Object connection = api.context.isInstance(result) ? result : owner;
+      return proxy(new JmsProxy(result, notes, api, new SessionDeliveries(), connection, read));
     }
-    if (api.connection.isInstance(result)
-        || api.consumer.isInstance(result)
-        || api.contextConsumer.isInstance(result)) {
-      return proxy(new JmsProxy(result, notes, api, deliveries));
+    if (api.connection.isInstance(result)) {
+      return proxy(new JmsProxy(result, notes, api, deliveries, result, read));
+    }
+    if (api.consumer.isInstance(result) || api.contextConsumer.isInstance(result)) {
+      ReadQueue its = ReadQueue.of(api, method, given, api.clientIdOf(owner));
+      return proxy(new JmsProxy(result, notes, api, deliveries, owner, its));
     }
     return real(result);
   }
@@ -137,7 +154,7 @@ final class JmsProxy implements InvocationHandler {
         return call(listener, method, arguments);
       }
       notes.explainRollback(deliveries);
-      notes.delivered(deliveries, api.deliveryOf(arguments[0]));
+      notes.delivered(deliveries, arguments[0], api.deliveryOf(arguments[0], read));
       try {
         return call(listener, method, arguments);
       } catch (Throwable thrown) {

@@ -32,11 +32,11 @@ class CauseNotesTest {
             .consumer("orders", "1.4")
             .verdicts(thrown -> Verdict.retryAfter(Duration.ofMinutes(10)))
             .build()) {
-      notes.failed("ID:1", 2, bare(new IllegalStateException("no stock")));
+      notes.failed("ID:1", 2, "orders", bare(new IllegalStateException("no stock")));
     }
     assertEquals(
         List.of(
-            "{\"message_id\":\"ID:1\",\"redelivery_count\":2,"
+            "{\"message_id\":\"ID:1\",\"redelivery_count\":2,\"queue\":\"orders\","
                 + "\"exception\":\"java.lang.IllegalStateException\",\"text\":\"no stock\","
                 + "\"consumer\":\"orders\",\"consumer_version\":\"1.4\","
                 + "\"verdict\":{\"action\":\"retry_after\",\"delay_ms\":600000}}"),

@@ -6,8 +6,8 @@ import org.junit.jupiter.api.Test;
 
 class SessionDeliveriesTest {
   private static final StackTraceElement[] PLACE = {};
-  private static final Delivery FIRST = new Delivery("ID:1", 0, "");
-  private static final Delivery SECOND = new Delivery("ID:2", 0, "");
+  private static final Delivery FIRST = new Delivery("ID:1", 0, "", "");
+  private static final Delivery SECOND = new Delivery("ID:2", 0, "", "");
 
   private final SessionDeliveries session = new SessionDeliveries();
 
