@@ -525,12 +525,7 @@ class Link(Protocol):
     """Opens connections to one broker, one after the other; each belongs to one thread.
 
     Where opening fails, nothing stays open.
-
-    Attributes:
-        takes_chosen: whether `take` returns a session with `Features.choosing`.
     """
-
-    takes_chosen: bool
 
     def look(self) -> LookSession:
         """Connect and log in, only to look.

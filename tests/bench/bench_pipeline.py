@@ -49,7 +49,7 @@ COLUMNS = (
 """What the jobs read of an event, and so the plain queries."""
 CHECKS = {"recovery": check_recovery, "causes": check_causes}
 JOBS = tuple(CHECKS)
-JOBS_OF_THE_SMALLEST = ("whatif", "redrive")
+JOBS_OF_THE_SMALLEST = ("whatif",)
 
 
 class Run(NamedTuple):

@@ -42,7 +42,7 @@ class Asker(StrEnum):
     REDIRECT = "redirect"
     EDIT = "edit"
     RECALL = "recall"
-    REDRIVE = "redrive"
+    IDS_FILE = "ids-file"
     FINAL = "final"
 
     @property
@@ -76,7 +76,7 @@ _OF_WHAT_WAITS: Final = frozenset(
         Asker.RETRY,
         Asker.REDIRECT,
         Asker.EDIT,
-        Asker.REDRIVE,
+        Asker.IDS_FILE,
     }
 )
 

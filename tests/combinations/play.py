@@ -30,7 +30,6 @@ from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import ADDED_PROPERTIES, CHANGED_HEADERS, PROVENANCE_PROPERTIES
 from support.jms.message import JmsMessage
 from support.sidecar.process import FORKED, SidecarProcess
-from support.sidecar.redrive import RedriveProcess, write_plan
 from support.versions import CLASSIC_6
 from support.waiting import eventually
 
@@ -250,9 +249,6 @@ class _Group:
                 continue
             case.asked_at = len(self._seen(case)[1])
             case.refused = self._ask_for(case, row)
-        redriven = [case for case in asked if case.row.asker is Asker.REDRIVE]
-        if redriven:
-            self._redrive([one for case in redriven if (one := rows[case.token]) is not None])
 
     def _can_be_asked(self, case: Case) -> bool:
         row = self._row(case)
@@ -272,9 +268,10 @@ class _Group:
             case Asker.EDIT:
                 pairs = [f"--property={name}={text}" for name, text in case.edit.items()]
                 return self._command("edit", number, *pairs)
-            case Asker.REDRIVE:
-                # Why: the plan's command takes what is held, and leaves what the rules will send.
-                return self._command("hold", number)
+            case Asker.IDS_FILE:
+                path = self.folder / f"{row.id}.csv"
+                path.write_text(f"redelivery_id\n{row.redelivery_id}\n", encoding="utf-8")
+                return self._command("retry", "--ids-from", str(path))
             case Asker.CONSOLE_RETRY:
                 return self._post({"action": "retry"}, row.id)
             case Asker.CONSOLE_REDIRECT:
@@ -294,23 +291,6 @@ class _Group:
             headers = {"X-CSRF-Token": csrf}
             answer = client.post("/api/v1/operations", json=body, headers=headers)
         return "" if answer.status_code == 201 else answer.text
-
-    def _redrive(self, rows: Sequence[RowView]) -> None:
-        planned = [
-            {
-                "redelivery_id": row.redelivery_id,
-                "source": row.source,
-                "destination": row.destination,
-                "place": "store",
-            }
-            for row in rows
-        ]
-        plan = write_plan(self.folder / "plan", planned)
-        store = f"--set=store.url=sqlite:///{self.folder / 'schedule.db'}"
-        url = self.stage.url(self.cases[0].row.wire)
-        RedriveProcess(plan, self.folder / "state", url, "--from=store", store).run()
-
-    # After.
 
     def _is_settled(self, case: Case) -> bool:
         if case.refused:
@@ -415,7 +395,7 @@ _ASKED: Final = frozenset(
         Asker.REDIRECT,
         Asker.EDIT,
         Asker.RECALL,
-        Asker.REDRIVE,
+        Asker.IDS_FILE,
     }
 )
 """Who asks through a running sidecar, once it has the message."""

@@ -21,10 +21,8 @@ from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
 BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
-JOBS = ("recovery", "causes", "redrive")
+JOBS = ("recovery", "causes")
 WORKERS = at_length(2, otherwise=1)
-CHOSEN_BY_THE_RUN = "plan_id"
-"""The one column of which each run makes another value."""
 CONF = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.driver.host=127.0.0.1",
@@ -76,8 +74,7 @@ def tables(folder: Path) -> dict[str, list[str]]:
     found = {}
     for success in sorted(folder.glob("*/_SUCCESS")):
         table = parquet.read_table(success.parent)
-        names = [one for one in table.column_names if one != CHOSEN_BY_THE_RUN]
-        found[success.parent.name] = sorted(map(repr, table.select(names).to_pylist()))
+        found[success.parent.name] = sorted(map(repr, table.to_pylist()))
     return found
 
 

@@ -4,7 +4,6 @@ from math import sqrt
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.sources.events import read_events
 from bench.journal_generator import ATTEMPTS, LAST_DESTINATION
@@ -70,15 +69,3 @@ def test_whatif_by_the_rules_of_history_finds_the_recoveries_of_history(
     assert today["recovered_lower"] <= recovered <= today["recovered_upper"]
     assert today["recovered"] == pytest.approx(recovered, abs=skewed.plan.streams)
     assert today["resends"] == pytest.approx(sum(one.tries for one in attempts), rel=0.01)
-
-
-def test_redrive_plans_all_that_lies_in_the_final_queue(
-    spark: SparkSession, skewed: Generated
-) -> None:
-    plan = spark.read.parquet(str(skewed.output("redrive") / "redrive_plan"))
-    recovered = sum(one.recovered for one in skewed.truth.attempts)
-    counted = plan.agg(
-        f.count("*"), f.count_distinct("redelivery_id"), f.min("number"), f.max("number")
-    ).head()
-    dead = skewed.plan.lives - recovered
-    assert tuple(counted or ()) == (dead, dead, 0, dead - 1)

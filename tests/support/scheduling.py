@@ -46,7 +46,6 @@ LONGEST: Final[Sequence[str]] = (
     "tests/contract/links/test_openwire_link.py",
     "tests/image/test_image.py",
     "tests/field/test_field.py",
-    "tests/end_to_end/operators/test_redrive.py",
     "tests/end_to_end/operators/test_outcomes.py",
 )
 """Files, or folders, that take longer than most, longest first (`make test-times` has numbers)."""

@@ -54,7 +54,6 @@ COMMANDS: Final = {
     "take-back": ("operate.commands", "take_back"),
     "operations": ("operate.operations_command", "list_operations"),
     "operation": ("operate.operations_command", "operation"),
-    "redrive": ("redrive_command", "redrive"),
     "backup": ("backup_command", "backup"),
     "access": ("access_command", "app"),
     "journal": ("journal.journal_command", "app"),

@@ -305,33 +305,6 @@ WHATIF_TRIALS: Final = _table(
 )
 """Bounded trials that would answer what history leaves open."""
 
-REDRIVE_PLAN: Final = _table(
-    ("plan_id", _TEXT, "names the plan; its execution stands in the history under this name"),
-    ("number", _COUNT, "place in the plan, 0-based, without a gap, by `offset_ms`"),
-    ("redelivery_id", _TEXT, "what the message keeps over all its deaths; once in a plan"),
-    ("place", _TEXT, "`queue`: in a final dead-letter queue; `store`: held or parked by a sidecar"),
-    ("source", _TEXT, "the queue it lies in; `store`: the one it was taken from"),
-    ("stream", _TEXT, "the store whose history records its queue"),
-    ("sidecar", _TEXT, "the sidecar that wrote that"),
-    ("destination", _TEXT, "where it died, and goes to"),
-    ("offset_ms", _COUNT, "when it is sent, from the start of the execution"),
-    ("redelivery_count", _COUNT, "redeliveries before its last death"),
-    ("first_death_at", _TIME, "its first death in the history"),
-    ("last_death_at", _TIME, "when it died last"),
-    ("cause_group", _TEXT, "of its last death; null = none, or not in the history"),
-    ("message_id", _TEXT, "the id that consumers see; null = unknown"),
-)
-"""What to redeliver, in what order, and when; files in the order of their names."""
-
-REDRIVE_SUMMARY: Final = _table(
-    ("destination", _TEXT, "where messages died; null = unknown"),
-    ("outcome", _TEXT, "`planned`, or why they are left out"),
-    ("messages", _COUNT, "how many"),
-    ("first_offset_ms", _COUNT, "when the first planned one is sent"),
-    ("last_offset_ms", _COUNT, "when the last planned one is sent"),
-)
-"""How many messages a plan has, and how many it leaves out."""
-
 _CAUSE: Final = (
     "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Tokens in place of passwords, on a real Artemis that trusts a real OpenID provider."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -19,7 +18,6 @@ from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
-from support.sidecar.redrive import RedriveProcess, write_plan
 from support.waiting import eventually
 from support.web.openid_provider import (
     AUDIENCE,
@@ -227,34 +225,6 @@ def test_a_client_gets_a_token_for_an_audience_by_its_key(
     path.write_bytes(key.as_pem(private=False))
     with pytest.raises(BrokerRefused, match=r"broker.oidc.client_key_file: .* no private RSA key"):
         attach(AUDIENCE)
-
-
-def test_bulk_redelivery_outlives_the_token_that_it_began_with(
-    broker: TokenArtemis, provider: Provider, secret: Path, tmp_path: Path, unique: str
-) -> None:
-    """Between cycles it logs in with the next one, before the broker refuses the old one."""
-    provider.lifetime_s = LIFETIME_S
-    provider.access_tokens.clear()
-    peer = JmsPeer.of(broker, "core")
-    ids = [f"{unique}-{number}" for number in range(2)]
-    place = {"source": f"queue://{unique}", "destination": f"queue://{unique}.back"}
-    for one in ids:
-        peer.produce(unique, "Text", properties={"amqsidecarRedeliveryId": one})
-    rows = [
-        {"redelivery_id": one, "offset_ms": number * OUTLIVES_MS, **place}
-        for number, one in enumerate(ids)
-    ]
-    url = f"artemis://sidecar@127.0.0.1:{broker.ports['PORT']}"
-    sets = [f"--set={one}" for one in sets_of(provider, secret)]
-    execution = RedriveProcess(write_plan(tmp_path / "plan", rows), tmp_path / "state", url, *sets)
-    done = execution.run()
-    provider.lifetime_s = 300
-    assert json.loads(done.stdout)["sent"] == len(ids), done.stderr
-    assert "logging in with it" in done.stderr
-    assert "tried again" not in done.stderr
-    arrived = peer.consume(f"{unique}.back", count=len(ids))
-    assert [one.value("amqsidecarRedeliveryId") for one in arrived] == ids
-    assert len(provider.access_tokens) > 1
 
 
 def test_a_provider_that_is_away_or_does_not_know_us_is_named(

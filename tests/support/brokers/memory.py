@@ -250,8 +250,6 @@ class MemoryLink:
         step: called with the name of each step that it takes; may cut the link, or raise.
     """
 
-    takes_chosen = False
-
     def __init__(self, broker: MemoryBroker, encoding: str = ENCODING) -> None:
         self.broker = broker
         self.encoding = encoding

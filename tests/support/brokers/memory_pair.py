@@ -18,8 +18,6 @@ OTHER_ENCODING = "memory-other/1"
 class MemoryPair:
     """Looks to the simulation like one `MemoryLink`; each message is read by its own wire."""
 
-    takes_chosen = False
-
     def __init__(self, broker: MemoryBroker, clock: Clock) -> None:
         self.broker = broker
         self.wires = MemoryLink(broker), MemoryLink(broker, OTHER_ENCODING)

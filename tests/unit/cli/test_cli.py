@@ -315,7 +315,7 @@ def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("amqsidecar redr", {"redrive"}),
+        ("amqsidecar redi", {"redirect"}),
         ("amqsidecar operation p", {"pause"}),
         ("amqsidecar list --output ", {"text", "table", "json"}),
         ("amqsidecar list --st", {"--state"}),

@@ -359,7 +359,7 @@ def test_a_copy_names_its_own_id_and_not_that_of_the_message_it_was_copied_from(
 
 
 def test_a_chosen_message_is_the_one_that_its_id_names() -> None:
-    """A final dead letter of an older version has no check, and may be redriven all the same."""
+    """A final dead letter of an older version has no check, and may be sent again all the same."""
     message = encode(properties={"amqsidecarRedeliveryId": "r-1"})
     chosen = IntakeQueue(queue("DLQ.exhausted"), selector="amqsidecarRedeliveryId IN ('r-1')")
     assert read_provenance(message, chosen, read_origin=plain_origin).redelivery_id == "r-1"

@@ -32,8 +32,6 @@ from amqsidecar.errors import BrokerRefused
 class AmqpArtemisLink:
     """Opens AMQP connections to one Artemis broker; see `Link` of the broker contract."""
 
-    takes_chosen = True
-
     def __init__(self, settings: AmqpArtemisSettings) -> None:
         self._settings = settings
 

@@ -30,8 +30,6 @@ from amqsidecar.errors import (
 class AmqpClassicLink:
     """Opens AMQP connections to one Classic broker; see `Link` of the broker contract."""
 
-    takes_chosen = False
-
     def __init__(self, settings: AmqpClassicSettings) -> None:
         self._settings = settings
 

@@ -32,8 +32,6 @@ _log = logging.getLogger(__name__)
 class ArtemisPairLink:
     """Opens a connection of each of two links; see `Link` of the broker contract."""
 
-    takes_chosen = True
-
     def __init__(
         self,
         first: LinkOfWire,

@@ -33,8 +33,6 @@ from amqsidecar.errors import BrokerRefused
 class CoreArtemisLink:
     """Opens Core connections to one Artemis broker; see `Link` of the broker contract."""
 
-    takes_chosen = True
-
     def __init__(self, settings: CoreArtemisSettings) -> None:
         self._settings = settings
 

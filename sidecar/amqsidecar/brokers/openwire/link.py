@@ -27,8 +27,6 @@ from amqsidecar.model.destination import queue
 class OpenWireLink:
     """Opens connections to one Classic broker; the contract is `broker.Link`."""
 
-    takes_chosen = False
-
     def __init__(self, settings: OpenWireSettings) -> None:
         self._settings = settings
 

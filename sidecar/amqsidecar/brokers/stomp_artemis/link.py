@@ -36,8 +36,6 @@ from amqsidecar.engine.broker_held_queues import refuse_to_move
 class StompArtemisLink:
     """Opens STOMP connections to one Artemis broker; see `Link` of the broker contract."""
 
-    takes_chosen = False
-
     def __init__(self, settings: StompArtemisSettings) -> None:
         self._settings = settings
 

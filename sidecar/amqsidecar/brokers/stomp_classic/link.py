@@ -28,8 +28,6 @@ _CLOSE_TIMEOUT_S = 5.0
 class StompClassicLink:
     """Opens connections to one Classic broker; the contract is `broker.Link`."""
 
-    takes_chosen = False
-
     def __init__(self, settings: StompClassicSettings) -> None:
         self._settings = settings
 

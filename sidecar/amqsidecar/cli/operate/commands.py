@@ -6,17 +6,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
+from amqsidecar.cli.operate.ids_file import read_ids
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
     usage_errors,
 )
-from amqsidecar.cli.operate.options import JUDGED, Asked, read_chosen, read_pace
+from amqsidecar.cli.operate.options import JUDGED, LISTED, Asked, read_chosen, read_pace
 from amqsidecar.cli.options import (
     OutputFormat,
     check_of_broker,
@@ -81,7 +83,7 @@ def redirect(asked: Asked) -> None:
     _act("redirect", asked)
 
 
-@takes(Asked, but=("to", *JUDGED))
+@takes(Asked, but=("to", *LISTED, *JUDGED))
 def give_up(asked: Asked) -> None:
     """Send to the final dead-letter queue now.
 
@@ -101,7 +103,7 @@ def discard(asked: Asked) -> None:
     _act("discard", asked)
 
 
-@takes(Asked, but=("to", "state", *JUDGED))
+@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
 def take_back(asked: Asked) -> None:
     """Take exhausted messages out of their final queue.
 
@@ -112,7 +114,7 @@ def take_back(asked: Asked) -> None:
     _act("take-back", asked)
 
 
-@takes(Asked, but=("to", "state", *JUDGED))
+@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
 def hold(asked: Asked) -> None:
     """Keep waiting messages until they are released.
 
@@ -121,7 +123,7 @@ def hold(asked: Asked) -> None:
     _act("hold", asked)
 
 
-@takes(Asked, but=("to", "state", *JUDGED))
+@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
 def release(asked: Asked) -> None:
     """Release held messages.
 
@@ -134,6 +136,8 @@ def release(asked: Asked) -> None:
 
 def _act(name: str, asked: Asked) -> None:
     config = read_config(asked.config_file, asked.sets)
+    if asked.ids_from is not None:
+        asked = replace(asked, ids=[*(asked.ids or ()), *read_ids(asked.ids_from)])
     import msgspec  # noqa: PLC0415 - keeps `--help` fast
 
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
@@ -211,6 +215,11 @@ def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
         say(f"{reference}: does not wait (any more)")
     if not numbers:
         raise NothingFound("nothing was done")
+    if asked.one_per_message_id:
+        named = store.list_rows(RowFilter(ids=numbers), len(numbers))
+        named = sorted(named, key=lambda row: row.id, reverse=True)
+        firsts = {row.message_id or str(row.id): row.id for row in named}
+        numbers = tuple(sorted(firsts.values()))
     selection = Selection(rows=RowFilter(ids=numbers))
     return checked(msgspec.structs.replace(wish, selection=selection))
 

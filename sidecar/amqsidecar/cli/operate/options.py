@@ -1,6 +1,7 @@
 """Options of the commands that act on waiting messages: selection, reason and pace."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
+]
+IdsFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--ids-from",
+        metavar="FILE",
+        help="CSV or Parquet with a column redelivery_id: the messages of these ids.",
+        show_default=False,
+    ),
+]
+OnePerMessageId = Annotated[
+    bool,
+    typer.Option(
+        "--one-per-message-id",
+        help="Of the named messages with the same message id only the first, such as one of the "
+        "copies for several subscriptions.",
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Select everything; not with another filter.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
@@ -113,6 +131,8 @@ class Asked(Chosen):
     """The values of the options; each command has those that apply to it."""
 
     ids: Ids = None
+    ids_from: IdsFrom = None
+    one_per_message_id: OnePerMessageId = False
     to: Target = ""
     properties: FilterProperty = None
     contains: FilterContains = ""
@@ -133,6 +153,9 @@ class Asked(Chosen):
     output: Output = OutputFormat.TEXT
 
 
+LISTED = ("ids_from", "one_per_message_id")
+"""Options about lists of ids; for commands whose messages leave the schedule."""
+
 JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about returns; for commands that send."""
 
@@ -145,6 +168,8 @@ def read_chosen(asked: Asked, now_ms: int) -> "Selection":
     has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")
+    if asked.one_per_message_id and not asked.ids:
+        raise typer.BadParameter("--one-per-message-id needs ids, or --ids-from")
     if not asked.ids and not has_filter and not asked.everything:
         raise typer.BadParameter(
             "select messages: ids, --destination, --group, --cause, --older-than, or --all"

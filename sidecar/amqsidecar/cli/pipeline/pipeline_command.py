@@ -10,7 +10,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "causes": ("pipeline.causes_command", "causes"),
     "ingest": ("pipeline.ingest_command", "ingest"),
     "recovery": ("pipeline.recovery_command", "recovery"),
-    "redrive": ("pipeline.redrive_command", "redrive"),
     "whatif": ("pipeline.whatif_command", "whatif"),
 }
 """Each job, and the module and function that is its command; imported when it is asked for."""

@@ -1,1 +1,0 @@
-"""The job that plans a redrive."""

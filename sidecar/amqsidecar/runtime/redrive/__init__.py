@@ -1,1 +1,0 @@
-"""Executes a plan of bulk redelivery in the cycles of a service."""
