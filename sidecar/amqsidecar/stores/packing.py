@@ -20,7 +20,7 @@ T = TypeVar("T")
 PLAIN, DEFLATED = 0, 1
 
 EVENTS_BYTES_MAX = 128 << 20
-"""Bytes of an unpacked block; those of a cycle with 100,000 messages and long names."""
+"""Bytes that a deflated block may unpack to; larger blocks are kept as they are."""
 
 HISTORY_MAX = 2_000
 """Events of one message that are read: a message may die for ever, each time with a long cause."""
@@ -35,8 +35,6 @@ _DEFLATE_MESSAGE_FROM_BYTES = 4096
 _SAMPLE_BYTES = 4096
 _DEFLATED_AT_ONCE_BYTES = 1 << 18
 _WORTH = 0.75
-_CUT_CHARACTERS = 64
-"""Characters of each text that are kept at least; as many texts of equal length fit, escaped."""
 
 
 class TallyDelta(NamedTuple):
@@ -63,6 +61,7 @@ class _Named(msgspec.Struct, gc=False):
 
 
 _encode_events = msgspec.json.Encoder().encode
+_decode_events = msgspec.json.Decoder(list[AnyEvent]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
@@ -76,19 +75,12 @@ _decode_holds = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
 def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
-    """Return the name of the packing, and the packed events.
-
-    What `unpack_events` would refuse for its size has its longest texts cut.
-    """
+    """Return the name of the packing, and the packed events."""
     try:
         body = _encode_events(events)
     except UnicodeEncodeError:
         body = _encode_events([_storable_event(event) for event in events])
-    if len(body) > EVENTS_BYTES_MAX:
-        characters = max(_CUT_CHARACTERS, EVENTS_BYTES_MAX // len(events) // _CUT_CHARACTERS)
-        cut = [_changed_texts(event, lambda text: text[:characters]) for event in events]
-        body = _encode_events([_storable_event(event) for event in cut])
-    if len(body) < _DEFLATE_FROM_BYTES:
+    if not _DEFLATE_FROM_BYTES <= len(body) <= EVENTS_BYTES_MAX:
         return PLAIN, body
     return DEFLATED, zlib.compress(body, 1)
 
@@ -99,11 +91,11 @@ def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     Raises:
         StoreUnavailable: it is damaged, or has more than `EVENTS_BYTES_MAX`.
     """
-    return [_read(_decode_event, one) for one in _encoded_events(packing, body)]
+    return _read(_decode_events, _plain(packing, body))
 
 
-def _encoded_events(packing: int, body: bytes) -> list[msgspec.Raw]:
-    return _read(_decode_list, body if packing == PLAIN else _inflated(body, EVENTS_BYTES_MAX))
+def _plain(packing: int, body: bytes) -> bytes:
+    return body if packing == PLAIN else _inflated(body, EVENTS_BYTES_MAX)
 
 
 def _read(decode: Callable[[bytes | msgspec.Raw], T], encoded: bytes | msgspec.Raw) -> T:
@@ -146,11 +138,10 @@ def events_called(blocks: Iterable[tuple[int, bytes]], name: str) -> Iterator[st
     row_id = int(name) if name.isascii() and name.isdecimal() and len(name) < 20 else 0
     quoted, numbered = msgspec.json.encode(name), b'"id":%d' % row_id
     for packing, body in blocks:
-        for one in _encoded_events(packing, body):
-            # Why: to decode all that was ever written takes ten times as long.
-            text = bytes(one)
-            if quoted in text or (row_id and numbered in text):
-                event = _read(_decode_event, one)
+        plain = _plain(packing, body)
+        # Why: to decode all that was ever written takes ten times as long.
+        if quoted in plain or (row_id and numbered in plain):
+            for event in _read(_decode_events, plain):
                 is_row = bool(row_id) and event.id == row_id
                 if is_row or (isinstance(event, Received) and event.message_id == name):
                     yield event.redelivery_id
@@ -171,7 +162,7 @@ def of_message(
     found = (
         _read(_decode_event, one)
         for packing, body in blocks
-        for one in _encoded_events(packing, body)
+        for one in _read(_decode_list, _plain(packing, body))
         if is_meant(_read(_decode_named, one).redelivery_id)
     )
     return list(deque(found, HISTORY_MAX))
@@ -246,12 +237,8 @@ def read_service_mark(row: Sequence[Any]) -> ServiceMark:
 
 
 def _storable_event(event: AnyEvent) -> AnyEvent:
-    return _changed_texts(event, storable)
-
-
-def _changed_texts(event: AnyEvent, change: Callable[[str], str]) -> AnyEvent:
     texts = {
-        name: change(value)
+        name: storable(value)
         for name, value in msgspec.structs.asdict(event).items()
         if isinstance(value, str)
     }
