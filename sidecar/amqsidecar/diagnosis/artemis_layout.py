@@ -200,10 +200,9 @@ def difference_findings(
     for places in list(found.values())[:_DIFFERENCES_MAX]:
         one = places[0][1]
         # Why a note: a policy of its own attempts and delays is what a policy is written for.
-        is_meant = one.given is not None and not one.is_place
         yield Finding(
             check=Check.POLICY,
-            severity=Severity.NOTE if is_meant else Severity.WARNING,
+            severity=Severity.NOTE if one.is_meant else Severity.WARNING,
             subject=listed(address for address, _ in places),
             what=f"policy.source {one.what}",
             mend=one.mend,

@@ -63,6 +63,11 @@ class PolicyDifference:
     what: str
     mend: str
 
+    @property
+    def is_meant(self) -> bool:
+        """Whether a policy is written for it: counts and delays of its own."""
+        return self.given is not None and not self.is_place
+
 
 def live_entry(address: str, answer: Mapping[str, Any]) -> AddressSettingEntry:
     """Return the broker's answer about an address as an entry that covers it."""

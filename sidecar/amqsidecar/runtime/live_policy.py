@@ -135,7 +135,8 @@ class LivePolicy:
         for one in list_differences(address, self._given, live):
             if one not in self._logged and len(self._logged) < _DIFFERENCES_MAX:
                 self._logged.add(one)
-                log.warning(
+                report = log.info if one.is_meant else log.warning
+                report(
                     "policy_differs",
                     address=address,
                     setting=one.setting,

@@ -95,6 +95,7 @@ def send_rules(
         link.description.kind,
         names.covers,
         options.final_suffix,
+        notes=config.intake.cause_notes.removeprefix("queue://"),
         allowed_origins=options.allowed_origins,
         copies=copies,
     )

@@ -37,6 +37,7 @@ class SendRules:
         is_intake: Callable[[Destination], bool],
         final_suffix: str,
         *,
+        notes: str = "",
         allowed_origins: Sequence[str] = (),
         copies: ResendProblem = no_resend_problem,
     ) -> None:
@@ -46,12 +47,14 @@ class SendRules:
             kind: of the broker.
             is_intake: see the attribute.
             final_suffix: what is added to the name of a dead-letter queue.
+            notes: name of the queue of consumers' notes; "" = there is none.
             allowed_origins: `redelivery.allowed_origins`.
             copies: why a broker's own rules would copy or misroute a send; None = they would not.
         """
         self._kind = kind
         self.is_intake = is_intake
         self._final_suffix = final_suffix
+        self._notes = notes
         self._finals: frozenset[Destination] = frozenset()
         self._restriction = within(allowed_origins, copies)
 
@@ -93,6 +96,10 @@ class SendRules:
 
     def final_problem(self, destination: Destination) -> str | None:
         """Return why no message at all may be sent to a destination; None = one may."""
+        if self._notes and self._notes in destination.name.split("::"):
+            return (
+                f"{destination} holds the notes of consumers: a message would be misread and lost"
+            )
         return fault_of_name(destination, self._kind)
 
 

@@ -44,6 +44,13 @@ def test_nothing_is_sent_to_what_is_no_applications(
     assert words in str(rules(kind).final_problem(destination))
 
 
+@pytest.mark.parametrize("name", ["notes", "a::notes"])
+def test_nothing_is_sent_to_the_queue_of_notes_whatever_its_name(name: str) -> None:
+    made = SendRules(ARTEMIS, lambda _: False, ".exhausted", notes="notes")
+    assert "holds the notes" in str(made.problem(queue(name)))
+    assert made.problem(queue("other")) is None
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
