@@ -2,6 +2,8 @@ import amqsidecar.jms.CauseNotes;
 import jakarta.jms.ConnectionFactory;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 import org.springframework.beans.factory.annotation.Value;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.SpringBootConfiguration;
@@ -10,6 +12,7 @@ import org.springframework.boot.jms.autoconfigure.DefaultJmsListenerContainerFac
 import org.springframework.context.annotation.Bean;
 import org.springframework.jms.annotation.JmsListener;
 import org.springframework.jms.config.DefaultJmsListenerContainerFactory;
+import org.springframework.jms.listener.DefaultMessageListenerContainer;
 
 /** A Spring Boot application with the bugs of {@link Bugs}; without `notes` it writes none. */
 @SpringBootConfiguration
@@ -31,7 +34,12 @@ public class SpringOrders {
       configurer.configure(made, factory);
     } else {
       configurer.configure(made, notes.wrap(ConnectionFactory.class, factory));
-      made.setErrorHandler(notes::failed);
+      Log log = LogFactory.getLog(DefaultMessageListenerContainer.class);
+      made.setErrorHandler(
+          thrown -> {
+            notes.failed(thrown);
+            log.warn("Execution of JMS message listener failed", thrown);
+          });
     }
     return made;
   }

@@ -72,8 +72,8 @@ public final class CauseNotes implements AutoCloseable {
   /**
    * Writes a note about the last message that a wrapped session gave to this thread.
    *
-   * <p>As Spring's {@code ErrorHandler}: {@code notes::failed}. Without such a message it does
-   * nothing.
+   * <p>A Spring {@code ErrorHandler} that calls it must also log: Spring logs a failure only where no
+   * handler is set. Without such a message it does nothing.
    */
   public void failed(Throwable thrown) {
     quietly(() -> write(current.get().failed(), thrown));
