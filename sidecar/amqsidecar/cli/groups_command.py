@@ -17,7 +17,7 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
-from amqsidecar.operations.words import one_line, span
+from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, one_line, span
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
@@ -91,6 +91,8 @@ def list_groups(
         )
         cells = [_cells(group, now_ms) for group in groups]
         print_rows(headers, cells, below=2, spare=("first", "day before"), is_wide=wide)
+        if any(lacks_cause(group.cause_group) for group in groups):
+            say(CAUSE_SOURCES)
 
 
 def _suggest(config: "Config", destination: str | None, output: OutputFormat) -> None:

@@ -1,8 +1,9 @@
 """Times, lengths of time and sizes in words for people; screens and command line say the same."""
 
 from datetime import UTC, datetime
+from typing import Final
 
-from amqsidecar.model.cause import given_reason
+from amqsidecar.model.cause import NO_REASON, given_reason
 from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView, UnknownTally
 from amqsidecar.model.shown import shown
 
@@ -116,6 +117,19 @@ def unknown_line(one: UnknownTally, now_ms: int) -> str:
     seen = span(max(0, now_ms - one.seen_at_ms))
     count = f"at least {one.count}" if one.at_least else str(one.count)
     return f"{count} in {one_line(one.queue)} are not in the schedule (seen {seen} ago)"
+
+
+CAUSE_SOURCES: Final = (
+    "Nobody gave a cause: JMS applications give it by the library in plugins/java/amqsidecar-jms, "
+    "clients of AMQP and STOMP through `amqsidecar listen`, and every other application by a note "
+    "(deploy/reference/causes.md)."
+)
+"""How people get causes for a group without one."""
+
+
+def lacks_cause(cause_group: str) -> bool:
+    """Return whether a group is of deaths without a known cause, divided by fields or not."""
+    return cause_group == NO_REASON or cause_group.startswith(f"{NO_REASON} [")
 
 
 def reason_lines(cause: str | None) -> list[str]:

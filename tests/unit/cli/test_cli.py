@@ -337,6 +337,11 @@ def test_a_shell_completes_commands_options_and_their_values(
 # --- looking ----------------------------------------------------------------------------------
 
 
+def test_groups_without_a_cause_come_with_the_ways_to_get_one(cli: Cli) -> None:
+    assert "deploy/reference/causes.md" in cli("groups").err
+    assert cli("groups", "--output", "json").err == ""
+
+
 def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     act_as(monkeypatch, "ann")
     [group, *_] = cli("groups", "--output", "json").json

@@ -29,6 +29,7 @@ from amqsidecar.operations.overview import (
     Waiting,
 )
 from amqsidecar.operations.status import sidecar_status
+from amqsidecar.operations.words import CAUSE_SOURCES
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -225,6 +226,15 @@ def test_a_group_says_what_to_do_next(
 ) -> None:
     assert next_steps(group(**counts), found)[0].startswith(first)
     assert next_steps(group(recent=5), None) == []
+
+
+@pytest.mark.parametrize(
+    ("cause_group", "is_told"),
+    [("(no reason given)", True), ("(no reason given) [code=E1]", True), ("x.Y: no", False)],
+)
+def test_a_group_without_a_cause_says_how_to_get_one(cause_group: str, is_told: bool) -> None:
+    found = msgspec.structs.replace(group(), cause_group=cause_group)
+    assert next_steps(found, None) == ([CAUSE_SOURCES] if is_told else [])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from amqsidecar.model.operation import Action
 from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryState
-from amqsidecar.operations.words import many
+from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, many
 
 
 def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
@@ -31,7 +31,7 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 
 def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
-    """Return advice, the most urgent first; none = the group has no messages left."""
+    """Return advice, the most urgent first; none = the group has a cause and no messages left."""
     state = None if recovery is None else recovery.state
     steps = []
     if group.exhausted:
@@ -54,6 +54,8 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
         steps.append("Nothing to do: they are sent automatically when they are due.")
     if group.held:
         steps.append("The held ones are sent when a person releases or retries them.")
+    if lacks_cause(group.cause_group):
+        steps.append(CAUSE_SOURCES)
     return steps
 
 
