@@ -133,9 +133,22 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
         SHARED | configured(store=POSTGRES, journal={"path": "/var/lib/amqsidecar/journal"}),
         "mount one by extraVolumes and extraVolumeMounts that all pods may write to",
     ),
+    "a variable twice": (
+        MINIMAL | {"extraEnv": [{"name": "TZ", "value": "UTC"}, {"name": "TZ", "value": "CET"}]},
+        "extraEnv: TZ is set twice",
+    ),
+    "a variable of the chart": (
+        MINIMAL | {"extraEnv": [{"name": "SQLITE_TMPDIR", "value": "/tmp"}]},
+        "extraEnv: SQLITE_TMPDIR is set twice",
+    ),
+    "the database's authorities twice": (
+        SHARED
+        | {"store": {"caSecret": "ca"}, "extraEnv": [{"name": "PGSSLROOTCERT", "value": "/x"}]},
+        "extraEnv: PGSSLROOTCERT is set twice",
+    ),
     "a journal in an object store, and no way to it": (
         configured(journal={"path": "s3://bucket/journal"}),
-        "networkPolicy.extraEgress is empty, and config.journal.path is an object store",
+        "networkPolicy.to.objectStore is empty, and config.journal.path is an object store",
     ),
     "a broker that is in no variable that can be seen": (
         {"envFrom": [{"secretRef": {"name": "broker"}}]},
@@ -207,6 +220,8 @@ TAKEN: dict[str, dict[str, Any]] = {
     },
     "a journal in an object store": configured(journal={"path": "s3://bucket/journal"})
     | {"networkPolicy": {"extraEgress": [{"ports": [{"port": 443}]}]}},
+    "a journal in an object store with peers": configured(journal={"path": "s3://bucket/journal"})
+    | {"networkPolicy": {"to": {"objectStore": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}}},
     "a journal in an object store, and no policy": configured(
         journal={"path": "s3://bucket/journal"}
     )

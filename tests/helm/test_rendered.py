@@ -611,7 +611,10 @@ def test_what_others_add_arrives() -> None:
 
 TEXT = "01234567"
 """A number in YAML, where nothing quotes it."""
-TYPED = {"shape", "pullPolicy", "whenDeleted", "type", "digest", "key", "runbookUrl", "content"}
+TYPED = {
+    *("shape", "pullPolicy", "whenDeleted", "type", "userNamespaces"),
+    *("digest", "key", "runbookUrl", "content"),
+}
 """Values that may not be any text, and rules, which are a text of their own."""
 
 
@@ -729,6 +732,67 @@ def test_the_way_to_a_database_is_open_where_a_parameter_names_the_port(
 ) -> None:
     config = {"broker": {"url": "amqps://broker"}, "store": {"url": url}}
     assert egress_ports({"shape": "shared", "config": config}) == {5671, *ports}
+
+
+PEERS = {
+    name: [{"podSelector": {"matchLabels": {"app": name}}}]
+    for name in ("broker", "database", "openid", "objectStore", "dns")
+}
+
+
+def test_each_way_out_leads_to_its_peers_only() -> None:
+    config = {
+        "broker": {"url": "amqps://a@broker"},
+        "store": POSTGRES,
+        "http": CASES["shared, OpenID"]["config"]["http"],
+        "journal": {"path": "s3://bucket/journal"},
+        "listener": {"acceptor": "stomp+ssl://broker"},
+    }
+    values = CASES["shared, OpenID"] | {"config": config, "networkPolicy": {"to": PEERS}}
+    rules = rendered(values)["NetworkPolicy"]["spec"]["egress"]
+    found = [(sorted({port["port"] for port in rule["ports"]}), rule["to"]) for rule in rules]
+    assert found == [
+        ([53, 5353], PEERS["dns"]),
+        ([5671], PEERS["broker"]),
+        ([5432, 5433], PEERS["database"]),
+        ([443], PEERS["openid"]),
+        ([443], PEERS["objectStore"]),
+    ]
+    objects = render(values | {"listener": {"enabled": True}})
+    [policy] = [
+        one
+        for one in objects
+        if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith("-listener")
+    ]
+    assert [rule["to"] for rule in policy["spec"]["egress"]] == [PEERS["dns"], PEERS["broker"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "host_users"),
+    [
+        ("auto", "1.36.0", False),
+        ("auto", "1.35.9", None),
+        ("always", "1.33.0", False),
+        ("never", "1.37.0", None),
+    ],
+)
+def test_pods_have_users_of_their_own_where_the_version_has_them(
+    given: str, version: str, host_users: bool | None
+) -> None:
+    values = MINIMAL | {"userNamespaces": given}
+    pods = [
+        one["spec"]["template"]["spec"] if "template" in one["spec"] else one["spec"]
+        for one in render(values, kubernetes=version)
+        if one["kind"] in ("StatefulSet", "Job", "Pod")
+    ]
+    assert [pod.get("hostUsers") for pod in pods] == [host_users] * 3
+
+
+def test_a_pod_has_a_limit_of_the_nodes_disk() -> None:
+    [container] = pod_template(MINIMAL)["spec"]["containers"]
+    [tmp] = [v for v in pod_template(MINIMAL)["spec"]["volumes"] if v["name"] == "amqsidecar-tmp"]
+    assert container["resources"]["limits"]["ephemeral-storage"] == "2Gi"
+    assert tmp["emptyDir"]["sizeLimit"] == "1Gi"
 
 
 def egress_ports(values: Mapping[str, Any]) -> set[int]:
@@ -852,6 +916,14 @@ def test_notes_say_what_to_do_next(tmp_path: Path) -> None:
     assert "The console is at https://redelivery.example.com/" in browsed
     shared = notes(tmp_path, CASES["shared, all"])
     assert "logs deploy/resend" in shared
+    assert "Every pod of the cluster may connect" in shared
+    assert "Every pod of the cluster may connect" not in by_digest
+    plain = MINIMAL | {"listener": {"enabled": True}}
+    plain["config"] = plain["config"] | {"listener": {"acceptor": "stomp://broker"}}
+    unencrypted = "The listener has no certificate"
+    assert unencrypted in notes(tmp_path, plain)
+    plain["listener"] = {"enabled": True, "certificateSecret": "tls"}
+    assert unencrypted not in notes(tmp_path, plain)
     assert "port-forward service/resend 9464:9464" in shared
     for text in (first, gated, browsed, shared, notes(tmp_path, CASES["inPod"])):
         assert "no value" not in text

@@ -153,6 +153,10 @@ spec:
 automountServiceAccountToken: false
 # Variables named after a Service called amqsidecar could be taken for options.
 enableServiceLinks: false
+{{- $isMapped := semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version }}
+{{- if or (eq .Values.userNamespaces "always") (and $isMapped (eq .Values.userNamespaces "auto")) }}
+hostUsers: false
+{{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

@@ -30,13 +30,21 @@
 {{- $problems = append $problems (printf "extraEnv: AMQSIDECAR_%s decides what else is made; set config.%s" . (lower . | replace "__" ".")) -}}
 {{- end -}}
 {{- end -}}
+{{- $ours := list -}}
+{{- if $values.store.caSecret }}{{ $ours = append $ours "PGSSLROOTCERT" }}{{ end -}}
+{{- if eq (include "amqsidecar.hasVolume" .) "yes" }}{{ $ours = append $ours "SQLITE_TMPDIR" }}{{ end -}}
+{{- range $index, $name := $variables -}}
+{{- if has $name (concat $ours (slice $variables 0 $index)) -}}
+{{- $problems = append $problems (printf "extraEnv: %s is set twice, here or by the chart; Kubernetes refuses that where Helm applies on the server. Remove one of them" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- with $values.networkPolicy -}}
 {{- if and .enabled (not .extraEgress) (ne $values.shape "inPod") -}}
 {{- if $hasHiddenUrl -}}
 {{- $problems = append $problems "networkPolicy.extraEgress is empty, and the port of the broker in AMQSIDECAR_BROKER__URL is not visible to the chart: permit it there, or set networkPolicy.enabled to false" -}}
 {{- end -}}
-{{- if contains "://" (dig "journal" "path" "" $config | toString) -}}
-{{- $problems = append $problems "networkPolicy.extraEgress is empty, and config.journal.path is an object store, whose port is not visible to the chart: add the rule `ports: [{port: 443}]` there, or set networkPolicy.enabled to false" -}}
+{{- if and (not .to.objectStore) (contains "://" (dig "journal" "path" "" $config | toString)) -}}
+{{- $problems = append $problems "networkPolicy.to.objectStore is empty, and config.journal.path is an object store: name its addresses there, such as {ipBlock: {cidr: 0.0.0.0/0}}, add a rule for another port than 443 to networkPolicy.extraEgress, or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -133,6 +133,11 @@ class Access:
         parts = urlsplit(public_url)
         self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else None
 
+    def is_from_outside(self, request: HTTPConnection) -> bool:
+        """Whether a request names the public URL by TLS, so that it came through its proxy."""
+        host = request.headers.get("host", "").lower()
+        return self.is_tls_only and self._public_origin == f"https://{host}"
+
     @property
     def is_tls_only(self) -> bool:
         """Whether browsers see us by TLS."""

@@ -112,6 +112,10 @@ class Guard:
             answer.close()
             _write_refused(request, answer.status)
 
+    def _closed_to(self, request: Request) -> frozenset[str]:
+        """Return what is open to clients inside only: metrics name queues."""
+        return frozenset({"/metrics"} if self._access.is_from_outside(request) else ())
+
     def _is_caller_gone(self, request: Request) -> bool:
         """Whether the caller of a request has lost access or role since the guard passed it."""
         caller = request.scope.get("amqsidecar.caller")
@@ -130,7 +134,7 @@ class Guard:
         """
         _check_framing(request)
         path, is_change = request.scope["path"], request.method not in SAFE_METHODS
-        if path in OPEN or path.startswith(STATIC):
+        if path.startswith(STATIC) or path in (OPEN - self._closed_to(request)):
             return body.unread()
         if path == LOGIN or path.startswith(f"{LOGIN}/"):
             if not is_change:

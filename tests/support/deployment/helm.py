@@ -160,17 +160,19 @@ def render(
     chart: Path = CHART,
     release: str = "redelivery",
     is_upgrade: bool = False,
+    kubernetes: str = KUBERNETES[-1],
 ) -> list[Manifest]:
     """Return the objects that `helm template` renders from these values.
 
     Args:
         values: of the chart, as `helm` takes them.
         is_upgrade: what an upgrade would send, not an installation.
+        kubernetes: version of the cluster.
 
     Raises:
         Refused: Helm rejects the values.
     """
-    how = (*WITHOUT_CLUSTER, *(["--is-upgrade"] if is_upgrade else []))
+    how = ("--kube-version", kubernetes, *(["--is-upgrade"] if is_upgrade else []))
     answer = helm("template", release, str(chart), "--namespace", "mq", *how, values=values)
     return documents(answer)
 

@@ -340,6 +340,22 @@ def test_with_a_public_url_by_tls_cookies_are_bound_to_the_host(
         assert again.get("/api/v1/status", headers={"Cookie": unbound}).status_code == 401
 
 
+def test_metrics_need_a_log_in_by_the_public_name(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What comes by it came through the ingress; a scraper inside names the pod."""
+    folder = tmp_path_factory.mktemp("outside")
+    with running_site(folder, public_url="https://sidecar.example") as site:
+        client = site.client()
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert client.get(path).status_code != 401
+        for host in ("sidecar.example", "SIDECAR.example"):
+            assert client.get("/metrics", headers={"Host": host}).status_code == 401
+            assert client.get("/healthz", headers={"Host": host}).status_code != 401
+        viewer = site.client("token", Role.VIEWER)
+        assert viewer.get("/metrics", headers={"Host": "sidecar.example"}).status_code == 200
+
+
 def test_without_tls_no_answer_demands_it(site: Site) -> None:
     assert "strict-transport-security" not in site.client().get("/login").headers
 
