@@ -269,6 +269,13 @@ class Store(Rows, Protocol):
         """
         ...
 
+    def known_lives(self, lives: Collection[str]) -> set[str]:
+        """Return those of these lives (`Received.life`) that the history has.
+
+        Those of an unfinished cycle are among them.
+        """
+        ...
+
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""
         ...

@@ -130,6 +130,7 @@ def test_any_message_of_artemis(found: list[Header], body: bytes, is_final: bool
         arrived.headers,
         arrived.number,
         queue("DLQ"),
+        created_ms=0,
         expires=False,
         read_origin=lambda origin: (queue(origin.address), None),
     )

@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
             "enabled": True,
             "certificateSecret": "clients",
             "caSecret": "authorities",
+            "copyKeysSecret": "seals",
             "from": [{"podSelector": {"matchLabels": {"app": "orders"}}}],
         },
     },

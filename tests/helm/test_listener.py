@@ -68,3 +68,28 @@ def test_changes_of_how_it_saves_roll_its_pods_and_those_of_policies_do_not() ->
     for change in changes:
         assert annotations(**change) != annotations(), change
     assert annotations(broker={"url": "artemis+ssl://another@broker:61617"}) == annotations()
+
+
+def test_listener_and_sidecar_read_the_same_keys_of_copies() -> None:
+    made = render(WITH_LISTENER)
+    options = [
+        str(one["data"]["amqsidecar.yaml"])
+        for one in made
+        if one["kind"] == "ConfigMap" and "amqsidecar.yaml" in one["data"]
+    ]
+    assert all("copy_key_file: /etc/amqsidecar/copy-keys/keys" in one for one in options)
+    pods = [
+        one["spec"]["template"]["spec"]
+        for one in made
+        if one["kind"] in ("Deployment", "StatefulSet")
+    ]
+    assert len(pods) == 2
+    for pod in pods:
+        [volume] = [one for one in pod["volumes"] if _secret_of(one) == "seals"]
+        mounts = pod["containers"][0]["volumeMounts"]
+        [path] = [one["mountPath"] for one in mounts if one["name"] == volume["name"]]
+        assert path.startswith("/etc/amqsidecar/copy-keys")
+
+
+def _secret_of(volume: Mapping[str, Any]) -> str:
+    return str(volume.get("secret", {}).get("secretName", ""))

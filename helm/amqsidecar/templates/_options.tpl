@@ -36,6 +36,11 @@
 - {volume: oidc, secret: {{ .oidcSecret | quote }}, files: {client-secret: {{ .oidcKey | quote }}}, options: {http.oidc.client_secret_file: client-secret}}
 {{- end }}
 {{- end }}
+{{- with .Values.listener }}
+{{- if .copyKeysSecret }}
+- {volume: copy-keys, secret: {{ .copyKeysSecret | quote }}, files: {keys: {{ .copyKeysKey | quote }}}, options: {listener.copy_key_file: keys}}
+{{- end }}
+{{- end }}
 {{- with .Values.policy }}
 {{- if .existingConfigMap }}
 - {volume: policy, configMap: {{ .existingConfigMap | quote }}, files: { {{- .key }}: {{ .key -}} }, options: {policy.source: {{ .key }}}}

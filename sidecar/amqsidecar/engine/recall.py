@@ -83,6 +83,7 @@ class RecallJudge:
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> None:
         """Read what is known of deliveries that are judged next."""
+        self._judge.prepare(deliveries)
         ids = {
             redelivery_id
             for one in deliveries

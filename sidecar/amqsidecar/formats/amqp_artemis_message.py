@@ -30,6 +30,7 @@ from amqsidecar.formats.artemis_properties import (
     OriginReader,
     identity_of,
     make_origin,
+    number_of,
 )
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination, DestinationKind
@@ -42,6 +43,7 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_SEAL,
 )
 
 ENCODING: Final = "amqp/1.0"
@@ -189,6 +191,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         ),
         expired=expired,
         message_id=message_id,
+        number=_number(annotations, properties, section),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=_is_durable(sections.get(amqp.HEADER)),
@@ -196,6 +199,18 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         expires_at_ms=_expires_at_ms(section) if queue.is_final else 0,
         problem=problem,
     )
+
+
+def _number(
+    annotations: Mapping[str, bytes], properties: Mapping[str, bytes], section: bytes | None
+) -> str:
+    """Return `Provenance.number`."""
+    found = annotations.get("x-opt-ORIG-MESSAGE-ID") or properties.get(CORE_NUMBER)
+    if found is None:
+        return ""
+    items = [] if section is None else amqp.elements(section)
+    created = amqp.scalar(items[_CREATED]) if len(items) > _CREATED else None
+    return number_of(amqp.scalar(found), created if isinstance(created, int) else 0)
 
 
 def _origins(
@@ -475,7 +490,7 @@ def _property_fate(key: bytes) -> int:
         return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK
     if name.startswith((*ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in ACTUAL_EXPIRIES:
         return _DEATH
-    if name in _CORE_ENCODINGS:
+    if name in _CORE_ENCODINGS or name == PROPERTY_SEAL:
         return _MARK
     return {
         DUPLICATE_ID: _DUPLICATE,
@@ -486,6 +501,9 @@ def _property_fate(key: bytes) -> int:
         "JMSXDeliveryCount": _COUNT,
         PROPERTY_ORIGINAL_MESSAGE_ID: _ORIGINAL_ID,
     }.get(name, _STOMP if name in STOMP_LEFTOVERS else _KEEP)
+
+
+_KEY_SEAL: Final = amqp.string(PROPERTY_SEAL)
 
 
 def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
@@ -509,11 +527,13 @@ class RejectedMessage(NamedTuple):
         sections: those before the body, as `split_head` gives them.
         origin: that it was in.
         cause: why.
+        seal: of the copy; "" = none.
     """
 
     sections: dict[int, bytes]
     origin: Origin
     cause: str
+    seal: str = ""
 
 
 def encode_interception(given_up: RejectedMessage) -> bytes:
@@ -549,10 +569,13 @@ def encode_interception(given_up: RejectedMessage) -> bytes:
         amqp.string(PROPERTY_CAUSE),
         amqp.string(given_up.cause[:_CAUSE_CHARACTERS_MAX]),
     ]
+    if given_up.seal:
+        kept += (_KEY_SEAL, amqp.string(given_up.seal))
     has_duplicate_id = any(_property_fate.__wrapped__(key) == _DUPLICATE for key in pairs[::2])
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
         fate = _property_fate.__wrapped__(key)
-        if fate in (_DEATH, _COUNT) or (fate == _DUPLICATE_KEPT and has_duplicate_id):
+        is_older = fate == _DUPLICATE_KEPT and has_duplicate_id
+        if fate in (_DEATH, _COUNT) or key == _KEY_SEAL or is_older:
             continue
         kept += (_KEY_ORIGINAL_DUPLICATE_ID if fate == _DUPLICATE else key, value)
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(amqp.APPLICATION_PROPERTIES, kept)

@@ -70,6 +70,17 @@ def make_origin(address: object, queue: object, routing_type: object) -> Origin 
     )
 
 
+def number_of(number: object, created_ms: int) -> str:
+    """Return what names a message that died for its broker; "" = the broker did not write it.
+
+    Args:
+        number: the broker's, which it writes on a dead letter.
+        created_ms: the message's time, which stays; a broker without its journal counts anew.
+    """
+    is_written = type(number) is int or (type(number) is str and number.isdigit())
+    return f"{number}-{created_ms}" if is_written else ""
+
+
 def identity_of(message_id: str | None, created_ms: int) -> bytes:
     """Return the identity of a message: its id, and when it was made; None and 0 = absent."""
     return f"{message_id}\0{created_ms}".encode(errors="surrogatepass")

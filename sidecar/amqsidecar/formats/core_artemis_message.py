@@ -28,6 +28,7 @@ from amqsidecar.formats.artemis_properties import (
     OriginReader,
     identity_of,
     make_origin,
+    number_of,
 )
 from amqsidecar.formats.core.message import (
     PIECE_BYTES,
@@ -58,6 +59,7 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_SEAL,
 )
 
 ENCODING: Final = "core/1"
@@ -265,6 +267,7 @@ def _read_provenance(
         cause=kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE)),
         expired=queue.expires or properties.has_any(_ACTUAL_EXPIRY_KEYS),
         message_id=message_id,
+        number=number_of(properties.value(_KEY_ORIGIN_NUMBER), message.timestamp_ms),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=message.durable,
@@ -446,7 +449,9 @@ _DROPPED_OF_FINAL: Final = frozenset((_MARK,))
 _DROPPED: Final = _DROPPED_OF_FINAL | {_DEATH}
 _DROPPED_OF_INTERCEPTED: Final = frozenset((_DUPLICATE, _STOMP))
 _DROPPED_OF_COPY: Final = frozenset((_DUPLICATE_KEPT,))
-_REWRITTEN: Final = MARKS | {PROPERTY_ORIGINAL_MESSAGE_ID, ROUTING_TYPE, DELIVERY_TIME}
+_REWRITTEN: Final = MARKS | {
+    *(PROPERTY_ORIGINAL_MESSAGE_ID, PROPERTY_SEAL, ROUTING_TYPE, DELIVERY_TIME)
+}
 
 
 @lru_cache(maxsize=4096)

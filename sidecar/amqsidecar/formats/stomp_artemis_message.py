@@ -29,6 +29,7 @@ from amqsidecar.formats.artemis_properties import (
     Origin,
     OriginReader,
     make_origin,
+    number_of,
 )
 from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, life_of, marks_of
@@ -51,6 +52,7 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    PROPERTY_SEAL,
 )
 
 _LENGTH: Final = b"content-length"
@@ -97,6 +99,8 @@ _REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
 _NO_IDENTITY: Final = b""
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _CAUSE = PROPERTY_CAUSE.encode()
+SEAL: Final = PROPERTY_SEAL.encode()
+"""Header with the seal of a copy."""
 
 
 class Arrived(NamedTuple):
@@ -106,6 +110,7 @@ class Arrived(NamedTuple):
         ack: what acknowledges it.
         number: the broker's number of the message; stays as long as it lies in its queue.
         subscription: through which it came.
+        created_ms: the time of the message; 0 = none.
         redelivered: whether it was handed out before without being given back.
         headers: what belongs to the message, in order; `content-length` first where it is bytes.
         payload: its body.
@@ -114,6 +119,7 @@ class Arrived(NamedTuple):
     ack: bytes
     number: int
     subscription: str
+    created_ms: int
     redelivered: bool
     headers: list[Header]
     payload: Payload
@@ -155,10 +161,17 @@ def read_frame(frame: Frame) -> Arrived:
         ack,
         int(number),
         (first(headers, b"subscription") or b"").decode(errors="replace"),
+        created_ms_of(headers),
         first(headers, b"redelivered") == b"true",
         own,
         frame.payload,
     )
+
+
+def created_ms_of(headers: Sequence[Header]) -> int:
+    """Return the time in the head of a MESSAGE frame; 0 = none."""
+    value = first(headers, b"timestamp") or b""
+    return int(value) if _WHOLE.fullmatch(value) else 0
 
 
 def _own_headers(headers: Sequence[Header], ack: bytes, body_bytes: int) -> list[Header]:
@@ -198,6 +211,7 @@ def read_provenance(
     number: int,
     source: Destination,
     *,
+    created_ms: int,
     expires: bool,
     read_origin: OriginReader,
 ) -> Provenance:
@@ -207,6 +221,7 @@ def read_provenance(
         headers: of the message, as `read_frame` leaves them.
         number: the broker's number of it; its name where it has no other.
         source: the queue that it was found in.
+        created_ms: the time of the message; 0 = none.
         expires: whether that is a queue for expired messages.
         read_origin: turns what the broker wrote into a destination.
     """
@@ -247,6 +262,7 @@ def read_provenance(
         cause=kept_cause(_text(found.get(PROPERTY_CAUSE.encode()))),
         expired=expires or any(name in found for name in _ACTUAL_EXPIRIES),
         message_id=message_id or f"artemis:{number}",
+        number=number_of(_text(found.get(b"_AMQ_ORIG_MESSAGE_ID")), created_ms),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=found.get(b"persistent") == b"true",
@@ -396,7 +412,12 @@ def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
 
 
 def _is_cut(name: bytes, is_final: bool) -> bool:
-    if name in _ORDERS or name in ENCODED_MARKS or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO")):
+    if (
+        name in _ORDERS
+        or name in ENCODED_MARKS
+        or name == SEAL
+        or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO"))
+    ):
         return True
     if is_final:
         return False

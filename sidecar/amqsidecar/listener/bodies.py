@@ -4,6 +4,7 @@ A crash leaves no file. What can be kept nowhere is passed on all the same, and 
 """
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -117,6 +118,17 @@ class KeptBody:
         self._file.seek(0)
         while piece := self._file.read(_PIECE_BYTES):
             yield piece
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the content.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        found = sha256()
+        for piece in self.pieces():
+            found.update(piece)
+        return found.digest()
 
     def discard(self) -> None:
         """Release its space; safe to call twice."""

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 import msgspec
 import structlog
 
+from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
@@ -44,6 +45,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         on_failure: what happens to a NACK whose message can't be saved.
         prefixes: that the acceptor cuts off the names of destinations.
         notes: None = the sidecar reads no notes.
+        keys: that seal copies; None = they have no seal.
         connections_max: at a time.
         connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
@@ -57,6 +59,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: OnFailure
     prefixes: tuple[str, ...] = ()
     notes: NoteSettings | None = None
+    keys: CopyKeysOf | None = None
     connections_max: int
     connect_timeout_s: float
     drain_s: float
@@ -157,9 +160,17 @@ class Listener:
         """Return the session of a client that begins with these bytes."""
         settings = self._settings
         if first.startswith(_AMQP):
-            return AmqpSession(self._budget, settings.on_failure, settings.prefixes, settings.notes)
+            return AmqpSession(
+                self._budget,
+                settings.on_failure,
+                settings.prefixes,
+                settings.notes,
+                settings.keys,
+            )
         key = f"amqsidecar-{secrets.token_hex(8)}"
-        return StompSession(self._budget, key, settings.on_failure, settings.prefixes)
+        return StompSession(
+            self._budget, key, settings.on_failure, settings.prefixes, settings.keys
+        )
 
     def _connect(
         self, side: asyncio.Protocol, client: asyncio.BaseTransport

@@ -33,6 +33,8 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     Attributes:
         properties: application properties that `journal.properties` names, as text; None = none.
         cause_group: the group by `intake.group_by`; "" = that of its cause.
+        life: what the broker's dead letter and a copy of the listener have in common if both are of
+            one delivery, behind `dead:` or `copy:`; "" = not known, or without the listener.
     """
 
     source: str
@@ -45,6 +47,7 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     persistent: bool = True
     properties: dict[str, str] | None = None
     cause_group: str = ""
+    life: str = ""
 
 
 class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):

@@ -28,5 +28,8 @@ PROPERTY_ORIGINAL_DUPLICATE_ID = "amqsidecarOriginalDuplicateId"
 PROPERTY_CAUSE = "amqsidecarCause"
 """In which a consumer may say why it gave a message up; a redelivery is without it."""
 
+PROPERTY_SEAL = "amqsidecarSeal"
+"""On copies in `INTERCEPTED`: proves that the listener wrote them; see `interception_seal.py`."""
+
 PROPERTY_RULES_DIGEST = "amqsidecarRules"
 """On tokens: `rules_digest` of the sidecar that sent it; older programs sent none."""

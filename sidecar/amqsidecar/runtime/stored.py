@@ -15,6 +15,7 @@ from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge, Judging
 from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.judging.one_queue import OneQueue
+from amqsidecar.engine.judging.paired import PairedJudge
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -156,7 +157,8 @@ class StoredMode:
             for one in self.schedule.exhausted_tallies()
             if one.is_in_queue
         )
-        judge: Judging = RecallJudge(judge_of_deaths, store, self.finals, keeps_exhausted=keeps)
+        paired = PairedJudge(judge_of_deaths, store.known_lives)
+        judge: Judging = RecallJudge(paired, store, self.finals, keeps_exhausted=keeps)
         if self.notes is not None:
             judge = NotedJudge(judge, self.notes, OneQueue(link, self.notes.is_copied).holds)
         return CycleEngine(

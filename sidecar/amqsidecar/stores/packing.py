@@ -85,6 +85,14 @@ def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
     return DEFLATED, zlib.compress(body, 1)
 
 
+def keys_of(event: AnyEvent) -> Iterator[str]:
+    """Yield the keys by which the index of blocks finds an event."""
+    if event.redelivery_id:
+        yield event.redelivery_id
+    if isinstance(event, Received) and event.life:
+        yield event.life
+
+
 def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     """Unpack the result of `pack_events`.
 

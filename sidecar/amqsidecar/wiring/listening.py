@@ -12,6 +12,7 @@ import structlog
 from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.config.sections.listener import ListenerOptions
@@ -106,6 +107,7 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         on_failure=options.on_failure,
         prefixes=options.prefixes,
         notes=_notes(config),
+        keys=copy_keys(config),
         connections_max=options.connections_max,
         connect_timeout_s=config.broker.connect_timeout_s,
         drain_s=options.drain_s,

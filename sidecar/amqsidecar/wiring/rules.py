@@ -7,6 +7,7 @@ import structlog
 
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import Clock
+from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
@@ -31,6 +32,7 @@ from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
+from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
@@ -238,6 +240,7 @@ class RunningRules:
         cause_of = chosen_cause(self._config.intake.cause_properties)
         true_origin = true_origins(self.classic)
         death_group_of = load_grouping(self._config)
+        keys = copy_keys(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
             is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -259,6 +262,7 @@ class RunningRules:
                 delivery_facts if getattr(decider, "asks", ()) else None,
                 advise,
                 edit_properties,
+                vetting(keys),
             )
 
         return make

@@ -22,7 +22,7 @@ from support.machine.applications import (
     quarkus,
     spring,
 )
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -234,7 +234,11 @@ def test_what_is_given_up_through_the_listener_comes_back(
     peer_of(artemis).consume(unique, 1)
     policy = write_policy(tmp_path, ARTEMIS_POLICY)
     run = python if client == "stomp_py" else node
-    sets = [f"intake.cause_notes=amqsidecar.causes.{unique}", "policy.verdicts=obey"]
+    sets = [
+        f"intake.cause_notes=amqsidecar.causes.{unique}",
+        "policy.verdicts=obey",
+        copy_keys(tmp_path),
+    ]
     with (
         ListenerProcess(tmp_path, artemis.ports["PORT"], sets) as listener,
         SidecarProcess(tmp_path, artemis.pair_url, policy=policy, sets=sets) as sidecar,

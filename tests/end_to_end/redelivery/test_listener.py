@@ -12,7 +12,7 @@ from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port
 from support.machine.proxy import Proxy
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
@@ -36,7 +36,7 @@ def listener(artemis: ArtemisBroker, tmp_path: Path) -> Iterator[ListenerProcess
 def sidecar(
     artemis: ArtemisBroker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[SidecarProcess]:
-    sets = ["intake.allow_lossy=[body_type, property_types]"]
+    sets = ["intake.allow_lossy=[body_type, property_types]", copy_keys(tmp_path)]
     with SidecarProcess(
         tmp_path, getattr(artemis, request.param), policy=POLICY, sets=sets
     ) as started:

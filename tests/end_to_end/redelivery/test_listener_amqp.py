@@ -14,7 +14,7 @@ from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.machine.ports import free_port
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
@@ -76,7 +76,9 @@ def test_what_is_rejected_comes_back_with_the_error_in_its_history(
 ) -> None:
     queue = f"e2e.back.{uuid.uuid4().hex[:8]}"
     consumer = connect(listener.port)
-    with SidecarProcess(tmp_path, artemis.pair_url, policy=POLICY) as sidecar:
+    with SidecarProcess(
+        tmp_path, artemis.pair_url, policy=POLICY, sets=[copy_keys(tmp_path)]
+    ) as sidecar:
         sidecar.start()
         sent = Message(id="m1", body={"a": [1, b"b"]}, durable=True, properties={"n": 7})
         send(consumer, queue, sent)

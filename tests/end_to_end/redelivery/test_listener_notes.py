@@ -11,7 +11,7 @@ from proton import Condition, Delivery, Message, symbol, timestamp
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from support.brokers.real import Broker, ClassicBroker
-from support.sidecar.listener import ListenerProcess
+from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
@@ -30,7 +30,7 @@ class Noted:
     def __init__(self, broker: Broker, folder: Path, unique: str, url: str) -> None:
         is_artemis = broker.kind == "artemis"
         self.queue, self._notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
-        sets = [f"intake.cause_notes={self._notes}", "policy.verdicts=obey"]
+        sets = [f"intake.cause_notes={self._notes}", "policy.verdicts=obey", copy_keys(folder)]
         policy = POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml")
         self.sidecar = SidecarProcess(folder, url, policy=policy, sets=sets)
         self._options: Any = [Anycast()] if is_artemis else []

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port, is_open
+from support.sidecar.listener import copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import PATIENCE_S, eventually
@@ -42,6 +44,9 @@ def running(command: list[str], folder: Path, ports: dict[str, int]) -> Iterator
 
     assert command[0] == "amqsidecar", command
     arguments = [local(one) for one in command[1:]]
+    keys = copy_keys(folder.parent).partition("=")[2]
+    arguments = [one.replace("/etc/amqsidecar/copy-keys/keys", keys) for one in arguments]
+    shutil.copy(keys, folder / "copy.keys")
     (folder / "amqsidecar.yaml").write_text(local(code("Set it up", "yaml")), encoding="utf-8")
     with (folder / "listener.log").open("wb") as log:
         process = subprocess.Popen(
@@ -70,12 +75,14 @@ def test_the_page_leads_to_the_listener_and_back(
     broker = artemis.ports["PORT"]
     if is_beside_the_broker:
         container = code("In Kubernetes", "yaml\ninitContainers:").partition("command: ")[2]
-        command = shlex.split(container.partition("\n")[0].strip("[]").replace(",", " "))
+        command = shlex.split(container.partition("]\n")[0].strip("[").replace(",", " "))
         ports = {"0.0.0.0:61613": port, "127.0.0.1:61612": broker}
     else:
         command = shlex.split(code("Set it up", "bash"))
         ports = {"0.0.0.0:61613": port, "broker:61612": broker}
-    with SidecarProcess(tmp_path, artemis.pair_url, policy=POLICY) as sidecar:
+    with SidecarProcess(
+        tmp_path, artemis.pair_url, policy=POLICY, sets=[copy_keys(tmp_path)]
+    ) as sidecar:
         sidecar.start()
         with running(command, folder, ports), StompPeer(port) as consumer:
             consumer.send(orders, {"destination-type": "ANYCAST"}, b"one")

@@ -2,6 +2,7 @@
 
 import os
 import random
+import secrets
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,14 @@ from support.machine.ports import free_port
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
 from support.waiting import PATIENCE_S, eventually
+
+
+def copy_keys(folder: Path) -> str:
+    """Return the option with the keys of copies, which listener and sidecar share; make them."""
+    path = folder / "copy.keys"
+    if not path.exists():
+        path.write_text(f"{secrets.token_hex(32)}\n", encoding="utf-8")
+    return f"listener.copy_key_file={path}"
 
 
 class ListenerProcess:
@@ -28,6 +37,7 @@ class ListenerProcess:
         self._sets = [
             f"listener.acceptor=stomp://127.0.0.1:{broker_port}",
             f"listener.spool_path={folder}",
+            copy_keys(folder),
             "listener.http_listen=",
             "log.format=json",
             *sets,

@@ -19,7 +19,7 @@ import msgspec
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.cause_note import CauseNote, SharedNotes
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import (
@@ -426,6 +426,10 @@ class MemoryStore:
             for row in rows
             if row.is_in_final_queue and row.redelivery_id in ids and not row.in_flight
         ]
+
+    def known_lives(self, lives: Collection[str]) -> set[str]:
+        events = (event for block in self._contents.blocks for event in block.events)
+        return {one.life for one in events if isinstance(one, Received)} & set(lives)
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         rows = [self._view(row) for row in self._matching(RowFilter(state=RowState.EXHAUSTED))]

@@ -87,7 +87,9 @@ def test_origin_of_an_amqp_producer_is_in_the_annotations() -> None:
     provenance = read_provenance(encoded, DEAD, read_origin=note)
 
     assert seen == [Origin("orders", "orders", 1)]
-    assert provenance == Provenance(origin=queue("orders"), message_id="ID:1", persistent=True)
+    assert provenance == Provenance(
+        origin=queue("orders"), message_id="ID:1", number="77-0", persistent=True
+    )
 
 
 def test_two_origins_that_differ_are_reported_and_neither_is_chosen() -> None:

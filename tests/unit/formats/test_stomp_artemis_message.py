@@ -88,7 +88,7 @@ def test_the_real_headers_count_and_not_those_of_the_producer() -> None:
     assert (b"ack", b"9,9") in arrived.headers
     assert (b"message-id", b"9,9") in arrived.headers
     provenance = read_provenance(
-        arrived.headers, 65, queue("DLQ"), expires=False, read_origin=read_origin
+        arrived.headers, 65, queue("DLQ"), created_ms=0, expires=False, read_origin=read_origin
     )
     assert provenance.origin == queue("orders/orders/1")
     assert (provenance.message_id, provenance.persistent) == ("artemis:65", True)
@@ -149,6 +149,7 @@ def test_what_another_client_made_of_a_redelivery_is_a_copy() -> None:
             read_frame(frame(again, bytes(body))).headers,
             65,
             queue("DLQ"),
+            created_ms=0,
             expires=False,
             read_origin=lambda origin: (queue(origin.address), None),
         )

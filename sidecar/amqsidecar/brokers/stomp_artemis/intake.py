@@ -295,6 +295,7 @@ def _read(arrived: Arrived, queue: IntakeQueue, read_origin: OriginReader) -> Pr
         arrived.headers,
         arrived.number,
         queue.destination,
+        created_ms=arrived.created_ms,
         expires=queue.expires,
         read_origin=read_origin,
     )

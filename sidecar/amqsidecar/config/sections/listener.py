@@ -83,6 +83,12 @@ class ListenerOptions(Section):
         "PEM file of the authorities that sign the clients' certificates; then each client needs "
         "one. The broker does not see it: it sees `acceptor_tls.cert_file`.",
     )
+    copy_key_file: OptionalPath = option(
+        None,
+        "File with the keys that seal the copies in `amqsidecar.intercepted`, one a line, each of "
+        "32 characters or more: the first one seals, all are accepted. The same file for `listen` "
+        "and `run`; a replaced file is read again. Empty = copies are parked.",
+    )
     on_failure: OnFailure = option(
         OnFailure.CLOSED,
         "Treatment of a NACK or `rejected` whose message can't be saved: `closed` = the "

@@ -42,6 +42,7 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.failure import death_group
+from amqsidecar.model.life import life_of_death
 from amqsidecar.model.message import MessageEdit
 from amqsidecar.model.provenance import Provenance, kept_message_id
 from amqsidecar.model.schedule import (
@@ -119,6 +120,15 @@ Advise = Callable[[Delivery, Redeliver], Decision]
 """Maps a delivery and its redelivery to the consumer's advice; unchanged without one."""
 
 
+Vet = Callable[[Delivery], Delivery]
+"""Returns a delivery whose claims are proven, or one with a problem."""
+
+
+def no_vetting(delivery: Delivery) -> Delivery:
+    """Return the delivery."""
+    return delivery
+
+
 EditProperties = Callable[[str, bytes, MessageEdit], bytes]
 """Encoding, message and edit to the message after it; raises EditRefused."""
 
@@ -166,6 +176,7 @@ class Judge:
 
     Attributes:
         send_rules: where no message is sent.
+        vet: applied to each delivery.
     """
 
     def __init__(
@@ -182,6 +193,7 @@ class Judge:
         facts_of: FactsOf | None = None,
         advise: Advise | None = None,
         edit_properties: EditProperties = no_edits,
+        vet: Vet = no_vetting,
     ) -> None:
         """Ask rules.
 
@@ -199,6 +211,7 @@ class Judge:
                 age.
             advise: asks the consumer about a redelivery; None = the rules alone decide.
             edit_properties: edits a message that rules re-send.
+            vet: see the attribute.
         """
         self._decider = decider
         self.send_rules = send_rules
@@ -212,6 +225,7 @@ class Judge:
         self._facts_of = facts_of
         self._advise = advise
         self._edit_properties = edit_properties
+        self.vet = vet
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -228,6 +242,7 @@ class Judge:
             now_ms: the time of intake; delays count from here.
             is_backlog: it was in the queue before the sidecar came and is held for a person.
         """
+        delivery = self.vet(delivery)
         provenance = delivery.provenance
         origin = provenance.origin
         if origin is not None and len(origin.name) > LONGEST_NAME:
@@ -253,6 +268,7 @@ class Judge:
             redelivery_count=provenance.redelivery_count,
             message_id=kept_message_id(provenance.message_id),
             size_bytes=len(delivery.message),
+            life=life_of_death(delivery.source, origin, provenance.number),
             persistent=provenance.persistent,
             properties=self._properties_of(delivery.encoding, delivery.message),
             cause_group=(

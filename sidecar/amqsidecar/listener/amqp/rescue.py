@@ -1,17 +1,25 @@
 """The copies by which the listener saves what was given up over AMQP, on Artemis; no IO."""
 
 from collections.abc import Iterator
+from hashlib import sha256
+from secrets import token_hex
 from typing import Final, NamedTuple
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
-from amqsidecar.formats.amqp_artemis_message import RejectedMessage, encode_interception
+from amqsidecar.formats.amqp_artemis_message import (
+    ENCODING,
+    RejectedMessage,
+    encode_interception,
+)
 from amqsidecar.formats.amqp_frames import Performative
 from amqsidecar.formats.artemis_properties import ANYCAST, MULTICAST, Origin
+from amqsidecar.formats.interception_seal import OF_AMQP, seal
 from amqsidecar.listener.amqp.deliveries import ClientChannel, ConsumerLink, UnsettledMessage
 from amqsidecar.listener.amqp.notes import Answer
 from amqsidecar.listener.amqp.own_session import COPIES, NOTES, Parcel
 from amqsidecar.listener.session import NackOutcome, Settled
+from amqsidecar.messages.interceptions import read_sealed
 
 BEGINNING_BYTES_MAX: Final = 1 << 20
 """Maximum bytes before a body; a message with more can't be saved."""
@@ -66,8 +74,16 @@ class Copy:
         size: of the encoded message.
     """
 
-    def __init__(self, message: UnsettledMessage, client: ClientIdentity, cause: str) -> None:
+    def __init__(
+        self, message: UnsettledMessage, client: ClientIdentity, cause: str, key: bytes | None
+    ) -> None:
         """Take a message apart.
+
+        Args:
+            message: that was given up.
+            client: its consumer.
+            cause: why.
+            key: that seals the copy; None = it has no seal.
 
         Raises:
             UndecodableMessage: that can't be done.
@@ -82,10 +98,15 @@ class Copy:
             sections, self._body_at = amqp.split_head(beginning)
         except UndecodableMessage as error:
             raise UndecodableMessage(f"its properties can't be read: {error}") from None
-        self._head = encode_interception(
-            RejectedMessage(sections, client.origin(message.link), cause)
-        )
         self._body = message.body
+        given_up = RejectedMessage(sections, client.origin(message.link), cause)
+        self._head = encode_interception(given_up)
+        if key is not None:
+            properties = read_sealed(ENCODING, self._head) or {}
+            # Why chance: AMQP does not show the broker's number.
+            number = token_hex(16) + OF_AMQP
+            sealed = seal(key, number, properties, self._body_digest())
+            self._head = encode_interception(given_up._replace(seal=sealed))
         self.size = len(self._head) + message.body.size - self._body_at
 
     @property
@@ -96,6 +117,15 @@ class Copy:
     def content(self) -> Iterator[bytes]:
         """Yield the encoded message."""
         yield self._head
+        yield from self._body_pieces()
+
+    def _body_digest(self) -> bytes:
+        found = sha256()
+        for piece in self._body_pieces():
+            found.update(piece)
+        return found.digest()
+
+    def _body_pieces(self) -> Iterator[bytes]:
         skipped = 0
         for piece in self._body.pieces():
             left = max(0, self._body_at - skipped)

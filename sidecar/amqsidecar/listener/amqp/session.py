@@ -32,6 +32,7 @@ from amqsidecar.formats.amqp_frames import (
     read_described,
     read_performative,
 )
+from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.listener.amqp.deliveries import ClientChannel, UnsettledMessage
 from amqsidecar.listener.amqp.notes import (
     Answer,
@@ -81,11 +82,13 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         on_failure: OnFailure,
         prefixes: tuple[str, ...] = (),
         notes: NoteSettings | None = None,
+        keys: CopyKeysOf | None = None,
     ) -> None:
         super().__init__(FrameCutter(), FrameCutter())
         self._budget = budget
         self._on_failure = on_failure
         self._prefixes = prefixes
+        self._keys = keys
         # None = notes are not read, or the broker refuses them to this client.
         self._notes = notes
         self._container = ""
@@ -299,7 +302,8 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         client = self._client
         outcome = "reject" if answer.how is GiveUp.REJECTED else "modified"
         cause = client.cause(outcome, answer.reason)
-        copies = [Copy(one, client, cause).parcel for one in messages]
+        key = None if self._keys is None else self._keys()[0]
+        copies = [Copy(one, client, cause, key).parcel for one in messages]
         # Why in front: a copy without its note would come back early.
         return [*self._note_parcels(messages, answer), *copies] if answer.delay_ms else copies
 

@@ -2,8 +2,14 @@
 
 from typing import Final, NamedTuple
 
-from amqsidecar.formats.artemis_properties import INTERCEPTION_ID_PREFIX
-from amqsidecar.formats.stomp_artemis_message import GivenUp, interception_headers
+from amqsidecar.formats.artemis_properties import INTERCEPTION_ID_PREFIX, number_of
+from amqsidecar.formats.interception_seal import seal
+from amqsidecar.formats.stomp_artemis_message import (
+    SEAL,
+    GivenUp,
+    created_ms_of,
+    interception_headers,
+)
 from amqsidecar.formats.stomp_frame import first, read_head, write_head
 from amqsidecar.formats.stomp_stream import header_lines, raw_header
 from amqsidecar.listener.stomp.unacked import UnackedMessage
@@ -66,13 +72,19 @@ def ack_frame(head: bytes, receipt: bytes = b"") -> bytes:
     return b"ACK\n%b\n\0" % b"".join(lines)
 
 
-def send_head(message: UnackedMessage, nack: Nack, receipt: bytes) -> bytes:
+def send_head(
+    message: UnackedMessage, nack: Nack, receipt: bytes, key: bytes | None = None
+) -> bytes:
     """Return the head of the SEND that saves a message.
 
     Args:
         message: that was given up.
         nack: of its consumer.
         receipt: to ask for.
+        key: that seals the copy; None = it has no seal.
+
+    Raises:
+        OSError: what was kept of the message can't be read.
     """
     headers = read_head(header_lines(message.head))
     address = nack.without_prefix((first(headers, b"destination") or b"").decode(errors="replace"))
@@ -83,6 +95,13 @@ def send_head(message: UnackedMessage, nack: Nack, receipt: bytes) -> bytes:
         # Why the subscription: a message is in several queues by the same number.
         f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
     )
+    if key is not None:
+        properties = {
+            name.decode(errors="replace"): value.decode(errors="replace")
+            for name, value in reversed(sent)
+        }
+        named = number_of(number, created_ms_of(headers))
+        sent.append((SEAL, seal(key, named, properties, message.body.digest()).encode()))
     sent.append((b"receipt", receipt))
     return b"SEND\n%b\n" % write_head(sent, is_1_1=nack.version == b"1.1")
 

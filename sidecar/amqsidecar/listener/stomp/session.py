@@ -16,6 +16,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from amqsidecar.errors import RemoteProtocolError
+from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.formats.stomp_frame import read_head
 from amqsidecar.formats.stomp_stream import (
     Piece,
@@ -92,6 +93,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         key: str,
         on_failure: OnFailure,
         prefixes: tuple[str, ...] = (),
+        keys: CopyKeysOf | None = None,
     ) -> None:
         """Begin with a connection that was just made.
 
@@ -100,9 +102,11 @@ class StompSession(CutSession[StreamCutter, Piece]):
             key: unguessable and unique, so that names made of it are unique, too.
             on_failure: what happens to a NACK whose message can't be saved.
             prefixes: that the acceptor cuts off the names of destinations.
+            keys: that seal copies; None = they have no seal.
         """
         super().__init__(StreamCutter(), StreamCutter())
         self._prefixes = prefixes
+        self._keys = keys
         self._client_id = ""
         self._key = key
         self._on_failure = on_failure
@@ -292,25 +296,31 @@ class StompSession(CutSession[StreamCutter, Piece]):
         if not all(one.is_whole for one in saved):
             self._deliveries.drop(covered)
             return self._failed("no room was left to keep it", len(saved))
-        self._send_copies(
-            covered, saved, ack_frame(head, raw_header(head, b"receipt")), reason_of(head)
-        )
-        return False
+        then = ack_frame(head, raw_header(head, b"receipt"))
+        return self._send_copies(covered, saved, then, reason_of(head))
 
     def _send_copies(
         self, covered: list[UnackedMessage], saved: list[UnackedMessage], then: bytes, reason: str
-    ) -> None:
-        self._deliveries.take(covered)
-        rescue = _Rescue(covered, len(saved), then)
+    ) -> bool:
+        """Send copies, then a frame; return whether the NACK is passed on instead."""
         user = self.login or self._client_id or "a STOMP client"
         known = self._deliveries
         nack = Nack(user, self._client_id, known.session, reason, self._prefixes, known.version)
-        for one in saved:
-            receipt = self._name()
+        key = None if self._keys is None else self._keys()[0]
+        receipts = [self._name() for _ in saved]
+        sent = list(zip(saved, receipts, strict=True))
+        try:
+            heads = [send_head(one, nack, receipt, key) for one, receipt in sent]
+        except OSError as error:
+            known.drop(covered)
+            return self._failed(f"what was kept of it can't be read: {error}", len(saved))
+        known.take(covered)
+        rescue = _Rescue(covered, len(saved), then)
+        for (one, receipt), head in zip(sent, heads, strict=True):
             self._receipts[receipt] = rescue
-            head = send_head(one, nack, receipt)
             self._effects += (ToBroker(head), BodyToBroker(one.body), ToBroker(b"\0"))
         self._rescues.append(rescue)
+        return False
 
     def _failed(self, why: str, count: int) -> bool:
         """Return whether the NACK is passed on although its message can't be saved."""
@@ -340,13 +350,16 @@ class StompSession(CutSession[StreamCutter, Piece]):
             saved = [one for one in covered if one.given_up_in]
             if not saved:
                 continue
-            if not all(one.is_whole for one in saved):
-                if self._failed("no room was left to keep it", len(saved)):
-                    self._effects.append(ToBroker(ack_frame(head)))
-                    self._deliveries.drop(covered)
-                    continue
+            then = ack_frame(head)
+            if all(one.is_whole for one in saved):
+                is_passed = self._send_copies(covered, saved, then, reason_of(head))
+            else:
+                self._deliveries.drop(covered)
+                is_passed = self._failed("no room was left to keep it", len(saved))
+            if self._is_over:
                 return
-            self._send_copies(covered, saved, ack_frame(head), reason_of(head))
+            if is_passed:
+                self._effects.append(ToBroker(then))
         if not commit.client_receipt:
             return
         asked = commit.client_receipt

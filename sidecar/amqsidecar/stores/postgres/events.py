@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.packing import pack_events, unpack_events
+from amqsidecar.stores.packing import keys_of, pack_events, unpack_events
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.rows import pg_text
 
@@ -95,4 +95,4 @@ def _block_values(events: Sequence[AnyEvent]) -> dict[str, Any]:
 
 
 def _keys(events: Iterable[AnyEvent]) -> set[str]:
-    return {event_key(event.redelivery_id) for event in events} - {""}
+    return {event_key(key) for event in events for key in keys_of(event)}

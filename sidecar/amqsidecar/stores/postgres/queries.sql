@@ -1083,6 +1083,10 @@ SELECT packing, body FROM event_block WHERE seq IN (
     SELECT block FROM event_key WHERE key = ANY (%(keys)s::text[]) AND block > %(since)s
 ) ORDER BY seq;
 
+-- name: known_keys
+-- Keys that some block has, of an unfinished cycle, too.
+SELECT DISTINCT key FROM event_key WHERE key = ANY (%(keys)s::text[]);
+
 -- name: event_mark
 -- The newest block of events.
 SELECT coalesce(max(seq), 0) FROM event_block;

@@ -336,6 +336,10 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         rows = self._database.query("lying_rows", keys=keys, redelivery_ids=names)
         return [view_row(row) for row in rows]
 
+    def known_lives(self, lives: Collection[str]) -> set[str]:
+        """See `Store`; what other instances take at this moment is not known."""
+        return {key for (key,) in self._database.query("known_keys", keys=sorted(lives))}
+
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""
         number = RECALL_NUMBERS[recall]

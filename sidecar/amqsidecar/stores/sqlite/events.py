@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.packing import pack_events, storable, unpack_events
+from amqsidecar.stores.packing import keys_of, pack_events, storable, unpack_events
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.outbox import planned_range
 from amqsidecar.stores.sqlite.rows import LAST_ID, read_unfinished
@@ -17,9 +17,7 @@ def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | N
         return None
     block: int = database.query("add_block", _block_values(events)).fetchone()[0]
     database.query("add_event_count", (len(events),))
-    database.add_each(
-        "add_key", [(storable(key), block) for key in sorted(_redelivery_ids(events))]
-    )
+    database.add_each("add_key", [(storable(key), block) for key in sorted(_keys(events))])
     return block
 
 
@@ -41,7 +39,7 @@ def rewrite_block(
     database: SqliteDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
 ) -> None:
     """Remove the other events of a block."""
-    gone = _redelivery_ids(events) - _redelivery_ids(left)
+    gone = _keys(events) - _keys(left)
     database.query_each("delete_key", [(key, block) for key in sorted(gone)])
     database.query("add_event_count", (len(left) - len(events),))
     if left:
@@ -84,5 +82,5 @@ def _block_values(events: Sequence[AnyEvent]) -> tuple[int, int, int, bytes]:
     return (max(event.at_ms for event in events), len(events), *pack_events(events))
 
 
-def _redelivery_ids(events: Iterable[AnyEvent]) -> set[str]:
-    return {event.redelivery_id for event in events} - {""}
+def _keys(events: Iterable[AnyEvent]) -> set[str]:
+    return {key for event in events for key in keys_of(event)}

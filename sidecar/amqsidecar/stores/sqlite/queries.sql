@@ -499,6 +499,11 @@ SELECT b.seq, b.packing, b.body
 FROM event_key AS k CROSS JOIN event_block AS b ON b.seq = k.block
 WHERE k.redelivery_id = ? ORDER BY k.block;
 
+-- name: known_keys
+-- Keys that some block has.
+SELECT DISTINCT redelivery_id FROM json_each(?) CROSS JOIN event_key
+ON redelivery_id = json_each.value;
+
 -- name: oldest_blocks
 -- Blocks all of whose events are older than a time, oldest first, that may be forgotten.
 SELECT seq, event_count FROM event_block INDEXED BY event_block_by_age

@@ -349,6 +349,10 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             hidden = taken | sent
             return [view_row(database, row) for row in sorted(rows) if row[0] not in hidden]
 
+    def known_lives(self, lives: Collection[str]) -> set[str]:
+        """Return those of these lives that the history has."""
+        return {key for (key,) in self._database.query("known_keys", (json_texts(lives),))}
+
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""
         return self._recalled("recalled_rows", recall, limit)

@@ -1,0 +1,94 @@
+"""Takes one of two when a delivery is reported twice: by the broker, and by the listener.
+
+A listener that dies between its copy and the acknowledgement leaves a copy and, where the address
+has no attempt left, the broker's dead letter. Both name the queue, the broker's number and the time
+of the message; a re-send has another number. The history keeps these names, so that a pair is
+recognised in any order, over any wire and after a restart, as long as the history is kept.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.broker import Delivery
+from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.model.event import Discarded, Parked, Received
+from amqsidecar.model.life import COPY, life_of_death, twin_of
+from amqsidecar.model.schedule import RowState, TakenRow
+
+IS_TWIN: Final = (
+    "the listener died between its copy and the acknowledgement: the other one of copy and dead "
+    "letter of this delivery was taken, this one is a duplicate"
+)
+IS_REPLAY: Final = "this copy of the listener was taken before: somebody sent it once more"
+
+KnownLives = Callable[[Collection[str]], Collection[str]]
+"""Returns those of these lives that the history has, those of an unfinished cycle included."""
+
+
+class PairedJudge:
+    """Judges one of a pair by another judge, and discards the second; parks a repeated copy."""
+
+    def __init__(self, judge: Judge, known_lives: KnownLives) -> None:
+        self._judge = judge
+        self._known_lives = known_lives
+        self._ended: set[str] = set()
+
+    @property
+    def send_rules(self) -> SendRules:
+        """See `Judging`."""
+        return self._judge.send_rules
+
+    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
+        """Ask the history for the lives of deliveries that are judged next, and their twins."""
+        self._judge.prepare(deliveries)
+        asked: set[str] = set()
+        for one in map(self._judge.vet, deliveries):
+            provenance = one.provenance
+            life = life_of_death(one.source, provenance.origin, provenance.number)
+            if life:
+                asked |= {life, twin_of(life)}
+        self._ended = set(self._known_lives(asked)) if asked else set()
+
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Judgement:
+        """Return the judgement on a delivery that was prepared for; see `Judge.judge`."""
+        found = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
+        received = found.events[0] if found.events else None
+        if not isinstance(received, Received) or not received.life:
+            return found
+        life = received.life
+        # Why without its life: only what was taken stands for the other one.
+        nameless = msgspec.structs.replace(received, life="")
+        if twin_of(life) in self._ended:
+            return _discarded(nameless)
+        if life in self._ended and life.startswith(COPY) and found.row is not None:
+            return _parked(found.row, nameless)
+        self._ended.add(life)
+        return found
+
+
+def _discarded(received: Received) -> Judgement:
+    event = Discarded(
+        at_ms=received.at_ms,
+        id=received.id,
+        redelivery_id=received.redelivery_id,
+        destination=received.origin or received.source,
+        rule=IS_TWIN,
+    )
+    return Judgement(None, (received, event))
+
+
+def _parked(row: TakenRow, received: Received) -> Judgement:
+    row = msgspec.structs.replace(row, state=RowState.PARKED, rule=IS_REPLAY, is_final=False)
+    event = Parked(
+        at_ms=received.at_ms,
+        id=received.id,
+        redelivery_id=received.redelivery_id,
+        destination=row.destination,
+        reason=IS_REPLAY,
+    )
+    return Judgement(row, (received, event))

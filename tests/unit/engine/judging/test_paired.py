@@ -1,0 +1,98 @@
+"""Of a dead letter and a copy of one delivery the first is taken, whatever else comes."""
+
+from collections.abc import Collection
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqsidecar.broker import BrokerKind, Delivery
+from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.paired import IS_REPLAY, IS_TWIN, PairedJudge
+from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import Redeliver
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import Discarded, Received
+from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.schedule import RowState
+from amqsidecar.model.sidecar_names import INTERCEPTED
+from amqsidecar.plugin import Chance
+
+DEAD, COPY = "DLQ", INTERCEPTED
+
+
+class Rules:
+    def decide(self, _dead_letter: DeadLetter, _chance: Chance | None) -> Redeliver:
+        return Redeliver(0, 1, "rule")
+
+
+class History:
+    """Takes deliveries in cycles, and keeps the lives of what a cycle took."""
+
+    def __init__(self) -> None:
+        self.lives: set[str] = set()
+        names = SendRules(BrokerKind.ARTEMIS, lambda one: one.name in (DEAD, COPY), ".exhausted")
+        settings = JudgeSettings(final_suffix=".x", parks_topics=False, keeps_exhausted=False)
+        self._judge = PairedJudge(Judge(Rules(), names, settings, lambda: 0.5), self.known)
+
+    def known(self, lives: Collection[str]) -> set[str]:
+        return self.lives & set(lives)
+
+    def cycle(self, *found: tuple[str, str], origin: str = "orders") -> list[Judgement]:
+        deliveries = [
+            Delivery(
+                None, queue(source), b"x", Provenance(origin=queue(origin), number=number), "e/1"
+            )
+            for source, number in found
+        ]
+        self._judge.prepare(deliveries)
+        judged = [self._judge.judge(one, "i", 1, 1, is_backlog=False) for one in deliveries]
+        events = (event for one in judged for event in one.events)
+        self.lives |= {one.life for one in events if isinstance(one, Received)} - {""}
+        return judged
+
+
+def is_twin(judged: Judgement) -> bool:
+    event = judged.events[-1]
+    return judged.row is None and isinstance(event, Discarded) and event.rule == IS_TWIN
+
+
+@given(st.permutations([DEAD, COPY]), st.booleans())
+def test_the_second_is_discarded_in_any_order_and_also_in_one_cycle(
+    order: list[str], is_one_cycle: bool
+) -> None:
+    history = History()
+    found = [(source, "7-1") for source in order]
+    judged = (
+        history.cycle(*found)
+        if is_one_cycle
+        else [one for pair in found for one in history.cycle(pair)]
+    )
+    assert judged[0].row is not None
+    assert is_twin(judged[1])
+
+
+def test_another_number_queue_or_no_number_is_no_pair() -> None:
+    history = History()
+    history.cycle((COPY, "7-1"))
+    for judged in (
+        history.cycle((DEAD, "8-1"), (DEAD, "7-2"), (DEAD, ""), (COPY, "")),
+        history.cycle((DEAD, "7-1"), origin="others"),
+    ):
+        assert all(one.row is not None for one in judged)
+
+
+def test_what_was_discarded_stands_for_nothing() -> None:
+    """A person may put the dead letter that was taken back into its queue."""
+    history = History()
+    history.cycle((DEAD, "7-1"))
+    assert is_twin(history.cycle((COPY, "7-1"))[0])
+    assert history.cycle((DEAD, "7-1"))[0].row is not None
+
+
+def test_a_copy_that_comes_again_is_parked() -> None:
+    history = History()
+    history.cycle((COPY, "7-1"))
+    [again] = history.cycle((COPY, "7-1"))
+    assert again.row is not None
+    assert (again.row.state, again.row.rule) == (RowState.PARKED, IS_REPLAY)
