@@ -149,6 +149,8 @@ def parse_cause_note(body: str) -> CauseNote:
         note = _decode(data)
         if isinstance(note.verdict, RedirectTo):
             parse_destination(note.verdict.destination)
+        if not cause_note_key(note.message_id):
+            raise ValueError("its message_id is empty")
     except (ValueError, RecursionError) as error:
         raise UndecodableMessage(f"no note: {error}"[:LINE_MAX]) from error
     cut = {name: getattr(note, name)[:WORD_MAX] for name in _WORDS}

@@ -12,6 +12,7 @@ import pytest
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.artemis.session import ManagedSession
 from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
@@ -107,6 +108,20 @@ def has_noticed(link: Take, origin: Destination) -> bool:
     sending = link.wires[1] if isinstance(link, PairTake) else link
     assert isinstance(sending, ManagedSession)
     return sending._target_of(origin) == f"{origin.name}::{origin.name}"
+
+
+def test_a_queue_has_no_copies_while_it_is_alone_at_its_address(origins: Origins) -> None:
+    """So that a note without a queue is about it; a qualified name always has others beside it."""
+    for name, address in (("a", "a"), ("b", "b"), ("c", "b"), ("d", "d")):
+        origins.queue(name, address)
+    origins.queue("s", "d", is_anycast=False)
+    origins.queue("e")
+    origins.divert("to-a", "e", "a")
+    with origins.link() as link:
+        holds = OneQueue(link, lambda _origin: False).holds
+        found = {name: holds(queue(f"{origins.prefix}.{name}")) for name in "abde"}
+        assert found == {"a": True, "b": False, "d": False, "e": False}
+        assert not holds(topic(f"{origins.prefix}.d::{origins.prefix}.s"))
 
 
 # ------------------------------------------------------------------ subscriptions

@@ -276,6 +276,7 @@ def test_a_note_is_read_with_its_parts_bounded() -> None:
         "[]",
         "{}",
         '{"message_id": ""}',
+        '{"message_id": "ID:"}',
         '{"message_id": 7}',
         '{"message_id": "m", "queue": 7}',
         '{"message_id": "m", "queue": ["a", "b", "c", "d", "e"]}',
