@@ -17,6 +17,8 @@ from combinations.axes import AXES, Asker, Death, Note, Place, Policy, Row, Wire
 from combinations.covering import all_rows, covering_rows, pairs_in
 from combinations.play import Brokers, Verdict, play
 
+ROWS_OF_A_CHANGE: Final = 60
+"""The first rows of seed 0, which `make test` plays."""
 AT_ONCE: Final = 250
 """Rows that share the brokers' queues; then a new Classic is started."""
 

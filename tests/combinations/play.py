@@ -29,12 +29,13 @@ from combinations.classic_stage import ClassicStage
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import ADDED_PROPERTIES, CHANGED_HEADERS, PROVENANCE_PROPERTIES
 from support.jms.message import JmsMessage
-from support.sidecar.process import FORKED, SidecarProcess
+from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 Stage = ArtemisStage | ClassicStage
 
+NOTHING: Final[Mapping[str, str]] = {}
 FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _SETTLES_WITHIN_S: Final = 30.0
 _COUNTED_WITHIN_S: Final = 5.0
@@ -98,7 +99,7 @@ def play(
     folder: Path,
     *,
     label: str = "",
-    program: Sequence[str] = FORKED,
+    environ: Mapping[str, str] = NOTHING,
 ) -> list[Verdict]:
     """Play rows and judge each.
 
@@ -107,7 +108,7 @@ def play(
         brokers: where.
         folder: of the sidecars' stores and logs.
         label: makes names of queues that no other call on these brokers uses.
-        program: of the sidecars.
+        environ: further variables of the sidecars.
     """
 
     def group_of(row: Row) -> str:
@@ -122,7 +123,7 @@ def play(
         place = folder / members[0].group
         place.mkdir(parents=True)
         with closing(make_stage(members[0])) as stage:
-            return _Group(members, stage, place, cases, program).play()
+            return _Group(members, stage, place, cases, environ).play()
 
     with ThreadPoolExecutor(_GROUPS_AT_ONCE) as pool:
         found = [verdict for verdicts in pool.map(play_group, groups) for verdict in verdicts]
@@ -136,14 +137,14 @@ class _Group:
         stage: Stage,
         folder: Path,
         all_cases: Sequence[Case],
-        program: Sequence[str],
+        environ: Mapping[str, str],
     ) -> None:
         self.cases = cases
         self.stage = stage
         self.folder = folder
         self.name = cases[0].group
         self._all_cases = all_cases
-        self._program = program
+        self._environ = environ
 
     def play(self) -> list[Verdict]:
         stage, cases = self.stage, self.cases
@@ -205,8 +206,7 @@ class _Group:
         return SidecarProcess(
             self.folder,
             self.stage.url(row.wire),
-            environ={"AMQSIDECAR_CONFIG": str(path)},
-            program=self._program,
+            environ={"AMQSIDECAR_CONFIG": str(path), **self._environ},
         )
 
     def _rules(self) -> Iterator[Mapping[str, object]]:

@@ -51,6 +51,8 @@ _WITHOUT_THREADS: Final = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
+BEFORE: Final = "AMQSIDECAR_TESTS_BEFORE"
+"""Variable with `module:function` of the tests, which a forked process calls before it begins."""
 _READ_EARLY: Final = ("LD_", "PYTHON")
 _REQUEST_MAX: Final = 1024 * 1024
 _TESTS: Final = Path(__file__).parents[2]
@@ -334,6 +336,9 @@ if __name__ == "__main__":
     _import_command()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     # A forked process comes here.
+    if before := os.environ.get(BEFORE):
+        module_name, _, function = before.partition(":")
+        getattr(importlib.import_module(module_name), function)()
     from amqsidecar.cli.main import main
 
     _end_with(main)

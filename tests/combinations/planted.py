@@ -1,0 +1,126 @@
+"""Faults planted into the sidecar's process, to show that the array finds them.
+
+Each is of a kind that has been in the product between two features. A sidecar that is forked by
+tests makes it before it starts (`support.sidecar.forked.BEFORE`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from amqsidecar.broker import Resend
+from amqsidecar.engine.judging.judge import Judge
+from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
+from amqsidecar.model.decision import DeadLetterTo
+from amqsidecar.model.destination import Destination
+
+
+def silence_discards() -> None:
+    """What no line of a policy sends to a dead-letter queue is dropped."""
+    carry_out = Judge._carry_out
+
+    def discard(judge: Judge, decision: Any, origin: Any, draft: Any, **options: Any) -> Any:
+        judgement = carry_out(judge, decision, origin, draft, **options)
+        if isinstance(decision, DeadLetterTo):
+            return msgspec.structs.replace(judgement, row=None)
+        return judgement
+
+    Judge._carry_out = discard  # type: ignore[method-assign]
+
+
+def filters_are_not_evaluated() -> None:
+    """The gate asks for the routes of a destination, and not whether this message takes one."""
+    admit = SendGate.admit
+
+    def pass_all(gate: SendGate, row: Any, answer: GateAnswer, **options: Any) -> Any:
+        return admit(gate, row, msgspec.structs.replace(answer, filters=()), **options)
+
+    SendGate.admit = pass_all  # type: ignore[method-assign]
+
+
+def filters_are_evaluated_before_the_edit() -> None:
+    """What a rule or a person has changed is not looked at."""
+    admit = SendGate.admit
+
+    def pass_edited(gate: SendGate, row: Any, answer: GateAnswer, **options: Any) -> Any:
+        if b"blue" in row.message or "blue".encode("utf-16-be") in row.message:
+            answer = msgspec.structs.replace(answer, filters=())
+        return admit(gate, row, answer, **options)
+
+    SendGate.admit = pass_edited  # type: ignore[method-assign]
+
+
+def final_queues_are_not_asked_about() -> None:
+    """A final dead-letter queue takes everything, it is thought."""
+    ask = SendGate.ask
+
+    def trust(
+        gate: SendGate, destination: Destination, *, is_final: bool = False, makes: bool = False
+    ) -> GateAnswer:
+        if is_final:
+            return GateAnswer(GateAction.SEND)
+        return ask(gate, destination, is_final=is_final, makes=makes)
+
+    SendGate.ask = trust  # type: ignore[method-assign]
+
+
+def own_and_internal_queues_are_accepted() -> None:
+    """Nothing is forbidden: what the broker takes is sent."""
+    SendRules.problem = lambda *_args, **_options: None  # type: ignore[method-assign]
+
+
+def side_effects_are_overlooked() -> None:
+    """The gate knows whether a destination routes, and not what else acts on it."""
+    ask = SendGate.ask
+
+    def overlook(gate: SendGate, destination: Destination, **options: Any) -> GateAnswer:
+        answer = ask(gate, destination, **options)
+        return GateAnswer(GateAction.SEND) if answer.terms.effects else answer
+
+    SendGate.ask = overlook  # type: ignore[method-assign]
+
+
+def dead_ends_are_overlooked() -> None:
+    """The gate does not ask whether anything gets what is sent there."""
+    ask = SendGate.ask
+
+    def overlook(gate: SendGate, destination: Destination, **options: Any) -> GateAnswer:
+        answer = ask(gate, destination, **options)
+        return GateAnswer(GateAction.SEND) if answer.terms.problem else answer
+
+    SendGate.ask = overlook  # type: ignore[method-assign]
+
+
+def bodies_are_cut() -> None:
+    """The message that is sent is not byte for byte the one that died."""
+    admit = SendGate.admit
+
+    def alter(gate: SendGate, row: Any, answer: GateAnswer, **options: Any) -> Any:
+        found = admit(gate, row, answer, **options)
+        if isinstance(found, Resend):
+            altered = bytes(found.message).replace(b"an order", b"no order")
+            for wide in ("utf-16-be", "utf-16-le"):
+                altered = altered.replace("an order".encode(wide), "no order".encode(wide))
+            return msgspec.structs.replace(found, message=altered)
+        return found
+
+    SendGate.admit = alter  # type: ignore[method-assign]
+
+
+FAULTS: Final[Mapping[str, Callable[[], None]]] = {
+    one.__name__: one
+    for one in (
+        silence_discards,
+        filters_are_not_evaluated,
+        filters_are_evaluated_before_the_edit,
+        final_queues_are_not_asked_about,
+        own_and_internal_queues_are_accepted,
+        side_effects_are_overlooked,
+        dead_ends_are_overlooked,
+        bodies_are_cut,
+    )
+}
