@@ -51,7 +51,7 @@ _WITHOUT_THREADS: Final = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-BEFORE: Final = "AMQSIDECAR_TESTS_BEFORE"
+BEFORE: Final = "TESTS_BEFORE"
 """Variable with `module:function` of the tests, which a forked process calls before it begins."""
 _READ_EARLY: Final = ("LD_", "PYTHON")
 _REQUEST_MAX: Final = 1024 * 1024
