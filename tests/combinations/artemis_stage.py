@@ -31,7 +31,9 @@ ADDRESS_SETTINGS: Final = STOCK_ADDRESS_SETTINGS + "".join(
         "dead": {"max_delivery_attempts": -1, "redelivery_delay_ms": 0},
     }.items()
 )
-_PRODUCERS: Final = {Wire.AMQP: ("qpid",), Wire.ARTEMIS: ("core", "qpid")}
+_PRODUCERS: Final = {Wire.AMQP: ("qpid", "qpid"), Wire.ARTEMIS: ("core", "qpid")}
+_PRODUCERS_MAX: Final = 2
+"""Applications of a group: of rows with even and with odd numbers."""
 
 
 class ArtemisStage:
@@ -75,17 +77,13 @@ class ArtemisStage:
 
     def produce(self, cases: Sequence[Case]) -> None:
         """Let applications send the messages."""
-        for case in cases:
-            [case.sent] = self._application(case).produce(
-                case.produced_to,
-                "Text",
-                text="an order: äöü €",
-                group=None,
-                sample_properties=False,
-                reply_to=None,
-                properties={"colour": RED, "row": case.token, "key": "k"},
-                test_id=case.sent_as,
-            )
+        for at in range(_PRODUCERS_MAX):
+            part = [case for case in cases if case.number % _PRODUCERS_MAX == at]
+            if part:
+                messages = [case.application_message for case in part]
+                sent = self._application(part[0]).produce_each(messages)
+                for case, message in zip(part, sent, strict=True):
+                    case.sent = message
 
     def kill(self, cases: Sequence[Case]) -> None:
         """Let the messages die; the broker's own act."""
@@ -202,15 +200,13 @@ class ArtemisStage:
         name = queue if queue == address else f"{address}::{queue}"
         return self._application(case).browse(name)
 
-    def note(self, group: str, text: str) -> None:
-        """Write a note of a consumer."""
-        self._filler.produce(
-            notes_queue(group), "Text", text=text, group=None, sample_properties=False
-        )
+    def write(self, notes: Sequence[Mapping[str, object]]) -> None:
+        """Write notes of consumers."""
+        self._filler.produce_each(notes)
 
     def _application(self, case: Case) -> JmsPeer:
-        names = _PRODUCERS.get(case.row.wire, ("core",))
-        return JmsPeer.of(self.broker, names[case.number % len(names)])
+        names = _PRODUCERS.get(case.row.wire, ("core", "core"))
+        return JmsPeer.of(self.broker, names[case.number % _PRODUCERS_MAX])
 
     # The broker's management.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from combinations.axes import Asker, Death, Place, Row
-from support.jms.message import JmsMessage
+from support.jms.message import JmsMessage, typed
 
 RED: Final = "red"
 BLUE: Final = "blue"
@@ -147,7 +147,7 @@ class Case:
     @property
     def test_id(self) -> str:
         """The id that no broker changes."""
-        return f"{self.sent_as}-0"
+        return f"m-{self.token}"
 
     @property
     def edit(self) -> Mapping[str, str]:
@@ -162,9 +162,20 @@ class Case:
         return f"{self.filled_as}-0"
 
     @property
-    def sent_as(self) -> str:
-        """What the application gives as the id; it is numbered."""
-        return f"m-{self.token}"
+    def application_message(self) -> Mapping[str, Any]:
+        """What its application sends, as `JmsPeer.produce_each` takes it."""
+        return {
+            "destination": self.produced_to,
+            "type": "Text",
+            "text": "an order: äöü €",
+            "sampleProperties": False,
+            "properties": typed({"colour": RED, "row": self.token, "key": "k"}),
+            "testIds": [self.test_id],
+            "correlationId": "correlation-1",
+            "jmsType": "my.type",
+            "priority": 7,
+            "persistent": True,
+        }
 
     @property
     def filled_as(self) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 from combinations.axes import Place, Wire
-from combinations.case import COUNTED_OTHERWISE, RED, Case, Contents, notes_queue, queue_of
+from combinations.case import COUNTED_OTHERWISE, Case, Contents, notes_queue, queue_of
 from support.brokers.broker_xml import classic_xml
 from support.brokers.real import ClassicBroker
 from support.jms.message import JmsMessage
@@ -101,28 +101,18 @@ class ClassicStage:
 
     def produce(self, cases: Sequence[Case]) -> None:
         """Let applications send the messages."""
-        for case in cases:
-            [case.sent] = self._peer.produce(
-                case.produced_to,
-                "Text",
-                text="an order: äöü €",
-                group=None,
-                sample_properties=False,
-                reply_to=None,
-                properties={"colour": RED, "row": case.token, "key": "k"},
-                test_id=case.sent_as,
-            )
+        sent = self._peer.produce_each([case.application_message for case in cases])
+        for case, message in zip(cases, sent, strict=True):
+            case.sent = message
 
     def kill(self, cases: Sequence[Case]) -> None:
         """Let the messages die: their application rolls back."""
         for case in cases:
             self._peer.fail(case.died_in, "rollback", messages=1, deliveries=1)
 
-    def note(self, group: str, text: str) -> None:
-        """Write a note of a consumer."""
-        self._peer.produce(
-            notes_queue(group), "Text", text=text, group=None, sample_properties=False
-        )
+    def write(self, notes: Sequence[Mapping[str, object]]) -> None:
+        """Write notes of consumers."""
+        self._peer.produce_each(notes)
 
     def contents(self, group: str) -> Contents:
         """Return what the queues of a group hold: browsed, and the broker's counts beside."""

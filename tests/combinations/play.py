@@ -152,9 +152,7 @@ class _Group:
         for case in cases:
             stage.prepare(case)
         stage.produce(cases)
-        for case in cases:
-            for note in _notes(case):
-                stage.note(self.name, json.dumps(note))
+        stage.write([_note_message(case, note) for case in cases for note in _notes(case)])
         stage.kill(cases)
         self._count_before()
         with self._sidecar() as self.sidecar:
@@ -351,7 +349,7 @@ class _Group:
             yield f"a browser shows {len(found)} of it in {sorted(queues)}"
             return
         added = _ADDED_BY_WIRES.get(case.row.wire, ())
-        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, *added)
+        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, "_AMQ_ACTUAL_EXPIRY", *added)
         is_edited = {name: found[0].value(name) for name in case.edit}
         if is_edited not in (dict(case.edit), {}) and queues == case.arrived_in:
             yield f"it was sent without its edit: {is_edited}"
@@ -417,3 +415,13 @@ def _notes(case: Case) -> Iterator[Mapping[str, object]]:
             yield {**note, "exception": FOREIGN_CAUSE, "consumer": "other", "queue": "another"}
         case Note.NONE:
             return
+
+
+def _note_message(case: Case, note: Mapping[str, object]) -> Mapping[str, object]:
+    return {
+        "destination": notes_queue(case.group),
+        "type": "Text",
+        "text": json.dumps(note),
+        "sampleProperties": False,
+        "persistent": True,
+    }
