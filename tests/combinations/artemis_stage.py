@@ -32,8 +32,7 @@ ADDRESS_SETTINGS: Final = STOCK_ADDRESS_SETTINGS + "".join(
     }.items()
 )
 _PRODUCERS: Final = {Wire.AMQP: ("qpid", "qpid"), Wire.ARTEMIS: ("core", "qpid")}
-_PRODUCERS_MAX: Final = 2
-"""Applications of a group: of rows with even and with odd numbers."""
+"""The two applications of a group: of the rows of each variant."""
 
 
 class ArtemisStage:
@@ -77,8 +76,8 @@ class ArtemisStage:
 
     def produce(self, cases: Sequence[Case]) -> None:
         """Let applications send the messages."""
-        for at in range(_PRODUCERS_MAX):
-            part = [case for case in cases if case.number % _PRODUCERS_MAX == at]
+        for variant in range(2):
+            part = [case for case in cases if case.variant == variant]
             if part:
                 messages = [case.application_message for case in part]
                 sent = self._application(part[0]).produce_each(messages)
@@ -122,7 +121,7 @@ class ArtemisStage:
                 self._queue(address, last_value=True, last_value_key="key")
             case Place.NO_SUBSCRIBER:
                 assert self._ask("broker", "createAddress", address, "MULTICAST").is_ok
-            case Place.OWN | Place.TEMPORARY:
+            case Place.NOTES | Place.DEAD_LETTERS | Place.TEMPORARY:
                 pass
             case Place.MISSING if address != case.origin:
                 pass
@@ -172,8 +171,10 @@ class ArtemisStage:
                 return f"temp-queue://{target}"
             case Place.INTERNAL:
                 return "queue://activemq.management"
-            case Place.OWN:
-                return f"queue://{case.own_queue}"
+            case Place.NOTES:
+                return f"queue://{notes_queue(case.group)}"
+            case Place.DEAD_LETTERS:
+                return f"queue://{case.source}"
             case _:
                 return f"queue://{target}"
 
@@ -206,7 +207,7 @@ class ArtemisStage:
 
     def _application(self, case: Case) -> JmsPeer:
         names = _PRODUCERS.get(case.row.wire, ("core", "core"))
-        return JmsPeer.of(self.broker, names[case.number % _PRODUCERS_MAX])
+        return JmsPeer.of(self.broker, names[case.variant])
 
     # The broker's management.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from combinations.axes import Note, Place, Policy, Row
+from combinations.axes import Note, Policy, Row
 
 AWAITED: Final[Mapping[str, Callable[[Row], bool]]] = {
     "what a policy does not say comes from defaults, not from the live settings": (
         lambda row: row.policy is Policy.SILENT
     ),
-    "a redirect to the queue of the notes": lambda row: row.place is Place.OWN,
     "a note of somebody else decides": (
         lambda row: row.note in (Note.FOREIGN_CAUSE, Note.FOREIGN_VERDICT)
     ),

@@ -108,7 +108,8 @@ class Place(StrEnum):
     INTERNAL = "internal"
     TEMPORARY = "temporary"
     NO_SUBSCRIBER = "no-subscriber"
-    OWN = "own"
+    NOTES = "notes"
+    DEAD_LETTERS = "dead-letters"
 
 
 class Policy(StrEnum):
@@ -188,10 +189,13 @@ _CLASSIC_PLACES: Final = frozenset(
         Place.INTERNAL,
         Place.TEMPORARY,
         Place.NO_SUBSCRIBER,
-        Place.OWN,
+        Place.NOTES,
+        Place.DEAD_LETTERS,
     }
 )
-_TARGETS_ONLY: Final = frozenset({Place.COMPOSITE, Place.TEMPORARY, Place.NO_SUBSCRIBER, Place.OWN})
+_TARGETS_ONLY: Final = frozenset(
+    {Place.COMPOSITE, Place.TEMPORARY, Place.NO_SUBSCRIBER, Place.NOTES, Place.DEAD_LETTERS}
+)
 """No message dies there, or it can't be made to in a row."""
 _FINAL_QUEUES: Final = frozenset(
     {
@@ -218,7 +222,9 @@ ARRIVES: Final = frozenset(
     }
 )
 """Where nothing keeps a message from arriving, and so it must."""
-NEVER_SENT: Final = frozenset({Place.INTERNAL, Place.TEMPORARY, Place.OWN, Place.NO_SUBSCRIBER})
+NEVER_SENT: Final = frozenset(
+    {Place.INTERNAL, Place.TEMPORARY, Place.NOTES, Place.DEAD_LETTERS, Place.NO_SUBSCRIBER}
+)
 """Where no message may be sent, whether it would stay there or not."""
 
 
@@ -250,7 +256,7 @@ def _place_exists(row: Row) -> bool:
             {Place.PLAIN, Place.COMPOSITE_COPIES} if row.wire.is_classic else _FINAL_QUEUES
         )
     if row.asker.redirects:
-        return True
+        return row.place is not Place.NOTES or row.wire.reads_notes
     if row.wire.is_classic and row.place in (Place.MISSING, Place.INTERNAL):
         return False
     return row.place not in _TARGETS_ONLY

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from zlib import crc32
 
 from combinations.axes import Asker, Death, Place, Row
 from support.jms.message import JmsMessage, typed
@@ -54,6 +55,11 @@ class Case:
         return f"row{self.number}"
 
     @property
+    def variant(self) -> int:
+        """0 or 1, by the row alone: which of two applications it has."""
+        return crc32(str(self.row).encode()) % 2
+
+    @property
     def prefix(self) -> str:
         """Names of its queues begin with it."""
         return f"combo.{self.group}.{self.row.asker.course}.{self.token}"
@@ -94,11 +100,17 @@ class Case:
         return self.origin
 
     @property
+    def read_from(self) -> str:
+        """The queue in which it died, as its consumer names it."""
+        is_qualified = self.died_in != self.origin and not self.is_virtual
+        return f"{self.origin}::{self.died_in}" if is_qualified else self.died_in
+
+    @property
     def produced_to(self) -> str:
         """Where the application sends it."""
         if self.is_virtual or self.is_subscription:
             return f"topic://{self.origin}"
-        return self.origin if self.died_in == self.origin else f"{self.origin}::{self.died_in}"
+        return self.read_from
 
     @property
     def copied_to(self) -> str:
@@ -131,13 +143,6 @@ class Case:
         if self.row.wire.is_classic:
             return f"DLQ.{self.died_in}"
         return self.expiry_queue if self.row.death is Death.EXPIRED else self.dead_letter_queue
-
-    @property
-    def own_queue(self) -> str:
-        """A queue that the sidecar itself reads: of notes, or of dead letters."""
-        if self.row.wire.reads_notes and self.number % 2:
-            return notes_queue(self.group)
-        return self.source
 
     @property
     def final_queue(self) -> str:

@@ -92,7 +92,8 @@ class ClassicStage:
             Place.INTERNAL: "topic://ActiveMQ.Advisory.Connection",
             Place.TEMPORARY: f"temp-queue://{case.target}",
             Place.NO_SUBSCRIBER: f"topic://{case.target}",
-            Place.OWN: f"queue://{case.own_queue}",
+            Place.NOTES: f"queue://{notes_queue(case.group)}",
+            Place.DEAD_LETTERS: f"queue://{case.source}",
         }.get(case.row.place, f"queue://{case.spot}")
         case.arrived_in = frozenset({queue_of(case.destination)})
         if case.row.place in (Place.PLAIN, Place.VIRTUAL_TOPIC):

@@ -19,6 +19,10 @@ from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
 
 
+def _plant(owner: type, name: str, method: Callable[..., Any]) -> None:
+    setattr(owner, name, method)
+
+
 def silence_discards() -> None:
     """What no line of a policy sends to a dead-letter queue is dropped."""
     carry_out = Judge._carry_out
@@ -29,7 +33,7 @@ def silence_discards() -> None:
             return msgspec.structs.replace(judgement, row=None)
         return judgement
 
-    Judge._carry_out = discard  # type: ignore[method-assign]
+    _plant(Judge, "_carry_out", discard)
 
 
 def filters_are_not_evaluated() -> None:
@@ -39,7 +43,7 @@ def filters_are_not_evaluated() -> None:
     def pass_all(gate: SendGate, row: Any, answer: GateAnswer, **options: Any) -> Any:
         return admit(gate, row, msgspec.structs.replace(answer, filters=()), **options)
 
-    SendGate.admit = pass_all  # type: ignore[method-assign]
+    _plant(SendGate, "admit", pass_all)
 
 
 def filters_are_evaluated_before_the_edit() -> None:
@@ -51,7 +55,7 @@ def filters_are_evaluated_before_the_edit() -> None:
             answer = msgspec.structs.replace(answer, filters=())
         return admit(gate, row, answer, **options)
 
-    SendGate.admit = pass_edited  # type: ignore[method-assign]
+    _plant(SendGate, "admit", pass_edited)
 
 
 def final_queues_are_not_asked_about() -> None:
@@ -65,12 +69,12 @@ def final_queues_are_not_asked_about() -> None:
             return GateAnswer(GateAction.SEND)
         return ask(gate, destination, is_final=is_final, makes=makes)
 
-    SendGate.ask = trust  # type: ignore[method-assign]
+    _plant(SendGate, "ask", trust)
 
 
 def own_and_internal_queues_are_accepted() -> None:
     """Nothing is forbidden: what the broker takes is sent."""
-    SendRules.problem = lambda *_args, **_options: None  # type: ignore[method-assign]
+    _plant(SendRules, "problem", lambda *_args, **_options: None)
 
 
 def side_effects_are_overlooked() -> None:
@@ -81,7 +85,7 @@ def side_effects_are_overlooked() -> None:
         answer = ask(gate, destination, **options)
         return GateAnswer(GateAction.SEND) if answer.terms.effects else answer
 
-    SendGate.ask = overlook  # type: ignore[method-assign]
+    _plant(SendGate, "ask", overlook)
 
 
 def dead_ends_are_overlooked() -> None:
@@ -92,7 +96,7 @@ def dead_ends_are_overlooked() -> None:
         answer = ask(gate, destination, **options)
         return GateAnswer(GateAction.SEND) if answer.terms.problem else answer
 
-    SendGate.ask = overlook  # type: ignore[method-assign]
+    _plant(SendGate, "ask", overlook)
 
 
 def bodies_are_cut() -> None:
@@ -108,7 +112,7 @@ def bodies_are_cut() -> None:
             return msgspec.structs.replace(found, message=altered)
         return found
 
-    SendGate.admit = alter  # type: ignore[method-assign]
+    _plant(SendGate, "admit", alter)
 
 
 FAULTS: Final[Mapping[str, Callable[[], None]]] = {

@@ -404,7 +404,7 @@ def _notes(case: Case) -> Iterator[Mapping[str, object]]:
     note: dict[str, object] = {"message_id": case.sent.message_id, "redelivery_count": 0}
     match case.row.note:
         case Note.OWN:
-            note |= {"exception": "combo.OwnBug", "consumer": "own", "queue": case.died_in}
+            note |= {"exception": "combo.OwnBug", "consumer": "own", "queue": case.read_from}
             if case.row.asker is Asker.VERDICT:
                 note["verdict"] = {"action": "redirect", "destination": case.destination}
             yield note
