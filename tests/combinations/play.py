@@ -42,6 +42,7 @@ _COUNTED_WITHIN_S: Final = 5.0
 _GROUPS_AT_ONCE: Final = 3
 _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
     Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
+    Wire.CLASSIC_STOMP: ("amqsidecarOriginalDestination",),
     Wire.CLASSIC_AMQP: ("JMS_AMQP_HEADER", "JMS_AMQP_PROPERTIES", "JMS_AMQP_ORIGINAL_ENCODING"),
 }
 """Properties that brokers add to what comes over these wires (`stomp.md`, `amqp-on-classic.md`)."""
