@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 from proton import Message, byte, symbol
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import BrokerKind, Delivery, Resend
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.send_gate import SendGate
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers.real import Broker
@@ -72,8 +74,9 @@ def test_no_dead_letter_becomes_a_command_to_the_broker(
     provenance = receive_one(link).provenance
     assert provenance.origin is None
     assert "the broker's own" in (provenance.problem or "")
+    gate = SendGate(link, SendRules(BrokerKind.ARTEMIS, lambda _: False, ".exhausted"))
     for destination in (queue(address), topic(address), queue(f"{address}::x")):
-        assert "the broker's own" in (link.send_terms(destination).problem or "")
+        assert "the broker's own" in str(gate.ask(destination))
 
 
 def test_an_origin_that_a_stomp_producer_wrote_is_not_followed(

@@ -138,4 +138,6 @@ def is_internal(name: str, kind: BrokerKind) -> bool:
     if kind is BrokerKind.CLASSIC:
         return name.startswith(_INTERNAL_CLASSIC)
     # Why not the start: an acceptor's prefix such as `jms.queue.` is cut off by the broker.
-    return name.endswith(_INTERNAL_ENDS) or any(part in name for part in _INTERNAL_PARTS)
+    return any(word.endswith(_INTERNAL_ENDS) for word in name.split("::")) or any(
+        part in name for part in _INTERNAL_PARTS
+    )

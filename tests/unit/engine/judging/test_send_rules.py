@@ -21,6 +21,7 @@ def rules(kind: BrokerKind, *allowed: str) -> SendRules:
         (ARTEMIS, "x::amqsidecar.causes", "the sidecar's own"),
         (ARTEMIS, "activemq.management", "the broker's own"),
         (ARTEMIS, "jms.queue.activemq.notifications", "the broker's own"),
+        (ARTEMIS, "activemq.management::x", "the broker's own"),
         (ARTEMIS, "$.artemis.internal.sf.cluster.1", "the broker's own"),
         (ARTEMIS, "$.activemq.internal.sf.cluster.1", "the broker's own"),
         (ARTEMIS, "$sys.mqtt.sessions", "the broker's own"),
