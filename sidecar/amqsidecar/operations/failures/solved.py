@@ -34,11 +34,11 @@ class Ending(StrEnum):
     CONSUMED = "was re-sent and consumed"
     REDIRECTED = "was sent elsewhere"
     DISCARDED = "was discarded"
-    LIES = "was re-sent, and lies in its queue"
-    RESENT = "was re-sent; whether it was consumed is unknown"
+    LIES = "was re-sent"
+    RESENT = "was re-sent with an unknown outcome"
     GIVEN_UP = "was moved to its final dead-letter queue"
     MISSED = "was lost to another program, which took it out of its final dead-letter queue"
-    UNKNOWN = "left the schedule; its outcome is unknown"
+    UNKNOWN = "left the schedule with an unknown outcome"
 
 
 _SOLVES: Final = (Ending.CONSUMED, Ending.REDIRECTED, Ending.DISCARDED)

@@ -1,0 +1,196 @@
+"""Through a whole incident every screen shows the numbers of the broker and of the consumers."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from end_to_end.operators.test_exhausted import Site, make_broker
+from support.brokers.real import Broker
+from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+FOREIGN = 3
+PROVED_WITHIN_S = 120
+"""A group is judged a minute after its last re-send; looks are 30 seconds apart."""
+
+
+@pytest.fixture(
+    scope="module", params=["artemis", pytest.param("classic_console", marks=pytest.mark.proof)]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with make_broker(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def site(broker: Broker, tmp_path: Path, unique: str) -> Iterator[Site]:
+    site = Site(broker, tmp_path, unique)
+    site.sidecar.options.append("outcomes.interval_s=1")
+    with site.sidecar:
+        yield site
+
+
+def overview(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(site.sidecar.get("/api/v1/overview")[1])
+    return found
+
+
+def exhausted_by_screen(site: Site, queue: str) -> dict[str, float]:
+    """Return how many exhausted messages of a queue each screen shows."""
+    place = f"queue://{queue}"
+    screen = overview(site)
+    groups = site.sidecar.json_command("groups", "--destination", queue)
+    policies = json.loads(site.sidecar.get("/api/v1/policies")[1])["destinations"]
+    label = f'amqsidecar_waiting{{destination="{place}",state="exhausted"}}'
+
+    def counted(lines: list[dict[str, Any]], name: str = "exhausted") -> int:
+        return sum(one[name] for one in lines if one.get("destination") == place)
+
+    return {
+        "status": counted(
+            [one for one in site.status()["waiting"] if one["state"] == "exhausted"], "count"
+        ),
+        "status, by queue": counted(site.status()["exhausted"], "count"),
+        "groups": counted(groups),
+        "first screen": counted(screen["waiting"]["by_destination"]),
+        "first screen, exhausted": counted(screen["exhausted"], "count"),
+        "policies": counted(policies),
+        "metrics": site.sidecar.metric(label),
+    }
+
+
+def agree(site: Site, expected: dict[str, int]) -> None:
+    """Wait until all screens and the broker show these exhausted messages of each queue."""
+
+    def seen() -> dict[str, object]:
+        lies = Counter(one.test_id.split("-")[0] for one in site.peer.browse(site.final))
+        return {
+            queue: {"broker": lies[queue], **exhausted_by_screen(site, queue)} for queue in expected
+        }
+
+    def all_agree() -> bool:
+        return all(
+            set(screens.values()) == {expected[queue]}  # type: ignore[attr-defined]
+            for queue, screens in seen().items()
+        )
+
+    eventually(
+        all_agree,
+        within_s=PROVED_WITHIN_S,
+        every_s=1,
+        what=f"all screens show {expected}",
+        last=lambda _: str(seen()),
+    )
+
+
+class Claims:
+    """What the first screen has said so far."""
+
+    def __init__(self) -> None:
+        self.missing: list[dict[str, Any]] = []
+        self.solved: set[str] = set()
+        self.endings: dict[str, tuple[str, str]] = {}
+
+
+@contextmanager
+def listening(site: Site) -> Iterator[Claims]:
+    """Read the first screen every second while the block runs."""
+    claims, stop = Claims(), Event()
+
+    def listen() -> None:
+        while not stop.wait(1):
+            seen = overview(site)
+            claims.missing += seen["missing"]
+            claims.solved |= {one["group"]["destination"] for one in seen["solved"]}
+            claims.endings = {
+                one["group"]["destination"]: (
+                    one["solution"]["ending"],
+                    one["solution"]["evidence"],
+                )
+                for one in [*seen["unproved"], *seen["solved"]]
+            }
+
+    thread = Thread(target=listen)
+    thread.start()
+    try:
+        yield claims
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, unique: str) -> None:
+    ours, others = site.ours, site.others
+    stolen, elsewhere = f"{unique}.stolen", f"{unique}.elsewhere"
+    site.peer.fill(site.final, FOREIGN, size=10, test_id="foreign-")
+    site.sidecar.start()
+    with listening(site) as claims:
+        # It takes longer than a look at the final queue stays the last.
+        for expected in (8, 16, 24):
+            site.exhaust(ours, 8)
+            agree(site, {ours: expected})
+        site.exhaust(others, 4)
+        site.exhaust(stolen, 3)
+        agree(site, {ours: 24, others: 4, stolen: 3})
+
+        def act(action: str, *options: str) -> None:
+            site.sidecar.run_command(action, *options, "--yes")
+
+        def some(queue: str, count: int) -> list[str]:
+            chosen = ("--destination", queue, "--state", "exhausted", "--limit", str(count))
+            return [str(row["id"]) for row in site.sidecar.json_command("list", *chosen)["rows"]]
+
+        act("retry", "--destination", others, "--window", "5s")
+        [first, *_] = redirected = some(ours, 5)
+        act("redirect", *redirected, "--to", elsewhere)
+        assert "is unknown" not in site.sidecar.run_command("show", first)
+        act("discard", *some(ours, 5))
+        agree(site, {ours: 14, others: 0})
+        site.sidecar.json_command("operation undo", "3")
+        agree(site, {ours: 19, others: 0, stolen: 3})
+        assert len(site.peer.consume(elsewhere, count=5)) == 5
+        assert claims.missing == []
+
+        eventually(
+            lambda: [one["count"] for one in overview(site)["unknown"]] == [FOREIGN],
+            within_s=PROVED_WITHIN_S,
+            what="the messages of others are counted",
+        )
+        # A stranger takes what lies there; messages of others do not hide it.
+        site.peer.consume(site.final, selector=f"testId LIKE '{stolen}-%'", count=3)
+        agree(site, {ours: 19, stolen: 0})
+        eventually(
+            lambda: (
+                claims.endings.get(f"queue://{others}", ("", ""))[0].startswith("was re-sent,")
+                and "4 messages lie in" in claims.endings[f"queue://{others}"][1]
+            ),
+            within_s=PROVED_WITHIN_S,
+            what="what lies without a consumer is not called solved",
+            last=lambda _: str(claims.endings),
+        )
+        assert claims.solved == set()
+        with site.peer.start_flaky_consumer(others) as consumer:
+            consumed = consumer.wait_for_successes(4)
+            eventually(
+                lambda: f"queue://{others}" in claims.solved,
+                within_s=PROVED_WITHIN_S,
+                what="it is solved once it is consumed",
+                last=lambda _: str(claims.endings),
+            )
+        assert len(consumed) == 4
+        eventually(
+            lambda: "another program" in claims.endings.get(f"queue://{stolen}", ("", ""))[0],
+            within_s=PROVED_WITHIN_S,
+            what="what the stranger took is called lost",
+            last=lambda _: str(claims.endings),
+        )
+        assert claims.solved == {f"queue://{others}"}
+        assert {one["queue"] for one in claims.missing} <= {f"queue://{site.final}"}
