@@ -159,11 +159,12 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
         assert len(site.peer.consume(elsewhere, count=5)) == 5
         assert claims.missing == []
 
-        eventually(
-            lambda: [one["count"] for one in overview(site)["unknown"]] == [FOREIGN],
-            within_s=PROVED_WITHIN_S,
-            what="the messages of others are counted",
-        )
+        if site.final.startswith("DLQ"):  # On Classic they came out and went back with the others.
+            eventually(
+                lambda: [one["count"] for one in overview(site)["unknown"]] == [FOREIGN],
+                within_s=PROVED_WITHIN_S,
+                what="the messages of others are counted",
+            )
         # A stranger takes what lies there; messages of others do not hide it.
         site.peer.consume(site.final, selector=f"testId LIKE '{stolen}-%'", count=3)
         agree(site, {ours: 19, stolen: 0})
