@@ -114,7 +114,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
     events.Restored: lambda event: f"{event.destination}: {event.actor} undid its discard",
     events.Missed: lambda event: (
-        f"{event.destination}: another program took it from there or purged the queue, or it expired"
+        f"{event.destination}: another program took or purged it there, or it expired"
     ),
     events.Parked: lambda event: f"{event.destination}: {event.reason}",
     events.Held: lambda event: f"{event.destination}: {event.reason}",
