@@ -75,6 +75,11 @@ class FrameCutter:
         """Whether no frame has been returned in part."""
         return not self._left
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are held back."""
+        return len(self._kept)
+
     def feed(self, data: bytes) -> list[FrameFragment]:
         """Return the pieces that these bytes complete.
 

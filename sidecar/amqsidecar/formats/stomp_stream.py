@@ -13,6 +13,9 @@ from amqsidecar.formats.stomp_frame import read_head
 HEAD_BYTES_MAX: Final = 1 << 20
 """Bytes of a head, which are held back until its end."""
 
+LOGIN_BYTES_MAX: Final = 1 << 16
+"""The same before the log-in, which has a user, a password or a token."""
+
 # Why the optional carriage return: STOMP 1.2 permits one at the end of each line.
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r?\n")
@@ -55,9 +58,14 @@ class Piece(NamedTuple):
 
 
 class StreamCutter:
-    """Cuts one direction of a connection."""
+    """Cuts one direction of a connection.
+
+    Attributes:
+        head_bytes_max: bytes of a head at most.
+    """
 
     def __init__(self) -> None:
+        self.head_bytes_max = HEAD_BYTES_MAX
         self._kept = b""
         self._in_body = False
         # Of the body: how many bytes are missing; None = it ends with the first NUL.
@@ -67,6 +75,11 @@ class StreamCutter:
     def is_between_frames(self) -> bool:
         """Whether no frame has been returned in part."""
         return not self._in_body
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are held back."""
+        return len(self._kept)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Return the pieces that these bytes complete.
@@ -92,9 +105,9 @@ class StreamCutter:
             found = _HEAD_END.search(data, at)
             if found is None:
                 self._kept = data[at:]
-                if size - at > HEAD_BYTES_MAX:
+                if size - at > self.head_bytes_max:
                     raise RemoteProtocolError(
-                        f"a frame has more than {HEAD_BYTES_MAX} bytes of headers"
+                        f"a frame has more than {self.head_bytes_max} bytes of headers"
                     )
                 break
             at = self._cut_head(data, at, found.end(), pieces)

@@ -5,9 +5,15 @@ A crash leaves no file. What can be kept nowhere is passed on all the same, and 
 
 from collections.abc import Iterator
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Final
+from time import monotonic
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger("amqsidecar.listener")
 
 LARGE_BYTES: Final = 1 << 16
 """A body beyond this goes to a file."""
@@ -15,6 +21,7 @@ LARGE_BYTES: Final = 1 << 16
 FILES_MAX: Final = 512
 """Maximum bodies in files, each of which is an open one."""
 
+_SILENT_S: Final = 60.0
 _PIECE_BYTES: Final = 1 << 16
 
 
@@ -23,14 +30,23 @@ class BodyBudget:
 
     Attributes:
         memory_bytes, spooled_bytes: taken now.
+        unkept: messages without room so far.
     """
 
     def __init__(self, memory_bytes_max: int, spool_bytes_max: int, folder: Path) -> None:
         self.memory_bytes = self.spooled_bytes = 0
-        self.files = 0
+        self.files = self.unkept = 0
+        self._silent_until_s = 0.0
         self.memory_bytes_max = memory_bytes_max
         self.spool_bytes_max = spool_bytes_max
         self.folder = folder
+
+    def full(self, why: str) -> None:
+        """Count a message that is not kept; log the first one of each minute."""
+        self.unkept += 1
+        if (now_s := monotonic()) >= self._silent_until_s:
+            self._silent_until_s = now_s + _SILENT_S
+            log.warning("not_kept", reason=why, messages=self.unkept)
 
     def new_body(self, head_bytes: int) -> "KeptBody":
         """Return a body without content; its head counts as memory."""
@@ -54,7 +70,7 @@ class KeptBody:
     def __init__(self, budget: BodyBudget, head_bytes: int) -> None:
         self._budget = budget
         self._pieces: list[bytes] = []
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self._memory_bytes = self._spooled_bytes = 0
         self.size = 0
         self.has_nul = False
@@ -75,7 +91,8 @@ class KeptBody:
             return
         try:
             self._spool(data)
-        except OSError:
+        except OSError as error:
+            budget.full(f"the files in {budget.folder} can't be written: {error}")
             self.discard()
 
     def _take_memory(self, size: int) -> None:
@@ -83,6 +100,7 @@ class KeptBody:
         self._memory_bytes += size
         budget.memory_bytes += size
         if budget.memory_bytes > budget.memory_bytes_max:
+            budget.full("listener.memory_mib is taken")
             self.discard()
 
     def _spool(self, data: bytes) -> None:
@@ -93,15 +111,20 @@ class KeptBody:
         if budget.spooled_bytes + size > budget.spool_bytes_max or (
             is_new and budget.files >= FILES_MAX
         ):
+            budget.full("listener.spool_mib or its number of files is taken")
             self.discard()
             return
         if self._file is None:
-            self._file = TemporaryFile(dir=budget.folder, prefix="amqsidecar-")  # noqa: SIM115
+            # Why unbuffered: else a full volume shows only when the file is closed.
+            made = TemporaryFile(dir=budget.folder, prefix="amqsidecar-", buffering=0)  # noqa: SIM115
+            self._file = made
             budget.files += 1
         budget.spooled_bytes += size
         self._spooled_bytes += size
         for piece in (*self._pieces, data):
-            self._file.write(piece)
+            left = memoryview(piece)
+            while left:
+                left = left[self._file.write(left) :]
         self._pieces.clear()
         self._memory_bytes -= moved
         budget.memory_bytes -= moved

@@ -33,6 +33,9 @@ RESCUE_S: Final = 10.0
 
 _LEAVES_EVERY_S: Final = 0.5
 
+_RECORD_HEAD_BYTES: Final = 5
+_RECORD_BYTES_MAX: Final = 1 << 14
+
 ConnectBroker = Callable[[asyncio.Protocol, asyncio.BaseTransport], "asyncio.Future[object]"]
 """Connects a protocol to the broker, for the client of a transport."""
 
@@ -43,8 +46,12 @@ ChooseSession = Callable[[bytes], ClientSession]
 class Listening(Protocol):
     """Receives the reports of relays."""
 
-    def began(self, relay: "Relay") -> None:
-        """Note a connection."""
+    def logged_in(self, relay: "Relay") -> None:
+        """Note that the broker has accepted a client's log-in."""
+        ...
+
+    def held(self, relay: "Relay", change: int) -> None:
+        """Note how many more bytes are held for a client; may end the connection."""
         ...
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
@@ -64,13 +71,44 @@ class Listening(Protocol):
         ...
 
 
-def abort(transport: asyncio.Transport) -> None:
+def reset(connected: socket.socket) -> None:
     """Close a connection so that the peer sees a reset."""
+    with suppress(OSError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)
+    connected.close()
+
+
+def _abort(transport: asyncio.Transport) -> None:
     connected = transport.get_extra_info("socket")
     if connected is not None:
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)
     transport.abort()
+
+
+async def _first_record(connected: socket.socket) -> None:
+    """Wait until the first record of TLS is whole, in the buffer of the system, which is bounded.
+
+    Why: an unfinished handshake takes some 300 KiB of this process.
+    """
+    head = await _peek(connected, _RECORD_HEAD_BYTES)
+    if len(head) == _RECORD_HEAD_BYTES:
+        size = min(int.from_bytes(head[3:]), _RECORD_BYTES_MAX)
+        await _peek(connected, _RECORD_HEAD_BYTES + size)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+async def _peek(connected: socket.socket, size: int) -> bytes:
+    """Return the first bytes without taking them; fewer = the client sends no more."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(connected, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connected)
+    return connected.recv(size, socket.MSG_PEEK)
 
 
 class _Side(asyncio.Protocol):
@@ -202,11 +240,16 @@ class _Side(asyncio.Protocol):
     def reset(self) -> None:
         """Close so that the peer sees a reset."""
         if self._transport is not None:
-            abort(self._transport)
+            _abort(self._transport)
 
 
 class Relay:
-    """One client's connection, from its acceptance on."""
+    """One client's connection, from its acceptance on.
+
+    Attributes:
+        held_bytes: held for the client beside messages.
+        is_logged_in: the broker has accepted its log-in.
+    """
 
     def __init__(self, choose: ChooseSession, listening: Listening, connect: ConnectBroker) -> None:
         self._session = choose(b"")
@@ -220,11 +263,43 @@ class Relay:
         self._timer: asyncio.TimerHandle | None = None
         self._open = connect
         self._opening: asyncio.Future[object] | None = None
+        self._admission: asyncio.Task[object] | None = None
+        self.is_logged_in = False
+        self.held_bytes = 0
 
     @property
     def client(self) -> asyncio.Protocol:
         """The protocol of the client's socket."""
         return self._client
+
+    def admit(self, connected: socket.socket, tls: ssl.SSLContext | None, login_s: float) -> None:
+        """Take the client's socket, TLS included; end unless it logs in in time."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(login_s, self.end, "", True)
+        self._admission = loop.create_task(self._take_socket(connected, tls, login_s))
+        self._admission.add_done_callback(self._admitted)
+
+    async def _take_socket(
+        self, connected: socket.socket, tls: ssl.SSLContext | None, login_s: float
+    ) -> object:
+        loop = asyncio.get_running_loop()
+        try:
+            if tls is not None:
+                await _first_record(connected)
+            return await loop.connect_accepted_socket(
+                lambda: self._client,
+                connected,
+                ssl=tls,
+                ssl_handshake_timeout=login_s if tls is not None else None,
+            )
+        except BaseException:
+            reset(connected)
+            raise
+
+    def _admitted(self, admission: "asyncio.Task[object]") -> None:
+        if not admission.cancelled() and admission.exception() is not None:
+            # Why no word: strangers fail at TLS all the time.
+            self.end("", True)
 
     # Reports of the two sides
 
@@ -233,7 +308,6 @@ class Relay:
         if not is_client:
             self._read_what_may()
             return
-        self._listening.began(self)
         self._client.read(does=False)
         asyncio.get_running_loop().call_soon(self._pause_client)
         self._opening = asyncio.ensure_future(self._open(self._broker, transport))
@@ -273,6 +347,23 @@ class Relay:
             passes = not self._has_spoken
             self._do([ToClient(data)] if passes else self._session.from_broker(data))
             self._listening.relayed(0, len(data), perf_counter() - began_s)
+            self._note_login()
+        self._note_held()
+
+    def _note_login(self) -> None:
+        if self.is_logged_in or self._is_over or not self._session.is_logged_in:
+            return
+        self.is_logged_in = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._listening.logged_in(self)
+
+    def _note_held(self) -> None:
+        held_bytes = 0 if self._is_over else self._session.held_bytes
+        change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        if change:
+            self._listening.held(self, change)
 
     def ended(self, *, is_client: bool) -> None:
         """Note that one side sends no more."""
@@ -309,7 +400,7 @@ class Relay:
         self._client.read(does=False)
         self._leave_if_idle()
 
-    def end(self, why: str, *, is_reset: bool = False) -> None:
+    def end(self, why: str, is_reset: bool = False) -> None:
         """End both sides; "" = as one of them did."""
         if self._is_over:
             return
@@ -318,12 +409,15 @@ class Relay:
             self._timer.cancel()
         if self._opening is not None:
             self._opening.cancel()
+        if self._admission is not None:
+            self._admission.cancel()
         for side in (self._client, self._broker):
             if is_reset:
                 side.reset()
             else:
                 side.close()
         self._session.close()
+        self._note_held()
         self._listening.ended(self, why)
 
     # Inside

@@ -1,12 +1,14 @@
 """Accepts clients, makes a relay for each, and drains them at the end."""
 
 import asyncio
+import gc
 import secrets
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -15,8 +17,9 @@ from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
+from amqsidecar.listener.doorway import Doorway, Network
 from amqsidecar.listener.proxy_header import proxy_header
-from amqsidecar.listener.relay import Relay, abort
+from amqsidecar.listener.relay import Relay, reset
 from amqsidecar.listener.session import (
     ClientSession,
     GiveUp,
@@ -28,7 +31,21 @@ from amqsidecar.listener.stomp.session import StompSession
 
 log = structlog.get_logger("amqsidecar.listener")
 
-_TLS_S = 30.0
+HELD_BYTES_MAX: Final = 32 << 20
+"""Bytes held for all clients beside messages: unfinished frames, names of what is open."""
+
+_HELD_FREE_BYTES: Final = 1 << 14
+"""Bytes that each client may hold even if others hold the rest."""
+
+_HELD_BYTES_MAX_OF_ONE: Final = 1 << 21
+
+# Why less than asyncio's 256 KiB, which each connection has from its first byte on: a record of TLS
+# has 16 KiB.
+_TLS_BUFFER_BYTES: Final = 1 << 15
+_ACCEPTS_AGAIN_S: Final = 1.0
+_BACKLOG: Final = 1024
+_UNFINISHED_MAX: Final = 64
+"""Ended TLS connections without a log-in after which the collector of cycles runs."""
 # Why one byte: no command of STOMP begins with it.
 _AMQP = b"A"
 
@@ -47,6 +64,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         notes: None = the sidecar reads no notes.
         keys: that seal copies; None = they have no seal.
         connections_max: at a time.
+        logins_max: of them, those that have not logged in.
+        login_s: time limit from the acceptance to the log-in.
+        trusted: networks of which one address may have more than its share of `logins_max`.
         connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
         memory_bytes_max, spool_bytes_max, spool_folder: for messages that clients have in hand.
@@ -61,6 +81,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     notes: NoteSettings | None = None
     keys: CopyKeysOf | None = None
     connections_max: int
+    logins_max: int
+    login_s: float
+    trusted: tuple[Network, ...] = ()
     connect_timeout_s: float
     drain_s: float
     memory_bytes_max: int
@@ -74,8 +97,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ListenerCounts(Protocol):
     """Where a listener counts."""
 
-    def connections(self, count: int) -> None:
-        """Note how many connections are open."""
+    def connections(self, count: int, without_login: int) -> None:
+        """Note how many connections are open, and how many of them have not logged in."""
         ...
 
     def refused(self) -> None:
@@ -94,8 +117,13 @@ class ListenerCounts(Protocol):
         """Count outcomes of messages that were given up."""
         ...
 
-    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
-        """Set the source of the number of bytes in hand."""
+    def watch(
+        self,
+        memory_bytes: Callable[[], int],
+        spooled_bytes: Callable[[], int],
+        unkept: Callable[[], int],
+    ) -> None:
+        """Set the sources of the numbers of bytes in hand, and of messages without room."""
         ...
 
 
@@ -108,9 +136,20 @@ class Listener:
         self._budget = BodyBudget(
             settings.memory_bytes_max, settings.spool_bytes_max, settings.spool_folder
         )
-        counts.watch(lambda: self._budget.memory_bytes, lambda: self._budget.spooled_bytes)
+        budget = self._budget
+        counts.watch(
+            lambda: budget.memory_bytes, lambda: budget.spooled_bytes, lambda: budget.unkept
+        )
+        self._doorway: Doorway[Relay] = Doorway(settings.logins_max, settings.trusted)
+        self._held_bytes = self._unfinished = 0
         self._relays: set[Relay] = set()
         self._all_ended = asyncio.Event()
+
+    @property
+    def shortage(self) -> str:
+        """Why no client can be accepted, as a sentence; "" = some can. For any thread."""
+        count = self._settings.connections_max
+        return f"all {count} connections are taken" if len(self._relays) >= count else ""
 
     async def serve(self, stop: asyncio.Event, started: Callable[[str, int], None]) -> None:
         """Serve until `stop` is set, then drain.
@@ -123,18 +162,16 @@ class Listener:
             OSError: the address can't be listened on.
         """
         settings = self._settings
-        server = await asyncio.get_running_loop().create_server(
-            self._accept,
-            settings.host,
-            settings.port,
-            ssl=settings.tls,
-            ssl_handshake_timeout=_TLS_S if settings.tls is not None else None,
-            backlog=1024,
-        )
-        host, port = server.sockets[0].getsockname()[:2]
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
+        sockets = await _listen(settings.host, settings.port)
+        accepting = [asyncio.create_task(self._accept_all(one)) for one in sockets]
+        host, port = sockets[0].getsockname()[:2]
         started(host, port)
         await stop.wait()
-        server.close()
+        for task in accepting:
+            task.cancel()
+        for one in sockets:
+            one.close()
         await self._drain()
 
     async def _drain(self) -> None:
@@ -150,11 +187,38 @@ class Listener:
         for relay in list(self._relays):
             relay.end("the listener stops")
 
-    def _accept(self) -> asyncio.Protocol:
-        if len(self._relays) >= self._settings.connections_max:
+    async def _accept_all(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                # Why a pause: without descriptors it would fail again at once.
+                log.warning("not_accepted", reason=str(error))
+                await asyncio.sleep(_ACCEPTS_AGAIN_S)
+                continue
+            self._admit(connected, str(peer[0]))
+
+    def _admit(self, connected: socket.socket, address: str) -> None:
+        settings = self._settings
+        relay = Relay(self._session, self, self._connect)
+        evicted: Relay | None = relay
+        is_full = len(self._relays) >= settings.connections_max
+        if not is_full or len(self._doorway):
+            evicted = self._doorway.enter(
+                relay, address, asyncio.get_running_loop().time(), is_full=is_full
+            )
+        if evicted is not None:
             self._counts.refused()
-            return _Refused()
-        return Relay(self._session, self, self._connect).client
+        if evicted is relay:
+            reset(connected)
+            return
+        self._relays.add(relay)
+        if evicted is not None:
+            evicted.end("", True)
+        self._count()
+        connected.setblocking(False)
+        relay.admit(connected, settings.tls, settings.login_s)
 
     def _session(self, first: bytes) -> ClientSession:
         """Return the session of a client that begins with these bytes."""
@@ -209,10 +273,22 @@ class Listener:
 
     # Reports of the relays
 
-    def began(self, relay: Relay) -> None:
-        """Note a connection whose client is there, TLS included."""
-        self._relays.add(relay)
-        self._counts.connections(len(self._relays))
+    def logged_in(self, relay: Relay) -> None:
+        """Note that the broker has accepted a client's log-in."""
+        self._doorway.leave(relay)
+        self._count()
+
+    def held(self, relay: Relay, change: int) -> None:
+        """Note how many more bytes are held for a client; end it where that is too much."""
+        self._held_bytes += change
+        is_free = change <= 0 or relay.held_bytes <= _HELD_FREE_BYTES
+        if is_free:
+            return
+        if relay.held_bytes > _HELD_BYTES_MAX_OF_ONE or self._held_bytes > HELD_BYTES_MAX:
+            relay.end(f"its unfinished frames and names take {relay.held_bytes} bytes")
+
+    def _count(self) -> None:
+        self._counts.connections(len(self._relays), len(self._doorway))
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
         """Count bytes, and the seconds they took."""
@@ -239,7 +315,14 @@ class Listener:
     def ended(self, relay: Relay, why: str) -> None:
         """Forget a connection."""
         self._relays.discard(relay)
-        self._counts.connections(len(self._relays))
+        self._doorway.leave(relay)
+        if self._settings.tls is not None and not relay.is_logged_in:
+            self._unfinished += 1
+            if self._unfinished >= _UNFINISHED_MAX:
+                # Why: asyncio's TLS leaves cycles of some 300 KiB, which the collector finds late.
+                self._unfinished = 0
+                gc.collect()
+        self._count()
         if why:
             log.info("connection_ended", reason=why)
         self._all_ended.set()
@@ -271,8 +354,28 @@ async def _dial(host: str, port: int) -> socket.socket:
     raise error
 
 
-class _Refused(asyncio.Protocol):
-    """A client for which there is no place."""
+async def _listen(host: str, port: int) -> list[socket.socket]:
+    """Return listening sockets, one for each address of a host.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        abort(cast("asyncio.Transport", transport))
+    Raises:
+        OSError: an address can't be listened on.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            made = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind(address)
+            made.listen(_BACKLOG)
+            made.setblocking(False)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets

@@ -83,9 +83,16 @@ class ClientSession(Protocol):
 
     Attributes:
         login: the client's user; "" = not known.
+        is_logged_in: the broker has accepted its log-in, or the protocol is passed on unread.
     """
 
     login: str
+    is_logged_in: bool
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held for the client beside messages: unfinished frames, names, what waits."""
+        ...
 
     @property
     def is_waiting(self) -> bool:
@@ -121,13 +128,27 @@ class ClientSession(Protocol):
 class Cutter(Protocol):
     """Cuts one direction of a connection into frames."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are held back."""
+        ...
+
     def rest(self) -> bytes:
         """Return what is held back until more comes, and hold nothing back."""
         ...
 
 
+class Raw(Protocol):
+    """A piece of a stream."""
+
+    @property
+    def raw(self) -> bytes:
+        """Its bytes."""
+        ...
+
+
 CutterT = TypeVar("CutterT", bound=Cutter)
-PieceT = TypeVar("PieceT")
+PieceT = TypeVar("PieceT", bound=Raw)
 
 
 class CutSession(Generic[CutterT, PieceT]):
@@ -135,11 +156,13 @@ class CutSession(Generic[CutterT, PieceT]):
 
     Attributes:
         login: the client's user; "" = not known.
+        is_logged_in: the broker has accepted its log-in, or the protocol is passed on unread.
     """
 
     def __init__(self, from_client: CutterT, from_broker: CutterT) -> None:
         """Begin with a connection that was just made."""
         self.login = ""
+        self.is_logged_in = False
         self._from_client, self._from_broker = from_client, from_broker
         self._client_is_plain = self._broker_is_plain = False
         self._is_over = False
@@ -153,6 +176,17 @@ class CutSession(Generic[CutterT, PieceT]):
     def is_waiting(self) -> bool:
         """Whether the client's bytes have to wait for the broker; feed no more of them."""
         return bool(self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held for the client beside messages: unfinished frames, names, what waits."""
+        cut = self._from_client.held_bytes + self._from_broker.held_bytes
+        return cut + self._named_bytes + sum(len(one.raw) for one in self._waiting)
+
+    @property
+    def _named_bytes(self) -> int:
+        """Bytes of the names that the client gave to what is open."""
+        raise NotImplementedError
 
     def client_ended(self) -> list[Effect]:
         """Return the bytes held back of the client; for when it sends no more."""

@@ -22,6 +22,9 @@ class ListenerMetrics:
         ProcessCollector(registry=self._registry)
         specs = {spec.name: spec for spec in LISTENER_METRICS}
         self._connections = self._gauge(specs["amqsidecar_listener_connections"])
+        self._without_login = self._gauge(specs["amqsidecar_listener_connections_without_login"])
+        self._connections_max = self._gauge(specs["amqsidecar_listener_connections_max"])
+        self._unkept = self._gauge(specs["amqsidecar_listener_unkept_messages"])
         self._memory = self._gauge(specs["amqsidecar_listener_memory_bytes"])
         self._spooled = self._gauge(specs["amqsidecar_listener_spooled_bytes"])
         self._refused = self._counter(specs["amqsidecar_listener_connections_refused_total"])
@@ -49,9 +52,14 @@ class ListenerMetrics:
     def _counter(self, spec: MetricSpec) -> Counter:
         return Counter(spec.name, spec.help, spec.labels, registry=self._registry)
 
-    def connections(self, count: int) -> None:
-        """Note how many connections are open."""
+    def limit(self, connections_max: int) -> None:
+        """Note how many connections there may be."""
+        self._connections_max.set(connections_max)
+
+    def connections(self, count: int, without_login: int) -> None:
+        """Note how many connections are open, and how many of them have not logged in."""
         self._connections.set(count)
+        self._without_login.set(without_login)
 
     def refused(self) -> None:
         """Count a client that got no place."""
@@ -73,8 +81,14 @@ class ListenerMetrics:
         """Count outcomes of messages that were given up."""
         self._given_up.labels(how, outcome).inc(messages)
 
-    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
-        """Ask at each scrape what the messages in hand take."""
+    def watch(
+        self,
+        memory_bytes: Callable[[], int],
+        spooled_bytes: Callable[[], int],
+        unkept: Callable[[], int],
+    ) -> None:
+        """Ask at each scrape what the messages in hand take, and how many had no room."""
+        self._unkept.set_function(unkept)
         self._memory.set_function(memory_bytes)
         self._spooled.set_function(spooled_bytes)
 

@@ -389,14 +389,37 @@ LISTENER_METRICS: Final = (
         "amqsidecar_listener_connections",
         MetricKind.GAUGE,
         (),
-        "Open connections of clients.",
+        "Open connections of clients, from their acceptance on, TLS handshakes included.",
         "`listen`",
     ),
     MetricSpec(
         "amqsidecar_listener_connections_refused_total",
         MetricKind.COUNTER,
         (),
-        "Clients refused because there were `listener.connections_max` already.",
+        "Clients without a log-in that were refused or gave way: `listener.logins_max` or "
+        "`listener.connections_max` was reached.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_connections_without_login",
+        MetricKind.GAUGE,
+        (),
+        "The part of the connections whose log-in the broker has not accepted.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_connections_max",
+        MetricKind.GAUGE,
+        (),
+        "`listener.connections_max`.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_unkept_messages",
+        MetricKind.GAUGE,
+        (),
+        "Messages so far that could not be kept, because memory or files were full: giving them up "
+        "is treated by `listener.on_failure`.",
         "`listen`",
     ),
     MetricSpec(

@@ -50,22 +50,22 @@ def run_listener(config: Config) -> int:
     configure_logs(config.log.level, config.log.format)
     metrics = ListenerMetrics()
     settings = _settings(config, acceptor)
-    http = HttpServer(make_probes(metrics.render, lambda: _problem(acceptor)))
+    metrics.limit(options.connections_max)
+    listener = Listener(settings, metrics)
+    http = HttpServer(make_probes(metrics.render, lambda: listener.shortage or _problem(acceptor)))
     address = ""
     if options.http_listen:
         host, port = http.start(*split_listen(options.http_listen))
         address = f"{host}:{port}"
     try:
-        asyncio.run(_serve(settings, metrics, str(acceptor), address))
+        asyncio.run(_serve(listener, settings, str(acceptor), address))
     finally:
         http.stop()
     log.info("stopped")
     return 0
 
 
-async def _serve(
-    settings: ListenerSettings, metrics: ListenerMetrics, acceptor: str, http: str
-) -> None:
+async def _serve(listener: Listener, settings: ListenerSettings, acceptor: str, http: str) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -84,7 +84,7 @@ async def _serve(
 
     with stopping(stop_soon):
         try:
-            await Listener(settings, metrics).serve(stop, started)
+            await listener.serve(stop, started)
         except OSError as error:
             what = f"{settings.host}:{settings.port} can't be listened on: {error}"
             raise ConfigError([Problem("listener.listen", what)]) from error
@@ -109,6 +109,9 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
         notes=_notes(config),
         keys=copy_keys(config),
         connections_max=options.connections_max,
+        logins_max=min(options.logins_max, options.connections_max),
+        login_s=options.login_s,
+        trusted=tuple(options.trusted),
         connect_timeout_s=config.broker.connect_timeout_s,
         drain_s=options.drain_s,
         memory_bytes_max=options.memory_mib * _MIB,

@@ -41,8 +41,8 @@ class Counts:
         self.outcomes: list[NackOutcome] = []
         self.memory_bytes: Callable[[], int] = lambda: 0
 
-    def connections(self, count: int) -> None:
-        self.open = count
+    def connections(self, count: int, without_login: int) -> None:
+        self.open, self.without_login = count, without_login
 
     def refused(self) -> None:
         self.refusals += 1
@@ -59,7 +59,13 @@ class Counts:
         assert how is GiveUp.NACK
         self.outcomes += [outcome] * messages
 
-    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
+    def watch(
+        self,
+        memory_bytes: Callable[[], int],
+        spooled_bytes: Callable[[], int],
+        unkept: Callable[[], int],
+    ) -> None:
+        del unkept
         self.memory_bytes = memory_bytes
         assert spooled_bytes() == 0
 
@@ -98,6 +104,8 @@ class Between:
             broker_port=broker_port,
             on_failure=OnFailure.CLOSED,
             connections_max=connections_max,
+            logins_max=connections_max,
+            login_s=PATIENCE_S,
             connect_timeout_s=PATIENCE_S,
             drain_s=PATIENCE_S,
             memory_bytes_max=1 << 20,

@@ -17,7 +17,7 @@ from amqsidecar.config.option import (
     section,
 )
 from amqsidecar.config.sections.broker import TlsOptions
-from amqsidecar.config.sections.http import ListenAddress
+from amqsidecar.config.sections.http import ListenAddress, Networks
 from amqsidecar.listener.session import OnFailure
 
 
@@ -102,6 +102,29 @@ class ListenerOptions(Section):
         unit="connections",
         ge=1,
         le=100_000,
+    )
+    logins_max: StrictInt = option(
+        250,
+        "Maximum connections, of those, that have not logged in at the broker, TLS handshakes "
+        "included: half of them from one address, three quarters from one network (IPv4 /24, IPv6 "
+        "/64). Beyond that the oldest gives way.",
+        why="a log-in takes milliseconds, and each may hold 64 KiB and a TLS handshake",
+        unit="connections",
+        ge=4,
+        le=100_000,
+    )
+    login_s: StrictInt = option(
+        10,
+        "Time limit from a connection to its log-in.",
+        why="a log-in takes milliseconds, also through TLS and a directory of users",
+        unit="seconds",
+        ge=1,
+        le=600,
+    )
+    trusted: Networks = option(
+        (),
+        "Addresses and networks of proxies and gateways, such as `[10.1.0.0/16]`, through which "
+        "many consumers come: each may have all of `logins_max`.",
     )
     memory_mib: StrictInt = option(
         64,

@@ -1,11 +1,17 @@
 """The messages that one client has in hand over AMQP, and the links they came through; no IO."""
 
+from typing import Final
+
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_frames import SOURCE, Performative, read_described
 from amqsidecar.listener.bodies import BodyBudget, KeptBody
 
 _CLASSIC_SIGNS = frozenset("*>,")
 _HANDLE, _DELIVERY_ID, _SETTLED, _MORE, _ABORTED = 0, 1, 4, 5, 9
+
+
+LINK_BYTES: Final = 1024
+"""What a link or a session takes besides names."""
 
 
 class ConsumerLink:
@@ -67,12 +73,14 @@ class ClientChannel:
     Attributes:
         number: of the client's frames.
         broker_number: of the broker's frames; -1 = the broker has not answered yet.
+        named_bytes: that the names of links take.
     """
 
     def __init__(self, number: int, budget: BodyBudget) -> None:
         self.number = number
         self.broker_number = -1
         self._budget = budget
+        self.named_bytes = 0
         self._asked: dict[str, bytes] = {}
         self._client_names: dict[int, str] = {}
         self._links: dict[int, ConsumerLink] = {}
@@ -82,7 +90,9 @@ class ClientChannel:
     def ask_for(self, attach: Performative) -> None:
         """Note a client's attach that asks for messages."""
         name = attach.text(0)
+        self._forget(name)
         self._asked[name] = attach.field(5)
+        self.named_bytes += 3 * len(name) + len(attach.field(5)) + LINK_BYTES
         self._client_names[attach.number(1)] = name
 
     def attach(self, attach: Performative) -> None:
@@ -95,9 +105,16 @@ class ClientChannel:
     def give_back(self, handle: int) -> None:
         """Note that the client ends a link: what is unsettled is the broker's again."""
         name = self._client_names.pop(handle, "")
+        self._forget(name)
         for number, link in list(self._links.items()):
             if link.name == name:
                 self.detach(number)
+
+    def _forget(self, name: str) -> None:
+        """Forget the name of a link."""
+        source = self._asked.pop(name, None)
+        if source is not None:
+            self.named_bytes -= 3 * len(name) + len(source) + LINK_BYTES
 
     def detach(self, handle: int) -> None:
         """Note that the broker ends a link."""

@@ -33,7 +33,7 @@ from amqsidecar.formats.amqp_frames import (
     read_performative,
 )
 from amqsidecar.formats.interception_seal import CopyKeysOf
-from amqsidecar.listener.amqp.deliveries import ClientChannel, UnsettledMessage
+from amqsidecar.listener.amqp.deliveries import LINK_BYTES, ClientChannel, UnsettledMessage
 from amqsidecar.listener.amqp.notes import (
     Answer,
     NoteSettings,
@@ -149,12 +149,17 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             ):
                 self._end(f"the broker's input can't be parsed: {problem}")
                 return self._done()
-            self._broker_is_plain = self._client_is_plain = True
+            self._broker_is_plain = self._client_is_plain = self.is_logged_in = True
             out += (*(piece.raw for piece in pieces), self._from_broker.rest())
             self._effects.append(ToBroker(self._held_of_client()))
         if out:
             self._effects.insert(0, ToClient(b"".join(out)))
         return self._done()
+
+    @property
+    def _named_bytes(self) -> int:
+        sessions = self._by_client.values()
+        return sum(one.named_bytes + LINK_BYTES for one in sessions)
 
     def close(self) -> None:
         """Release the space of all kept bodies."""
@@ -167,7 +172,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         if self._is_artemis and self._on_failure is OnFailure.CLOSED:
             self._end(f"the client's input can't be parsed: {problem}")
             return self._done()
-        self._client_is_plain = self._broker_is_plain = True
+        self._client_is_plain = self._broker_is_plain = self.is_logged_in = True
         return self._done([ToBroker(self._held_of_client()), ToClient(self._from_broker.rest())])
 
     def _held_of_client(self) -> bytes:
@@ -379,6 +384,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
                 self._is_last = not said.flag(5)
                 self._arriving = message if piece.kind is FragmentKind.HEAD else None
             case frames.OPEN:
+                self.is_logged_in = True
                 self._is_artemis = _ARTEMIS in said.field(9)
                 self._broker_channels = said.number(3, 0xFFFF)
                 self._own.limit_frames(said.number(2, 0xFFFFFFFF))

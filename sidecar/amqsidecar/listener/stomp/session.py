@@ -19,6 +19,8 @@ from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.formats.stomp_frame import read_head
 from amqsidecar.formats.stomp_stream import (
+    HEAD_BYTES_MAX,
+    LOGIN_BYTES_MAX,
     Piece,
     PieceKind,
     StreamCutter,
@@ -39,7 +41,7 @@ from amqsidecar.listener.session import (
     ToClient,
 )
 from amqsidecar.listener.stomp.rescue import Nack, ack_frame, reason_of, send_head
-from amqsidecar.listener.stomp.unacked import Deliveries, UnackedMessage
+from amqsidecar.listener.stomp.unacked import ENTRY_BYTES, Deliveries, UnackedMessage
 
 AT_ONCE_MAX: Final = 256
 """Maximum interceptions whose receipts are awaited at a time."""
@@ -105,6 +107,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
             keys: that seal copies; None = they have no seal.
         """
         super().__init__(StreamCutter(), StreamCutter())
+        self._from_client.head_bytes_max = LOGIN_BYTES_MAX
         self._prefixes = prefixes
         self._keys = keys
         self._client_id = ""
@@ -118,6 +121,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         self._rescues: deque[_Rescue] = deque()
         self._receipts: dict[bytes, _Rescue] = {}
         self._transactions: dict[bytes, list[bytes]] = {}
+        self._transaction_bytes = 0
         self._commit: _Commit | None = None
         self._is_hiding = self._hides_line_end = False
 
@@ -168,6 +172,10 @@ class StompSession(CutSession[StreamCutter, Piece]):
             self._effects.insert(0, ToClient(b"".join(out)))
         return self._done()
 
+    @property
+    def _named_bytes(self) -> int:
+        return self._transaction_bytes + self._deliveries.subscription_bytes
+
     def close(self) -> None:
         """Release the space of all kept bodies."""
         self._deliveries.clear()
@@ -186,6 +194,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         if any(word.startswith(begin) for word in (*_FIRST_WORDS, _WEB)):
             return self._hold(data)
         self._is_known = self._client_is_plain = self._broker_is_plain = True
+        self.is_logged_in = True
         if said := self._from_broker.rest():
             self._effects.append(ToClient(said))
         if begin.startswith(_WEB) and self._on_failure is OnFailure.CLOSED:
@@ -250,9 +259,12 @@ class StompSession(CutSession[StreamCutter, Piece]):
             case b"COMMIT":
                 return self._commit_frame(piece.head, headers)
             case b"BEGIN":
-                self._transactions[headers.get(b"transaction", b"")] = []
+                self._end_transaction(headers)
+                name = headers.get(b"transaction", b"")
+                self._transactions[name] = []
+                self._transaction_bytes += len(name) + ENTRY_BYTES
             case b"ABORT":
-                self._transactions.pop(headers.get(b"transaction", b""), None)
+                self._end_transaction(headers)
                 self._deliveries.abort(headers.get(b"transaction", b""))
             case b"SUBSCRIBE":
                 self._deliveries.subscribe(headers)
@@ -284,6 +296,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
             for one in covered:
                 one.given_up_in = transaction
             self._transactions[transaction].append(head)
+            self._transaction_bytes += len(head)
             if b"receipt" in headers:
                 self._say(b"RECEIPT\nreceipt-id:%b\n\n\0" % raw_header(head, b"receipt"))
             return False
@@ -331,7 +344,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return True
 
     def _commit_frame(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
-        nacks = self._transactions.pop(headers.get(b"transaction", b""), [])
+        nacks = self._end_transaction(headers)
         if not nacks:
             return True
         receipt = self._name()
@@ -341,6 +354,15 @@ class StompSession(CutSession[StreamCutter, Piece]):
             ToBroker(b"COMMIT\ntransaction:%b\nreceipt:%b\n\n\0" % (named, receipt))
         )
         return False
+
+    def _end_transaction(self, headers: dict[bytes, bytes]) -> list[bytes]:
+        """Forget a transaction; return the heads of the NACKs in it."""
+        name = headers.get(b"transaction", b"")
+        nacks = self._transactions.pop(name, None)
+        if nacks is None:
+            return []
+        self._transaction_bytes -= len(name) + ENTRY_BYTES + sum(map(len, nacks))
+        return nacks
 
     def _committed(self, commit: _Commit) -> None:
         """Save what was given up in a transaction that is committed now."""
@@ -415,6 +437,8 @@ class StompSession(CutSession[StreamCutter, Piece]):
                 self._is_hiding = piece.kind is PieceKind.HEAD
                 return False
         elif command == b"CONNECTED":
+            self.is_logged_in = True
+            self._from_client.head_bytes_max = HEAD_BYTES_MAX
             self._deliveries.connected(dict(reversed(read_head(header_lines(head)))))
         elif command == b"ERROR" and self.is_rescuing:
             why = raw_header(head, b"message").decode(errors="replace")

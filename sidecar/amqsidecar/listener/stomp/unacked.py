@@ -12,6 +12,10 @@ _DURABLE_NAMES: Final = (
 )
 
 
+ENTRY_BYTES: Final = 512
+"""What a subscription or a transaction takes besides its names."""
+
+
 class ClientSubscription:
     """A subscription whose client acknowledges.
 
@@ -20,9 +24,10 @@ class ClientSubscription:
         is_cumulative: an acknowledgement counts for all before it, too.
         durable_name: "" = it ends with its connection.
         messages: that are not acknowledged, by their key, in the order received.
+        size_bytes: that its names take.
     """
 
-    __slots__ = ("destination", "durable_name", "is_cumulative", "messages")
+    __slots__ = ("destination", "durable_name", "is_cumulative", "messages", "size_bytes")
 
     def __init__(self, headers: dict[bytes, bytes]) -> None:
         self.destination = headers.get(b"destination", b"").decode(errors="replace")
@@ -30,6 +35,8 @@ class ClientSubscription:
         names = [headers[name] for name in _DURABLE_NAMES if name in headers]
         self.durable_name = names[0].decode(errors="replace") if names else ""
         self.messages: dict[bytes, UnackedMessage] = {}
+        kept = (headers.get(b"id", b""), headers.get(b"destination", b""), *names)
+        self.size_bytes = ENTRY_BYTES + sum(map(len, kept))
 
 
 class UnackedMessage:
@@ -68,6 +75,7 @@ class Deliveries:
 
     Attributes:
         session: the broker's name of the connection.
+        subscription_bytes: that the names of subscriptions take.
         version: of STOMP, as the broker answered; b"" = not yet.
         is_destroying_nacks: the broker is known to be one that destroys what a NACK names: Artemis,
             over a version of STOMP that has NACK.
@@ -79,6 +87,7 @@ class Deliveries:
         self.is_destroying_nacks = False
         self._budget = budget
         self._subscriptions: dict[bytes, ClientSubscription] = {}
+        self.subscription_bytes = 0
         self._messages: dict[bytes, UnackedMessage] = {}
 
     def connected(self, headers: dict[bytes, bytes]) -> None:
@@ -91,12 +100,16 @@ class Deliveries:
     def subscribe(self, headers: dict[bytes, bytes]) -> None:
         """Note a SUBSCRIBE."""
         if headers.get(b"ack") in (b"client", b"client-individual"):
-            self._subscriptions[headers.get(b"id", b"")] = ClientSubscription(headers)
+            self.unsubscribe(headers.get(b"id", b""))
+            made = ClientSubscription(headers)
+            self._subscriptions[headers.get(b"id", b"")] = made
+            self.subscription_bytes += made.size_bytes
 
     def unsubscribe(self, name: bytes) -> None:
         """Note an UNSUBSCRIBE: unacknowledged messages return to the broker."""
         gone = self._subscriptions.pop(name, None)
         if gone is not None:
+            self.subscription_bytes -= gone.size_bytes
             self.drop(list(gone.messages.values()))
 
     def begin(self, head: bytes) -> UnackedMessage | None:

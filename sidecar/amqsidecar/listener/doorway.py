@@ -1,0 +1,96 @@
+"""Places of clients that have not logged in, so that strangers can't keep consumers out; no IO.
+
+A client has a place from its acceptance until the broker accepts its log-in. Where one address or
+network has more than its share, or all places are taken, the oldest of the crowd gives way.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, Generic, NamedTuple, TypeVar
+
+Guest = TypeVar("Guest")
+Network = IPv4Network | IPv6Network
+
+_PREFIXES: Final = {4: 24, 6: 64}
+"""Bits of an address that its network has."""
+
+GRACE_S: Final = 0.25
+"""Time in which nobody gives way: a log-in takes milliseconds, so a rush of consumers gets in."""
+
+
+class _Place(NamedTuple):
+    address: str
+    network: Network
+    is_trusted: bool
+    since_s: float
+
+
+class Doorway(Generic[Guest]):
+    """The places before the log-in, in the order taken."""
+
+    def __init__(self, places_max: int, trusted: Sequence[Network]) -> None:
+        """Begin without guests.
+
+        Args:
+            places_max: in all; half of them for one address, three quarters for one network.
+            trusted: networks without these shares, such as those of proxies.
+        """
+        self._places_max = places_max
+        self._trusted = tuple(trusted)
+        self._places: dict[Guest, _Place] = {}
+
+    def __len__(self) -> int:
+        """Return how many places are taken."""
+        return len(self._places)
+
+    def enter(
+        self, guest: Guest, address: str, now_s: float, *, is_full: bool = False
+    ) -> Guest | None:
+        """Take a place; return who gives way: a former guest, or this one; None = nobody.
+
+        Args:
+            guest: who comes.
+            address: from where.
+            now_s: the time.
+            is_full: somebody has to give way.
+        """
+        place = self._place_at(address, now_s)
+        crowd = self._crowd(place, len(self._places) if is_full else self._places_max)
+        evicted = crowd[0] if crowd else None
+        if evicted is not None:
+            if now_s - self._places[evicted].since_s < GRACE_S:
+                return guest
+            self.leave(evicted)
+        self._places[guest] = place
+        return evicted
+
+    def leave(self, guest: Guest) -> None:
+        """Give a place up; safe to call twice."""
+        self._places.pop(guest, None)
+
+    def _place_at(self, address: str, now_s: float) -> _Place:
+        found = ip_address(address.partition("%")[0])
+        if found.version == 6 and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        network = ip_network((found, _PREFIXES[found.version]), strict=False)
+        is_trusted = any(found.version == one.version and found in one for one in self._trusted)
+        return _Place(str(found), network, is_trusted, now_s)
+
+    def _crowd(self, place: _Place, places_max: int) -> list[Guest]:
+        """Return the guests of which one gives way for a place, the oldest first; [] = nobody."""
+        of = self._places
+        if not place.is_trusted:
+            same = [one for one in of if of[one].address == place.address]
+            if len(same) >= max(1, self._places_max // 2):
+                return same
+            near = [one for one in of if of[one].network == place.network]
+            if len(near) >= max(1, self._places_max * 3 // 4):
+                return near
+        if len(of) < places_max:
+            return []
+        strangers = Counter(one.network for one in of.values() if not one.is_trusted)
+        if not strangers:
+            return list(of)
+        busiest, _ = strangers.most_common(1)[0]
+        return [one for one in of if of[one].network == busiest and not of[one].is_trusted]

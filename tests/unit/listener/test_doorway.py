@@ -1,0 +1,56 @@
+"""Strangers in a crowd give way to each other, and leave places for everybody else."""
+
+from ipaddress import ip_network
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqsidecar.listener.doorway import GRACE_S, Doorway
+
+PLACES = 20
+
+
+def test_one_address_keeps_nobody_else_out() -> None:
+    doorway: Doorway[int] = Doorway(PLACES, ())
+    for number in range(1000):
+        doorway.enter(number, "10.0.0.1", float(number))
+    assert len(doorway) == PLACES // 2
+    assert doorway.enter(-1, "10.0.0.2", 1000.0) is None
+
+
+def test_one_network_keeps_nobody_else_out() -> None:
+    doorway: Doorway[int] = Doorway(PLACES, ())
+    for number in range(1000):
+        doorway.enter(number, f"10.0.0.{number % 250}", float(number))
+    assert len(doorway) == PLACES * 3 // 4
+    assert doorway.enter(-1, "10.0.1.1", 1000.0) is None
+
+
+def test_where_all_is_taken_the_oldest_of_the_busiest_network_gives_way() -> None:
+    doorway: Doorway[str] = Doorway(4, ())
+    for name, address in (("a", "10.0.1.1"), ("b", "10.0.0.1"), ("c", "10.0.0.2"), ("d", "::1")):
+        assert doorway.enter(name, address, 0.0) is None
+    assert doorway.enter("e", "10.9.0.1", 1.0) == "b"
+
+
+def test_in_a_rush_those_who_come_first_log_in() -> None:
+    doorway: Doorway[int] = Doorway(4, ())
+    evicted = [doorway.enter(number, "10.0.0.1", 0.0) for number in range(6)]
+    assert evicted == [None, None, 2, 3, 4, 5]
+    assert doorway.enter(6, "10.0.0.1", GRACE_S) == 0
+
+
+def test_a_proxy_may_have_all_places() -> None:
+    doorway: Doorway[int] = Doorway(4, [ip_network("10.0.0.0/8")])
+    assert [doorway.enter(number, "::ffff:10.0.0.1", 0.0) for number in range(4)] == [None] * 4
+
+
+@given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2", "1::1"]), st.booleans())))
+def test_never_more_than_there_are(steps: list[tuple[str, bool]]) -> None:
+    doorway: Doorway[int] = Doorway(4, ())
+    for number, (address, leaves) in enumerate(steps):
+        doorway.enter(number, address, float(number))
+        if leaves:
+            doorway.leave(number)
+            doorway.leave(number)
+        assert len(doorway) <= 4
