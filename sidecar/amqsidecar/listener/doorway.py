@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Generic, NamedTuple, TypeVar
 
-Guest = TypeVar("Guest")
-Network = IPv4Network | IPv6Network
+ClientT = TypeVar("ClientT")
+IpNetwork = IPv4Network | IPv6Network
 
 _PREFIXES: Final = {4: 24, 6: 64}
 """Bits of an address that its network has."""
@@ -21,15 +21,15 @@ GRACE_S: Final = 0.25
 
 class _Place(NamedTuple):
     address: str
-    network: Network
+    network: IpNetwork
     is_trusted: bool
     since_s: float
 
 
-class Doorway(Generic[Guest]):
+class Doorway(Generic[ClientT]):
     """The places before the log-in, in the order taken."""
 
-    def __init__(self, places_max: int, trusted: Sequence[Network]) -> None:
+    def __init__(self, places_max: int, trusted: Sequence[IpNetwork]) -> None:
         """Begin without guests.
 
         Args:
@@ -38,15 +38,15 @@ class Doorway(Generic[Guest]):
         """
         self._places_max = places_max
         self._trusted = tuple(trusted)
-        self._places: dict[Guest, _Place] = {}
+        self._places: dict[ClientT, _Place] = {}
 
     def __len__(self) -> int:
         """Return how many places are taken."""
         return len(self._places)
 
     def enter(
-        self, guest: Guest, address: str, now_s: float, *, is_full: bool = False
-    ) -> Guest | None:
+        self, guest: ClientT, address: str, now_s: float, *, is_full: bool = False
+    ) -> ClientT | None:
         """Take a place; return who gives way: a former guest, or this one; None = nobody.
 
         Args:
@@ -65,7 +65,7 @@ class Doorway(Generic[Guest]):
         self._places[guest] = place
         return evicted
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: ClientT) -> None:
         """Give a place up; safe to call twice."""
         self._places.pop(guest, None)
 
@@ -77,7 +77,7 @@ class Doorway(Generic[Guest]):
         is_trusted = any(found.version == one.version and found in one for one in self._trusted)
         return _Place(str(found), network, is_trusted, now_s)
 
-    def _crowd(self, place: _Place, places_max: int) -> list[Guest]:
+    def _crowd(self, place: _Place, places_max: int) -> list[ClientT]:
         """Return the guests of which one gives way for a place, the oldest first; [] = nobody."""
         of = self._places
         if not place.is_trusted:

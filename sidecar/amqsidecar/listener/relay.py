@@ -264,6 +264,7 @@ class Relay:
         self._open = connect
         self._opening: asyncio.Future[object] | None = None
         self._admission: asyncio.Task[object] | None = None
+        self._handed_over: socket.socket | None = None
         self.is_logged_in = False
         self.held_bytes = 0
 
@@ -282,19 +283,19 @@ class Relay:
     async def _take_socket(
         self, connected: socket.socket, tls: ssl.SSLContext | None, login_s: float
     ) -> object:
-        loop = asyncio.get_running_loop()
-        try:
-            if tls is not None:
+        if tls is not None:
+            try:
                 await _first_record(connected)
-            return await loop.connect_accepted_socket(
-                lambda: self._client,
-                connected,
-                ssl=tls,
-                ssl_handshake_timeout=login_s if tls is not None else None,
-            )
-        except BaseException:
-            reset(connected)
-            raise
+            except BaseException:
+                reset(connected)
+                raise
+        self._handed_over = connected
+        return await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self._client,
+            connected,
+            ssl=tls,
+            ssl_handshake_timeout=login_s if tls is not None else None,
+        )
 
     def _admitted(self, admission: "asyncio.Task[object]") -> None:
         if not admission.cancelled() and admission.exception() is not None:
@@ -305,6 +306,9 @@ class Relay:
 
     def made(self, transport: asyncio.BaseTransport, *, is_client: bool) -> None:
         """Note that a side is connected."""
+        if self._is_over:
+            _abort(cast("asyncio.Transport", transport))
+            return
         if not is_client:
             self._read_what_may()
             return
@@ -409,8 +413,7 @@ class Relay:
             self._timer.cancel()
         if self._opening is not None:
             self._opening.cancel()
-        if self._admission is not None:
-            self._admission.cancel()
+        self._end_admission()
         for side in (self._client, self._broker):
             if is_reset:
                 side.reset()
@@ -421,6 +424,18 @@ class Relay:
         self._listening.ended(self, why)
 
     # Inside
+
+    def _end_admission(self) -> None:
+        """End a client that is not there yet."""
+        if self._admission is None or self._admission.done():
+            return
+        if self._handed_over is None:
+            self._admission.cancel()
+            return
+        # Quirk (asyncio): a handshake that is cancelled before its first step goes on until its
+        # time is over.
+        with suppress(OSError):
+            self._handed_over.shutdown(socket.SHUT_RDWR)
 
     @property
     def _is_idle(self) -> bool:

@@ -17,7 +17,7 @@ from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
-from amqsidecar.listener.doorway import Doorway, Network
+from amqsidecar.listener.doorway import Doorway, IpNetwork
 from amqsidecar.listener.proxy_header import proxy_header
 from amqsidecar.listener.relay import Relay, reset
 from amqsidecar.listener.session import (
@@ -83,7 +83,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     logins_max: int
     login_s: float
-    trusted: tuple[Network, ...] = ()
+    trusted: tuple[IpNetwork, ...] = ()
     connect_timeout_s: float
     drain_s: float
     memory_bytes_max: int
