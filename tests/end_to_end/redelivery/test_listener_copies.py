@@ -121,14 +121,17 @@ def test_keys_are_rotated_by_replacing_the_file(
     former = path.read_text(encoding="utf-8")
     with sidecar(artemis, tmp_path, "pair_url", copy_keys(tmp_path)).start() as running:
         path.write_text("0" * 64 + "\n" + former, encoding="utf-8")
-        after = give_up(listener, artemis, queue, b"after")
-        with StompPeer(artemis.ports["PORT"]) as consumer:
+        put(artemis, before)
+        with StompPeer(listener.port) as consumer:
             consumer.subscribe(queue, headers=ANYCAST)
-            for copy in (before, after):
-                put(artemis, copy)
-                again = consumer.receive()
-                assert again.body == copy.body
-                consumer.ack(again)
+            again = consumer.receive()
+            assert again.body == b"before"
+            consumer.ack(again)
+            consumer.send(queue, TO_ANYCAST, b"after")
+            consumer.nack(consumer.receive())
+            again = consumer.receive()
+            assert (again.body, again.headers["amqsidecarRedeliveryCount"]) == (b"after", "1")
+            consumer.ack(again)
         path.write_text("0" * 64 + "\n", encoding="utf-8")
         put(artemis, before)
         assert "not in listener.copy_key_file" in parked(running, queue, 1)
