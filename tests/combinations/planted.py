@@ -12,9 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from amqsidecar.broker import Resend
+from amqsidecar.engine.cause_notebook import CauseNotebook
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
+from amqsidecar.model.cause_note import CauseNote
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
 
@@ -51,7 +53,7 @@ def filters_are_evaluated_before_the_edit() -> None:
     admit = SendGate.admit
 
     def pass_edited(gate: SendGate, row: Any, answer: GateAnswer, **options: Any) -> Any:
-        if b"blue" in row.message or "blue".encode("utf-16-be") in row.message:
+        if any("blue".encode(name) in row.message for name in ("utf-8", "utf-16-le")):
             answer = msgspec.structs.replace(answer, filters=())
         return admit(gate, row, answer, **options)
 
@@ -99,7 +101,18 @@ def dead_ends_are_overlooked() -> None:
     _plant(SendGate, "ask", overlook)
 
 
-def bodies_are_cut() -> None:
+def notes_are_joined_by_id_alone() -> None:
+    """A note is about each message of its id, whatever queue it names."""
+    add = CauseNotebook.add
+
+    def forget_queues(book: CauseNotebook, note: CauseNote, *args: Any, **options: Any) -> None:
+        add(book, msgspec.structs.replace(note, queue=()), *args, **options)
+
+    _plant(CauseNotebook, "add", forget_queues)
+    _plant(CauseNotebook, "_is_about", lambda *_args, **_options: True)
+
+
+def bodies_are_altered() -> None:
     """The message that is sent is not byte for byte the one that died."""
     admit = SendGate.admit
 
@@ -107,8 +120,8 @@ def bodies_are_cut() -> None:
         found = admit(gate, row, answer, **options)
         if isinstance(found, Resend):
             altered = bytes(found.message).replace(b"an order", b"no order")
-            for wide in ("utf-16-be", "utf-16-le"):
-                altered = altered.replace("an order".encode(wide), "no order".encode(wide))
+            wide = "utf-16-le"  # of Core
+            altered = altered.replace("an order".encode(wide), "no order".encode(wide))
             return msgspec.structs.replace(found, message=altered)
         return found
 
@@ -125,6 +138,7 @@ FAULTS: Final[Mapping[str, Callable[[], None]]] = {
         own_and_internal_queues_are_accepted,
         side_effects_are_overlooked,
         dead_ends_are_overlooked,
-        bodies_are_cut,
+        notes_are_joined_by_id_alone,
+        bodies_are_altered,
     )
 }

@@ -35,6 +35,7 @@ from support.waiting import eventually
 
 Stage = ArtemisStage | ClassicStage
 
+ENDED: Final = "the sidecar ended with"
 NOTHING: Final[Mapping[str, str]] = {}
 FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _SETTLES_WITHIN_S: Final = 30.0
@@ -164,7 +165,7 @@ class _Group:
                 self._wait(self._is_settled, cases)
                 code = self.sidecar.stop()
                 found = self._judge()
-        log = [] if code == 0 else [f"the sidecar ended with {code}"]
+        log = [] if code == 0 else [f"{ENDED} {code}"]
         return [Verdict(case, [*problems, *log]) for case, problems in found]
 
     # Before.

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from combinations.axes import AXES
-from combinations.combinations import ROWS_OF_A_CHANGE, array, rows_that_exist, told
+from combinations.combinations import (
+    ROWS_OF_A_CHANGE,
+    SEED_OF_A_CHANGE,
+    array,
+    rows_that_exist,
+    told,
+)
 from combinations.covering import covering_rows, pairs_in
 from combinations.play import Brokers, play
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -42,7 +48,7 @@ def test_a_covering_array_is_much_smaller_than_the_product() -> None:
 
 
 def test_each_value_is_in_the_rows_of_each_change() -> None:
-    rows = array(ROWS_OF_A_CHANGE, 0).values()
+    rows = array(ROWS_OF_A_CHANGE, SEED_OF_A_CHANGE).values()
     for number, values in enumerate(AXES.values()):
         assert {row[number] for row in rows} == {*values}
 
@@ -52,5 +58,9 @@ def test_each_value_is_in_the_rows_of_each_change() -> None:
 def test_each_message_is_in_the_one_place_that_its_history_names(tmp_path: Path) -> None:
     """And status, broker and bytes say the same; a row that fails prints how to repeat it."""
     with Brokers() as brokers:
-        red = [one for one in play(array(ROWS_OF_A_CHANGE, 0), brokers, tmp_path) if one.problems]
+        red = [
+            one
+            for one in play(array(ROWS_OF_A_CHANGE, SEED_OF_A_CHANGE), brokers, tmp_path)
+            if one.problems
+        ]
     assert not red, "\n".join(map(told, red))
