@@ -653,7 +653,7 @@ def test_a_text_stays_a_text(key: str) -> None:
         "broker": ("passwordSecret", "caSecret", "certificateSecret"),
         "store": ("passwordSecret", "caSecret"),
         "access": ("tokensSecret", "oidcSecret"),
-        "listener": ("certificateSecret", "caSecret"),
+        "listener": ("certificateSecret", "caSecret", "copyKeysSecret"),
     }.items():
         values.setdefault(part, {}).update(dict.fromkeys(names, "a"))
     if key == "broker.caConfigMap":

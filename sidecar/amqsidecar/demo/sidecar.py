@@ -11,6 +11,8 @@ from typing import Final
 from amqsidecar.demo.waiting import eventually, free_ports, wait_or_kill
 
 _COMMAND: Final = (sys.executable, "-m", "amqsidecar")
+# Why not by the broker's settings: only a line that is written for it discards on either broker.
+_DISCARDING: Final = {"rules": {"rules": [{"queue": "demo.noise", "action": "discard"}]}}
 _READY_WITHIN_S: Final = 60.0
 _STOP_WITHIN_S: Final = 20.0
 
@@ -47,7 +49,7 @@ class Sidecar:
         options = {
             "broker": broker,
             "store": {"url": f"sqlite:///{self.store}", "instance": instance},
-            "policy": {"source": str(policy)},
+            "policy": {"source": str(policy), "plugins": [_DISCARDING]},
             "intake": {"queues": [intake_queue]},
             "http": {"listen": listen},
             "cycle": {"max_wait_ms": 100},

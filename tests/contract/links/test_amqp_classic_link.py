@@ -7,6 +7,7 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
 from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
@@ -768,13 +769,15 @@ def test_refusals_end_the_command_with_the_line_that_mends_them(
     assert "ActiveMQ.DLQ" in words
 
 
-def test_a_topic_routes_while_someone_reads_it(mapped: AmqpClassicHarness, opened: Opened) -> None:
+def test_a_topic_routes_while_someone_reads_it(
+    mapped: AmqpClassicHarness, native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
     """Also where the reader consumes a queue of a virtual topic."""
     link = opened(mapped)
     plain, virtual = topic(f"{mapped.prefix}.news"), topic(f"VirtualTopic.{mapped.prefix}")
     assert "has no subscriber" in str(link.send_terms(plain).problem)
-    with StompPeer(mapped.broker.ports["STOMP_PORT"]) as reader:
-        reader.subscribe(f"/topic/{plain.name}")
-        reader.subscribe(f"/queue/Consumer.one.{virtual.name}", name="2")
-        assert link.send_terms(plain).problem is None
-        assert link.send_terms(virtual).problem is None
+    places = (str(plain), f"queue://Consumer.one.{virtual.name}")
+    readers = [Receiver(native.connection, place, place) for place in places]
+    assert native.connection.run_until(lambda: all(one.is_answered for one in readers), PATIENCE_S)
+    assert link.send_terms(plain).problem is None
+    assert link.send_terms(virtual).problem is None

@@ -101,8 +101,10 @@ def refuses(
     sidecar: SidecarProcess, origins: Origins, words: str, *queues: str, state: str = "parked"
 ) -> None:
     """Check that all messages are kept, with the reason, and that none of these queues has any."""
-    for row in listed(sidecar, state):
-        assert words in (row["reason"] or ""), row
+    eventually(
+        lambda: all(words in (row["reason"] or "") for row in listed(sidecar, state)),
+        what=f"each is {state} because {words}",
+    )
     assert set(origins.depths(*queues).values()) == {0}
 
 

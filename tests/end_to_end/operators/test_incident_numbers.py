@@ -182,7 +182,7 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
         agree(site, {ours: 19, stolen: 0})
         eventually(
             lambda: (
-                claims.endings.get(f"queue://{others}", ("", ""))[0].startswith("was re-sent,")
+                claims.endings.get(f"queue://{others}", ("", ""))[0].startswith("was re-sent")
                 and "4 messages lie in" in claims.endings[f"queue://{others}"][1]
             ),
             within_s=PROVED_WITHIN_S,
