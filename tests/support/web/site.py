@@ -38,6 +38,7 @@ from amqsidecar.model.schedule import RowState
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.opened import opened
 from support.stores.rows import taken_row
+from support.waiting import PATIENCE_S
 from support.web.console_store import keep
 from support.web.in_process import NOTHING_MASKED, make_queries, policies_of_file
 
@@ -87,7 +88,7 @@ class Site:
 
     def client(self, way: str | None = None, role: Role = Role.OPERATOR) -> httpx2.Client:
         """Return an authenticated client, with the headers that our pages send."""
-        client = httpx2.Client(base_url=f"http://{self.address}", timeout=30, verify=NO_TLS)
+        client = httpx2.Client(base_url=f"http://{self.address}", timeout=PATIENCE_S, verify=NO_TLS)
         self.clients.append(client)
         match way:
             case "token":

@@ -34,7 +34,7 @@ from amqsidecar.http.authentication.files import (
 )
 from amqsidecar.http.authentication.places import PLACES_OF_ONE, PasswordPlaces
 from support.virtual_clock import VirtualClock
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.web.site import PASSWORD, Site, running_site
 
 
@@ -127,7 +127,7 @@ def test_guessers_take_no_place_of_a_known_browser_or_network(
 
     def check(password: str, proof: str) -> bool:
         if password == "slow":
-            goes_on.wait(30)
+            goes_on.wait(PATIENCE_S)
         return is_password(password, proof)
 
     def count(caller: str, result: str) -> None:
