@@ -25,7 +25,7 @@ def copy_keys(config: Config) -> "CopyKeys | None":
 
 
 class CopyKeys:
-    """A file with a key in each line: the first one seals, all of them open; for one thread.
+    """A file with a key in each line: the first seals, each opens; for one thread.
 
     A replaced file is read again. If that fails, the former keys stay, with a warning.
     """

@@ -29,7 +29,7 @@ HasOneQueue = Callable[[Destination], bool]
 
 
 class MessageCopy(NamedTuple):
-    """What tells the death of one copy of a message from all other deaths.
+    """The identity of the death of one copy of a message.
 
     Attributes:
         message_id: by `cause_note_key`; "" = it has none.

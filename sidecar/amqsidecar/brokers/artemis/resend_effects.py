@@ -1,4 +1,4 @@
-"""What Artemis does with a message besides putting it into its queue; pure.
+"""Side effects of Artemis on a message that is sent to a queue; pure.
 
 Measured on 2.44 (`deploy/reference/origins.md`): a fully qualified name keeps a message out of the
 other queues of the address, but not out of its diverts. So no name avoids any of these effects.

@@ -61,7 +61,7 @@ class PairedJudge:
         if not isinstance(received, Received) or not received.life:
             return found
         life = received.life
-        # Why without its life: only what was taken stands for the other one.
+        # Why without its life: only a message that was taken stands for its twin.
         nameless = msgspec.structs.replace(received, life="")
         if twin_of(life) in self._ended:
             return _discarded(nameless)

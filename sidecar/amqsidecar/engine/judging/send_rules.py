@@ -25,7 +25,7 @@ _ARTEMIS_WILDCARDS = frozenset("*#>")
 
 
 class SendRules:
-    """What is true of a destination without asking the broker.
+    """The rules about destinations that need no answer of the broker.
 
     Attributes:
         is_intake: returns whether the intake reads a destination.
