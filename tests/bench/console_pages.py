@@ -34,6 +34,7 @@ from amqsidecar.stores.sqlite.store import SqliteStore
 from bench.ten_million.rows import Model, SqliteScale, load
 from support.stores.opened import opened
 from support.stores.rows import taken_row
+from support.web.client import web_client
 from support.web.in_process import OPEN_ACCESS, make_queries, policies_of_file
 
 LIMIT_MS = 200
@@ -201,7 +202,7 @@ def cold_calls(folder: Path, path: str, calls: int) -> list[Took]:
         for file in folder.glob("schedule.db*"):
             with file.open("rb") as opened:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with served(folder) as (address, process), httpx2.Client(base_url=address) as client:
+        with served(folder) as (address, process), web_client(address) as client:
             client.get("/healthz")
             found.append(_call(client, path, process))
     return found
@@ -254,7 +255,7 @@ def main() -> None:
     for path in paths:
         print(_row(path, cold_calls(asked.folder, path, asked.calls)), flush=True)
     print("warm", flush=True)
-    with served(asked.folder) as (address, process), httpx2.Client(base_url=address) as client:
+    with served(asked.folder) as (address, process), web_client(address) as client:
         for path in paths:
             print(_row(path, warm_calls(client, path, process, asked.calls)), flush=True)
 

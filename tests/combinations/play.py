@@ -12,7 +12,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import httpx2
 from ruamel.yaml import YAML
 
 from amqsidecar.cli.opened import opened_view
@@ -32,6 +31,7 @@ from support.jms.message import JmsMessage
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6
 from support.waiting import eventually
+from support.web.client import web_client
 
 Stage = ArtemisStage | ClassicStage
 
@@ -286,7 +286,7 @@ class _Group:
     def _post(self, action: Mapping[str, object], row_id: int) -> str:
         [started] = [one for one in self.sidecar.log_lines() if one.get("event") == "started"]
         body = {**action, "filter": {"id": [row_id]}, "expected": 1}
-        with httpx2.Client(base_url=f"http://{started['http']}", timeout=60) as client:
+        with web_client(f"http://{started['http']}") as client:
             csrf = client.get("/api/v1/session").json()["csrf"]
             headers = {"X-CSRF-Token": csrf}
             answer = client.post("/api/v1/operations", json=body, headers=headers)

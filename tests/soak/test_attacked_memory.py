@@ -18,7 +18,7 @@ from support.links.openwire import OpenWireHarness
 from support.machine.cgroup import MemoryGroup
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
-from support.web.site import NO_TLS
+from support.web.client import fetch, web_client
 from support.wires import hostile_amqp, hostile_core, unasked
 from support.wires import openwire as wire
 from support.wires.hostile_broker import OPENWIRE_ATTACKS, STOMP_ATTACKS, Attack, hostile_broker
@@ -167,7 +167,7 @@ def test_the_process_lives_under_attack_over_http(group: MemoryGroup, tmp_path: 
             client.sendall(f"GET {path} HTTP/1.1\r\n{head}".encode() * 5)
 
         def ask(number: int) -> int:
-            with httpx2.Client(base_url=f"http://{address}", timeout=120, verify=NO_TLS) as client:
+            with web_client(f"http://{address}") as client:
                 try:
                     if number % 3:
                         return client.get(PATHS[number % len(PATHS)], headers=viewer).status_code
@@ -183,4 +183,4 @@ def test_the_process_lives_under_attack_over_http(group: MemoryGroup, tmp_path: 
         assert statuses <= {0, 200, 403, 503}
         assert 200 in statuses
         assert child.poll() is None
-        assert httpx2.get(f"http://{address}/healthz", verify=NO_TLS).status_code == 200
+        assert fetch(f"http://{address}/healthz").status_code == 200

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -29,6 +28,7 @@ from support.tier import at_length
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
 from support.web.chromium import opened_page, running_chromium
+from support.web.client import web_client
 from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
@@ -121,7 +121,7 @@ class Site:
         return f"http://{started['http']}"
 
     def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
-        with httpx2.Client(base_url=self.address(), timeout=60) as client:
+        with web_client(self.address()) as client:
             csrf = client.get("/api/v1/session").json()["csrf"]
             answer = client.post(path, json=body, headers={"X-CSRF-Token": csrf})
         return answer.status_code, answer.text

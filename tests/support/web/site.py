@@ -1,6 +1,5 @@
 """A whole site for tests: a real store with messages, all ways in at once, a server on loopback."""
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ from amqsidecar.model.schedule import RowState
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.opened import opened
 from support.stores.rows import taken_row
-from support.waiting import PATIENCE_S
+from support.web.client import web_client
 from support.web.console_store import keep
 from support.web.in_process import NOTHING_MASKED, make_queries, policies_of_file
 
@@ -50,8 +49,6 @@ plugins:
       default_entry: {maximum_redeliveries: 5, initial_redelivery_delay_ms: 1000}
 """
 FAR_MS = 4_000_000_000_000
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Why: to read the authorities of the system takes longer than a test."""
 USER_HEADER, GROUPS_HEADER = "X-Forwarded-User", "X-Forwarded-Groups"
 
 
@@ -88,7 +85,7 @@ class Site:
 
     def client(self, way: str | None = None, role: Role = Role.OPERATOR) -> httpx2.Client:
         """Return an authenticated client, with the headers that our pages send."""
-        client = httpx2.Client(base_url=f"http://{self.address}", timeout=PATIENCE_S, verify=NO_TLS)
+        client = web_client(f"http://{self.address}")
         self.clients.append(client)
         match way:
             case "token":

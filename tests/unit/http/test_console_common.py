@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from lxml import html
 from proton import Message
@@ -14,6 +13,7 @@ from amqsidecar.http.console.common import SHOWN_MAX, common_values, read_common
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.event import Received
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.web.client import web_client
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
 from support.web.in_process import make_queries
@@ -96,7 +96,7 @@ def test_the_page_shows_it(tmp_path: Path) -> None:
     filled(tmp_path).close()
     with (
         running_console(tmp_path / "schedule.db") as url,
-        httpx2.Client(base_url=url, timeout=30) as client,
+        web_client(url) as client,
     ):
         asked = {"destination": PLACE[0], "group": PLACE[1]}
         text = " ".join(

@@ -21,10 +21,10 @@ from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from support.web.client import web_client
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
 from support.web.page import text_of
-from support.web.site import NO_TLS
 
 NOW_MS = 1_800_000_000_000
 
@@ -98,7 +98,7 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(store_path: Path) -> Iterator[httpx2.Client]:
     with (
         running_console(store_path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         yield client
 
@@ -241,7 +241,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
     address = "/groups/one?destination=a&group=boom"
     with (
         running_console(path) as site,
-        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+        web_client(site) as client,
     ):
         page = page_of(client, address)
         main = page.get_element_by_id("main").text_content()
@@ -283,7 +283,7 @@ def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> No
     store.close()
     with (
         running_console(path) as site,
-        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+        web_client(site) as client,
     ):
         page = page_of(client, "/messages?destination=a")
         assert page.xpath("//table//th/a/bdi/text()") == ["2", "1"]
@@ -301,7 +301,7 @@ def test_a_group_has_an_owner_until_another_or_none_is_named(tmp_path: Path) -> 
     address = "/groups/one?destination=a&group=boom"
     with (
         running_console(path) as site,
-        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+        web_client(site) as client,
     ):
 
         def write(**written: str) -> None:
@@ -343,7 +343,7 @@ def test_the_first_screen_is_not_green_while_messages_are_exhausted(
     health.store_ok()
     with (
         running_console(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         page = page_of(client, "/")
         assert "This sidecar is well" in page.text_content()
@@ -422,7 +422,7 @@ def test_the_exception_inside_the_envelope_is_shown_and_not_the_envelope(tmp_pat
     store.close()
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         for place in ("/", "/groups", "/messages", "/messages/one?id=1", "/act/retry?id=1"):
             text = page_of(client, place).text_content()
@@ -438,7 +438,7 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
     means = operate.Means(suffix=".exhausted", properties_of=chosen_properties)
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         text = page_of(client, "/messages/one?id=1").text_content()
         assert "Lies in" in text
@@ -554,7 +554,7 @@ def test_pages_lead_on_by_key(tmp_path: Path) -> None:
     store.close()
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         seen: list[str] = []
         place: str | None = "/messages?order=due&cause=cause"
@@ -570,7 +570,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
     open_store(path).close()
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         pages = {place: page.text_content() for place, page in crawl(client).items()}
     assert "Nothing died in the last hour." in pages["/"]
@@ -582,7 +582,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
 def test_without_a_schedule_there_is_one_clear_sentence() -> None:
     with (
         running_console(None) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         assert "has no schedule of its own" in page_of(client, "/", 404).text_content()
 
@@ -594,7 +594,7 @@ def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
     database.close()
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         page = page_of(client, "/", 503)
         assert "can't be read now" in page.text_content()
@@ -606,7 +606,7 @@ def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
 
     with (
         running_console(tmp_path / "schedule.db", sidecar_status=broken) as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         client.headers["Accept"] = "text/html"
         page = page_of(client, "/", 500)
@@ -636,7 +636,7 @@ def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
     store.close()
     with (
         running_console(path) as address,
-        httpx2.Client(base_url=address, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         page = page_of(client, "/messages/edit?id=2")
         assert confirm(client, page, text="edited", step="send").status_code == 303

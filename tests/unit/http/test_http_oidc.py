@@ -13,6 +13,7 @@ from joserfc.jwk import OctKey, RSAKey
 from amqsidecar.http.authentication import session as access_session
 from amqsidecar.http.authentication.settings import OidcSettings
 from support.machine.ports import free_port
+from support.web.client import fetch
 from support.web.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from support.web.site import Site, running_site
 
@@ -54,7 +55,7 @@ def come_back(client: httpx2.Client) -> httpx2.Response:
     away = client.get("/login/oidc", params={"next": TO})
     assert away.status_code == 302
     assert "code_challenge=" in away.headers["location"]
-    back = httpx2.get(away.headers["location"])
+    back = fetch(away.headers["location"])
     return client.get(back.headers["location"])
 
 
@@ -152,7 +153,7 @@ def test_a_provider_that_calls_itself_otherwise_is_not_gone_to(
 def test_a_provider_that_changes_its_name_admits_no_user(site: Site, provider: Provider) -> None:
     client = site.client()
     away = client.get("/login/oidc")
-    back = httpx2.get(away.headers["location"])
+    back = fetch(away.headers["location"])
     provider.metadata["issuer"] = "https://evil.example"
     assert client.get(back.headers["location"]).status_code == 403
 
@@ -190,12 +191,12 @@ def test_a_log_in_is_answered_once(site: Site, provider: Provider) -> None:
     away = client.get("/login/oidc")
     cookie = client.cookies.get("amqsidecar_login")
     asked = {part.partition("=")[0]: part for part in away.headers["location"].split("&")}
-    back = httpx2.get(away.headers["location"])
+    back = fetch(away.headers["location"])
     assert client.get(back.headers["location"]).status_code == 200
     again = site.client()
     assert cookie is not None
     again.cookies.set("amqsidecar_login", cookie)
-    code = httpx2.get(away.headers["location"]).headers["location"]
+    code = fetch(away.headers["location"]).headers["location"]
     assert asked["state"].partition("=")[2] in code
     assert again.get(code).status_code == 403
     assert again.get("/api/v1/status").status_code == 401
@@ -243,7 +244,7 @@ def test_a_role_that_was_withdrawn_ends(
 def test_a_log_in_ends_in_the_browser_that_began_it(site: Site) -> None:
     """A stranger can't make somebody log in as the stranger."""
     away = site.client().get("/login/oidc")
-    back = httpx2.get(away.headers["location"])
+    back = fetch(away.headers["location"])
     assert site.client().get(back.headers["location"]).status_code == 403
     other = site.client()
     other.get("/login/oidc")

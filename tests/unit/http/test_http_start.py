@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from amqsidecar.clock import SystemClock
@@ -15,7 +14,7 @@ from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.http import serving_http
 from support.stores.opened import opened
-from support.web.site import NO_TLS
+from support.web.client import web_client
 
 EVERYWHERE = "http.listen=0.0.0.0:0"
 
@@ -38,7 +37,7 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
             open_schedule=opens,
             gates_at=no_gates,
         ) as address,
-        httpx2.Client(base_url=f"http://{address}", timeout=60, verify=NO_TLS) as client,
+        web_client(f"http://{address}") as client,
     ):
         places = ("/", "/login", "/api/v1/status", "/metrics", "/healthz")
         return {place: client.get(place).status_code for place in places}

