@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqsidecar.http.serving import HttpServer
+from support.waiting import PATIENCE_S
 from support.web.in_process import app_of
 from support.wires.fuzz import damaged, fuzz
 
@@ -34,7 +35,7 @@ def address() -> Iterator[Address]:
 
 
 def is_healthy(address: Address) -> bool:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200

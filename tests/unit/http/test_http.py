@@ -22,7 +22,7 @@ from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Health
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.web.in_process import OPEN_ACCESS, app_of, make_queries
 
 
@@ -49,7 +49,7 @@ def start(health: Health) -> Iterator[StartServer]:
 
 
 def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, bytes, str]:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -66,7 +66,7 @@ def test_metrics_are_served_as_prometheus_text(start: StartServer) -> None:
 
 
 def test_a_scraper_may_ask_for_openmetrics(start: StartServer) -> None:
-    connection = http.client.HTTPConnection(*start(), timeout=10)
+    connection = http.client.HTTPConnection(*start(), timeout=PATIENCE_S)
     connection.request(
         "GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
     )
@@ -163,13 +163,13 @@ def test_what_is_not_read_only_is_refused(start: StartServer) -> None:
 
 def test_a_silent_client_is_cut_off(start: StartServer) -> None:
     address = start(timeout_s=0.2)
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=PATIENCE_S) as client:
         client.sendall(b"GET /metrics HT")
         assert client.recv(1000) in (b"", b"408 request timeout\n")
 
 
 def test_a_silent_client_is_cut_in_time(start: StartServer) -> None:
-    with socket.create_connection(start(timeout_s=0.3), timeout=10) as silent:
+    with socket.create_connection(start(timeout_s=0.3), timeout=PATIENCE_S) as silent:
         silent.sendall(b"G")
         assert silent.recv(1) == b""
 
@@ -178,8 +178,8 @@ def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
     """Or anyone who reaches the port could make the kubelet believe that the sidecar is dead."""
     address = start(timeout_s=60, max_connections=2)
     with (
-        socket.create_connection(address, timeout=10) as slow,
-        socket.create_connection(address, timeout=10) as kept_alive,
+        socket.create_connection(address, timeout=PATIENCE_S) as slow,
+        socket.create_connection(address, timeout=PATIENCE_S) as kept_alive,
     ):
         slow.sendall(b"GET /hea")
         kept_alive.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -187,7 +187,7 @@ def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
         assert ask(address, "/healthz")[0] == 200
         while kept_alive.recv(4096):
             pass
-        with socket.create_connection(address, timeout=10):
+        with socket.create_connection(address, timeout=PATIENCE_S):
             assert ask(address, "/healthz")[0] == 200
             assert slow.recv(1) == b""
 
@@ -204,10 +204,10 @@ def test_a_connection_that_is_answered_is_not_cut_for_others() -> None:
     app = make_app(make_queries(), OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, timeout_s=60, max_connections=1)
     address = server.start("127.0.0.1", 0)
-    with socket.create_connection(address, timeout=10) as reader:
+    with socket.create_connection(address, timeout=PATIENCE_S) as reader:
         reader.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert reader.recv(12).endswith(b" 200")
-        with socket.create_connection(address, timeout=10) as refused:
+        with socket.create_connection(address, timeout=PATIENCE_S) as refused:
             assert refused.recv(1) == b""
         for _ in range(3):
             assert reader.recv(100)
@@ -217,13 +217,13 @@ def test_a_connection_that_is_answered_is_not_cut_for_others() -> None:
 def test_stop_cuts_open_connections(health: Health) -> None:
     server = HttpServer(app_of(health))
     address = server.start("127.0.0.1", 0)
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=PATIENCE_S) as client:
         client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert client.recv(12).endswith(b" 200")
     server.stop()
     server.stop()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address, timeout=10)
+        socket.create_connection(address, timeout=PATIENCE_S)
 
 
 def test_an_address_in_use_is_a_wrong_configuration(start: StartServer, health: Health) -> None:
@@ -244,19 +244,19 @@ def test_ipv6_is_served(health: Health) -> None:
 
 def test_a_body_that_comes_too_slowly_is_cut_off(start: StartServer) -> None:
     address = start(timeout_s=0.3)
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=PATIENCE_S) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf")
         assert client.recv(1) == b""
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_at_once(start: StartServer) -> None:
-    with socket.create_connection(start(), timeout=10) as client:
+    with socket.create_connection(start(), timeout=PATIENCE_S) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
         assert b" 413 " in client.recv(1000)
 
 
 def test_a_body_without_an_end_is_not_read_for_ever(start: StartServer) -> None:
-    with socket.create_connection(start(), timeout=10) as client:
+    with socket.create_connection(start(), timeout=PATIENCE_S) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         sent = 0
         with suppress(ConnectionError):
@@ -282,7 +282,7 @@ def test_an_unread_answer_is_cut_off(health: Health) -> None:
 
     server = HttpServer(app_of(health, pages=[Route("/zeros", endless)]), timeout_s=0.3)
     address = server.start("127.0.0.1", 0)
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=PATIENCE_S) as client:
         client.sendall(b"GET /zeros HTTP/1.1\r\nHost: localhost\r\n\r\n")
         eventually(lambda: not server._server.server_state.connections)
         assert ask(address, "/healthz")[0] == 200
@@ -306,14 +306,14 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     app = make_app(queries, OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, max_connections=200, max_per_address=200)
     address = server.start("127.0.0.1", 0)
-    waiting = [socket.create_connection(address, timeout=30) for _ in range(THREADS + 5)]
+    waiting = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(THREADS + 5)]
     for client in waiting:
         client.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
     for _ in range(THREADS):
-        assert begun.acquire(timeout=30)
+        assert begun.acquire(timeout=PATIENCE_S)
     for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 200)):
         assert ask(address, path)[0] == status
-    more = [socket.create_connection(address, timeout=30) for _ in range(MAX_QUESTIONS + 5)]
+    more = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(MAX_QUESTIONS + 5)]
     for client in more:
         client.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert b" 503 " in more[-1].recv(20)
@@ -337,7 +337,7 @@ def test_without_a_log_in_only_names_of_this_machine_are_answered(start: StartSe
         ("localhost.evil.example:9464", 421),
         ("", 421),
     ):
-        connection = http.client.HTTPConnection(*address, timeout=10)
+        connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
         connection.request("GET", "/x", headers={"Host": host})
         assert connection.getresponse().status == status, host
         connection.close()

@@ -14,6 +14,7 @@ from amqsidecar.http.guard import MAX_LOGIN_BYTES
 from amqsidecar.http.live import MAX_LISTENERS, Live
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.opened import opened
+from support.waiting import PATIENCE_S
 from support.web.in_process import make_queries
 from support.web.site import PASSWORD, Site, fill, running_site
 
@@ -29,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def raw_status(site: Site, head: str) -> int:
     """Return the status of a request that is sent as it is written, without its body."""
     host, _, port = site.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(f"{head}\r\nHost: {site.address}\r\n\r\n".encode())
         return int(connection.recv(4096).split()[1])
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from amqsidecar.http import serving
 from amqsidecar.http.app import make_app
 from amqsidecar.http.serving import MAX_CONNECTIONS, PROBE_PLACES, HttpServer
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.web.in_process import OPEN_ACCESS, make_queries
 
 Address = tuple[str, int]
@@ -66,7 +66,9 @@ def request(path: str) -> bytes:
 
 def ask(address: Address, path: str, source: str = "127.0.0.1") -> bytes:
     """Return all that comes until the connection ends, or the first answer."""
-    with socket.create_connection(address, timeout=10, source_address=(source, 0)) as client:
+    with socket.create_connection(
+        address, timeout=PATIENCE_S, source_address=(source, 0)
+    ) as client:
         client.sendall(request(path))
         return client.recv(4096)
 
@@ -80,7 +82,7 @@ def attackers(
         client = socket.socket()
         stack.enter_context(closing(client))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
         client.bind((source, 0))
         client.connect(address)
         client.sendall(b"".join(map(request, paths)))
@@ -151,7 +153,10 @@ def test_no_address_takes_all_places_but_a_proxys() -> None:
 
 
 def test_of_pipelined_requests_the_first_is_answered() -> None:
-    with serving_on() as (address, _), socket.create_connection(address, timeout=10) as client:
+    with (
+        serving_on() as (address, _),
+        socket.create_connection(address, timeout=PATIENCE_S) as client,
+    ):
         client.sendall(request("/healthz") * 5)
         answers = b""
         while part := client.recv(4096):
@@ -160,7 +165,10 @@ def test_of_pipelined_requests_the_first_is_answered() -> None:
 
 
 def test_requests_one_after_the_other_share_a_connection() -> None:
-    with serving_on() as (address, _), socket.create_connection(address, timeout=10) as client:
+    with (
+        serving_on() as (address, _),
+        socket.create_connection(address, timeout=PATIENCE_S) as client,
+    ):
         for _ in range(5):
             client.sendall(request("/healthz"))
             answer = b""
