@@ -12,7 +12,7 @@ from amqsidecar.broker import BrokerKind, TakeSession
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_size import CycleLimits
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
@@ -51,16 +51,12 @@ class SharedWorld(StoreWorld[PostgresStore]):
         return store
 
     def make_engine(self, link: TakeSession, store: Store) -> CycleEngine:
-        settings = JudgeSettings(
-            final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False
-        )
         return CycleEngine(
             link=link,
             store=store,
             judge=Judge(
                 self.rules,
                 SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-                settings,
                 random.Random(1).random,
             ),
             backlog=BacklogGate(lambda _: 0, holds=False, threshold=0),

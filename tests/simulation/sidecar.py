@@ -12,7 +12,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
-from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.judging.judge import GroupOf, Judge, no_group
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import LinkLost, StoreUnavailable
@@ -30,7 +30,6 @@ from support.brokers.memory_pair import MemoryPair
 from support.virtual_clock import VirtualClock
 
 TOKEN_WAIT_MS = 2_000
-_SETTINGS = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
 
 
 @dataclass
@@ -151,8 +150,7 @@ class Sidecar:
             store=self.store,
             judge=Judge(
                 around.rules,
-                SendRules(BrokerKind.ARTEMIS, _is_intake, _SETTINGS.final_suffix),
-                _SETTINGS,
+                SendRules(BrokerKind.ARTEMIS, _is_intake, ".exhausted"),
                 lambda: 0.5,
                 group_of=around.group_of,
                 facts_of=delivery_facts if getattr(around.rules, "asks", ()) else None,

@@ -18,7 +18,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
@@ -225,15 +225,11 @@ class Sidecar:
     def connect(self) -> None:
         self.lives += 1
         self.link = Link(self.broker)
-        settings = JudgeSettings(
-            final_suffix=".exhausted", parks_topics=False, keeps_exhausted=False
-        )
         self.engine = MoveEngine(
             link=self.link,
             judge=Judge(
                 Rules(),
                 SendRules(BrokerKind.ARTEMIS, lambda one: one in SOURCES, ".exhausted"),
-                settings,
                 lambda: 0.5,
             ),
             uid=f"{self.name}{self.lives}",

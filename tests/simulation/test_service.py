@@ -13,7 +13,7 @@ from amqsidecar.engine.crash_points import no_crash
 from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.engine.gates import NO_GATES
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
@@ -61,11 +61,10 @@ def make_service(
 
     def make_judge(link: LookSession, names: IntakeNames) -> Judge:
         is_classic = link.description.kind is BrokerKind.CLASSIC
-        settings = JudgeSettings(
-            final_suffix=FINAL_SUFFIX, parks_topics=is_classic, keeps_exhausted=False
+        send_rules = SendRules(
+            link.description.kind, names.covers, FINAL_SUFFIX, parks_topics=is_classic
         )
-        send_rules = SendRules(link.description.kind, names.covers, FINAL_SUFFIX)
-        return Judge(world.rules, send_rules, settings, lambda: 0.5)
+        return Judge(world.rules, send_rules, lambda: 0.5)
 
     left_behind = LeftBehindNews(health.left_behind)
     mode = StoredMode(

@@ -15,7 +15,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
-from amqsidecar.engine.judging.judge import GroupOf, Judge, JudgeSettings, no_group
+from amqsidecar.engine.judging.judge import GroupOf, Judge, no_group
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
@@ -118,12 +118,8 @@ class StoreWorld(Generic[S]):
         judge = Judge(
             self.rules,
             SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted"),
-            JudgeSettings(
-                final_suffix=".exhausted",
-                parks_topics=True,
-                keeps_exhausted=self.keeps_exhausted,
-            ),
             random.Random(1).random,
+            keeps_exhausted=self.keeps_exhausted,
             group_of=self.group_of,
         )
         backlog = BacklogGate(

@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, BinaryIO, TypedDict
 
 import msgspec
@@ -11,13 +12,13 @@ import typer
 from amqsidecar.cli.options import INT_MAX, ConfigFile, Sets, duration_ms
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_lines, say
-from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.operations.explain import Explainer, Explanation
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.wiring.gates import gates_at
+from amqsidecar.wiring.rules import send_rules
 
 EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20
@@ -168,11 +169,8 @@ def explain(
     explainer = policies_of(
         lambda: rules,
         plugins,
+        send_rules_of=partial(send_rules, config),
         intake_queues=config.intake.queues,
-        final_suffix=config.redelivery.final_suffix,
-        parks_topics=config.policy.topics is TopicPolicy.PARK,
-        allowed=config.redelivery.allow,
-        allowed_origins=config.redelivery.allowed_origins,
         chance=chance,
         gates_at=gates_at(config),
     ).explainer_of(rules)

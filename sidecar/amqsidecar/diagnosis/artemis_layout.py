@@ -308,7 +308,8 @@ def effect_findings(
     found: dict[tuple[ResendEffect, str], list[tuple[str, str]]] = {}
     for address, of_address in effects.items():
         for effect in of_address:
-            found.setdefault((effect.kind, effect.what), []).append((address, effect.mend))
+            what = f"{effect.what} if it matches {effect.filter}" if effect.filter else effect.what
+            found.setdefault((effect.kind, what), []).append((address, effect.mend))
     for (kind, what), places in found.items():
         is_allowed = kind in allowed
         then = (

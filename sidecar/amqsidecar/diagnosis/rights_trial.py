@@ -98,13 +98,19 @@ class RightsTrial:
     ) -> None:
         """Find out whether redeliveries get there, and send nothing that stays."""
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
-            problem = link.send_terms(origin).problem
-            if problem is not None:
-                what = f"a redelivery would wait because the broker would lose it: {problem}"
+            answer = answer_of(link.send_terms(origin), is_final=False)
+            if answer.action is GateAction.WAIT:
+                what = f"a redelivery would wait because the broker would lose it: {answer}"
                 self._find(Check.ORIGINS, Severity.WARNING, origin, what)
                 continue
             words = trials.write(origin)
-            if self.note(origin, "sending redeliveries", words, wanted="send"):
+            is_allowed = self.note(origin, "sending redeliveries", words, wanted="send")
+            if is_allowed and answer.filters:
+                what = (
+                    f"only redeliveries that match {answer.selector} get there; others are parked"
+                )
+                self._find(Check.ORIGINS, Severity.NOTE, origin, what)
+            elif is_allowed and answer.action is GateAction.SEND:
                 self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
 
     def try_token(self, link: ExaminedSession, token: Destination) -> bool:
@@ -184,7 +190,7 @@ def _final_problem(terms: SendTerms) -> str | None:
     if answer.action is not GateAction.SEND:
         return str(answer)
     if answer.filters:
-        return f"it takes only messages that match {' AND '.join(answer.filters)}; others wait"
+        return f"it takes only messages that match {answer.selector}; others wait"
     return None
 
 

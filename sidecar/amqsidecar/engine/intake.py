@@ -22,10 +22,13 @@ class IntakeNames:
     """Returns whether the intake reads a destination.
 
     Classic: names may hold the wildcards of the broker. Artemis: what counts is the address.
+
+    Attributes:
+        kind: of the broker.
     """
 
     def __init__(self, kind: BrokerKind) -> None:
-        self._kind = kind
+        self.kind = kind
         self._map: DestinationMap[bool] = DestinationMap([])
         self._addresses: frozenset[str] = frozenset()
         self._queues: tuple[IntakeQueue, ...] | None = None
@@ -38,7 +41,7 @@ class IntakeNames:
     def replace(self, queues: Sequence[IntakeQueue]) -> None:
         """Read these from now on."""
         self._queues = tuple(queues)
-        if self._kind is BrokerKind.CLASSIC:
+        if self.kind is BrokerKind.CLASSIC:
             self._map = DestinationMap([((item.destination,), True) for item in queues])
             return
         addresses = {item.destination.address for item in queues}
@@ -47,7 +50,7 @@ class IntakeNames:
 
     def covers(self, destination: Destination) -> bool:
         """Return whether the intake reads this destination."""
-        if self._kind is BrokerKind.CLASSIC:
+        if self.kind is BrokerKind.CLASSIC:
             return self._map.find_index(destination) is not None
         return (
             destination.address in self._addresses

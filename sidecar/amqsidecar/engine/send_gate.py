@@ -55,6 +55,12 @@ class GateAnswer(msgspec.Struct, frozen=True):
     filters: tuple[str, ...] = ()
     terms: SendTerms = ROUTES
 
+    @property
+    def selector(self) -> str:
+        """The filters as one selector."""
+        several = len(self.filters) > 1
+        return " AND ".join(f"({one})" if several else one for one in self.filters)
+
     def __str__(self) -> str:
         """Return reason and cure as one sentence."""
         return f"{self.reason}; {self.cure}" if self.cure else self.reason

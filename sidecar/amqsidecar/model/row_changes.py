@@ -355,7 +355,7 @@ def release(now_ms: int, actor: str) -> RowChange:
 
 
 class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where exhausted messages go; see `JudgeSettings`."""
+    """Where exhausted messages go; see `Judge`."""
 
     final_suffix: str
     keeps_exhausted: bool

@@ -1,17 +1,15 @@
 """The rules that act: given ones, the broker's defaults, or its settings as read live."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
-from amqsidecar.engine.judging.allowed_origins import within
-from amqsidecar.engine.judging.resend_copies import classic_resend_problem, no_resend_problem
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.operations.explain import Explainer, Forecast
 from amqsidecar.plugin import Chance, Plugin
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
@@ -24,6 +22,9 @@ LiveSettings = Mapping[str, AddressSettingEntry]
 
 FindRules = Callable[[], Rules | LiveSettings | None]
 """Returns the rules that act now; None = none are given, and no broker said yet which act."""
+
+SendRulesOf = Callable[[Rules, IntakeNames], SendRules]
+"""Rules, and the queues that the intake reads, to where a sidecar with them never sends."""
 
 ASKS_FACTS = (
     "rules beyond the broker's depend on the message: this forecast assumes a message without "
@@ -117,11 +118,8 @@ def policies_of(
     find_rules: FindRules,
     plugins: Mapping[str, Plugin],
     *,
-    intake_queues: Sequence[str],
-    final_suffix: str,
-    parks_topics: bool,
-    allowed: Collection[ResendEffect] = (),
-    allowed_origins: Sequence[str] = (),
+    send_rules_of: SendRulesOf,
+    intake_queues: Sequence[str] = (),
     chance: Chance | None = None,
     gates_at: GatesAt = no_gates,
     live_plugins: tuple[PluginRules, ...] = (),
@@ -131,11 +129,8 @@ def policies_of(
     Args:
         find_rules: returns those that act; any thread calls it.
         plugins: name to plugin.
+        send_rules_of: returns where the sidecar never sends.
         intake_queues: that the operator named; none = they follow from the rules.
-        final_suffix: of final dead-letter queues.
-        parks_topics: messages of Classic's topics are parked.
-        allowed: see `redelivery.allow`.
-        allowed_origins: see `redelivery.allowed_origins`.
         chance: varies delays; None = they are as without collision avoidance.
         gates_at: returns the active gates.
         live_plugins: see `ActiveRules`.
@@ -144,17 +139,7 @@ def policies_of(
     def explainer_of(asked: Rules, read_by: Rules) -> Explainer:
         return Explainer(
             compile_policy(asked, plugins),
-            _intake_names(read_by, intake_queues).covers,
-            final_suffix=final_suffix,
-            parks_topics=parks_topics and isinstance(asked, ClassicRules),
-            resend_problem=within(
-                allowed_origins,
-                (
-                    classic_resend_problem(asked.interceptors, allowed)
-                    if isinstance(asked, ClassicRules)
-                    else no_resend_problem
-                ),
-            ),
+            send_rules_of(asked, _intake_names(read_by, intake_queues)),
             chance=chance,
             gates_at=gates_at,
         )

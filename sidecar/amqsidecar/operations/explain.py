@@ -1,17 +1,15 @@
 """The decisions of rules on a dead letter and on its further deaths, without a broker."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from amqsidecar.broker import BrokerKind
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judging.final_destination import final_destination
-from amqsidecar.engine.judging.resend_copies import ResendProblem, no_resend_problem
-from amqsidecar.engine.judging.send_rules import is_internal
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.messages.facts import MessageFacts
 from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.model.dead_letter import DeadLetter, Facts, KnownFacts
@@ -126,11 +124,8 @@ class Explainer:
     def __init__(
         self,
         decider: Decider,
-        is_intake: Callable[[Destination], bool],
+        send_rules: SendRules,
         *,
-        final_suffix: str,
-        parks_topics: bool,
-        resend_problem: ResendProblem = no_resend_problem,
         chance: Chance | None = None,
         gates_at: GatesAt = no_gates,
     ) -> None:
@@ -138,10 +133,7 @@ class Explainer:
 
         Args:
             decider: the policy.
-            is_intake: returns whether a destination is one that the intake reads.
-            final_suffix: of final dead-letter queues.
-            parks_topics: messages of topics are parked.
-            resend_problem: returns why a re-send would be copied or misrouted, and so is parked.
+            send_rules: the gate's answers that need no broker.
             chance: varies delays; None = they are as without collision avoidance.
             gates_at: returns the active gates.
         """
@@ -150,15 +142,12 @@ class Explainer:
         self._settings = decider.innermost if isinstance(decider, Chain) else decider
         self._gates_memo = lru_cache(8192)(gates_at)
         self._chance = chance
-        self._suffix = final_suffix
-        self._parks_topics = parks_topics
-        self._resend_problem = resend_problem
-        self._is_intake = lru_cache(8192)(is_intake)
+        self._rules = send_rules
         self._differs_memo = lru_cache(8192)(self._differs)
 
     def is_origin(self, destination: Destination) -> bool:
         """Return whether messages can have died there: it is no dead-letter queue itself."""
-        return self._park_reason(destination) is UNSET
+        return self._rules.origin_problem(destination) is None
 
     def explain(self, dead_letter: DeadLetter) -> Explanation:
         """Return the decision on a dead letter."""
@@ -258,21 +247,11 @@ class Explainer:
                 return Explanation(action="park", rule=rule, differs=self._park_reason(origin))
 
     def _redirect_differs(self, origin: Destination, target: Destination) -> str | UnsetType:
-        if (reason := self._park_reason(origin)) is not UNSET:
-            return reason
-        if self._is_intake(target) or target.name.endswith(self._suffix):
-            return f"{_PARKS}: {target} is a dead-letter queue: the message would come back at once"
-        problem = self._problem_of_resend(target)
-        return f"{_PARKS}: {problem}" if problem else UNSET
+        rules = self._rules
+        return _parked(rules.origin_problem(origin) or rules.redirect_problem(target))
 
     def _park_reason(self, origin: Destination) -> str | UnsetType:
-        if self._is_intake(origin) or origin.name.endswith(self._suffix):
-            return (
-                f"{_PARKS}: {origin} is itself a dead-letter queue, so the true origin is unknown"
-            )
-        if is_internal(origin.name, BrokerKind.CLASSIC):
-            return f"{_PARKS}: advisories are not redelivered"
-        return UNSET
+        return _parked(self._rules.origin_problem(origin))
 
     def _differs(
         self, origin: Destination, decision: DeadLetterTo | None, is_overdue: bool
@@ -288,38 +267,40 @@ class Explainer:
         if reason is not UNSET:
             return reason
         if decision is None:
-            if problem := self._problem_of_resend(origin):
-                return f"{_PARKS}: {problem}"
+            if (problem := self._rules.redelivery_problem(origin)) is not None:
+                return _parked(problem)
             return "the sidecar re-sends it at once, as for 0" if is_overdue else UNSET
         return self._final_differs(decision)
 
     def _final_differs(self, decision: DeadLetterTo) -> str | UnsetType:
         """Return where the sidecar puts what is given up, where that is not the rules' queue."""
         decided = decision.destination
-        final = final_destination(decision, _READ_FROM, self._reads, self._suffix)
+        suffix = self._rules.final_suffix
+        final = final_destination(decision, _READ_FROM, self._reads, suffix)
+        if (problem := self._rules.final_problem(final)) is not None:
+            return f"the sidecar keeps it: {problem}"
         if final == decided:
             return UNSET
-        if final != final_queue(_READ_FROM, self._suffix):
+        if final != final_queue(_READ_FROM, suffix):
             return f"the sidecar reads {decided}: the final dead letter goes to {final}"
         goes = self._to_final_queue()
         if not decision.is_assumed:
             return f"{decided} is a topic: {goes}"
-        stock = final_queue(decided, self._suffix)
+        stock = final_queue(decided, suffix)
         return f"no rule names the dead-letter queue: {goes}, such as {stock}"
 
     def _to_final_queue(self) -> str:
         return (
             "the final dead letter goes to the name of the queue that it was read from, plus "
-            f"{self._suffix}"
+            f"{self._rules.final_suffix}"
         )
 
     def _reads(self, destination: Destination) -> bool:
-        return destination == _READ_FROM or self._is_intake(destination)
+        return destination == _READ_FROM or self._rules.is_intake(destination)
 
-    def _problem_of_resend(self, origin: Destination) -> str | None:
-        if self._parks_topics and not origin.is_queue:
-            return "a re-send to a topic would reach every subscriber (policy.topics)"
-        return self._resend_problem(origin)
+
+def _parked(problem: str | None) -> str | UnsetType:
+    return UNSET if problem is None else f"{_PARKS}: {problem}"
 
 
 def kept_message(schedule: ScheduleView, rows: Sequence[RowView]) -> OpenMessage | None:

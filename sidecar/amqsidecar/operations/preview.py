@@ -188,10 +188,7 @@ def _gate_notes(name: str, answer: GateAnswer) -> Iterator[str]:
         what = "wait" if answer.action is GateAction.WAIT else "be parked"
         yield f"messages for {name} would {what}: {answer}"
     elif answer.filters:
-        yield (
-            f"{name} takes only messages that match {' AND '.join(answer.filters)}: others would "
-            "be parked"
-        )
+        yield (f"{name} takes only messages that match {answer.selector}: others would be parked")
     if answer.terms.exists is False:
         yield f"{name} does not exist: the broker makes it at the first send; is the name right?"
 

@@ -90,7 +90,7 @@ class LateCauseNotes:
             notes: hold the late ones.
             schedule: of the service.
             engine: of the link; settles its last cycle, whose rows may not change before.
-            redirect_problem: see `Judge`.
+            redirect_problem: see `SendRules`.
             has_one_queue: see there.
             clock: of the schedule.
             exhausting: decides the place of exhausted messages.

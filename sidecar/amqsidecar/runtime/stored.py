@@ -51,7 +51,7 @@ class StoredSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         holds_backlog: hold dead letters that were there before the sidecar.
         backlog_threshold: a queue that holds no more is no backlog.
-        final_suffix, keeps_exhausted: see `JudgeSettings`.
+        final_suffix, keeps_exhausted: see `SendRules` and `Judge`.
         accepts_orphans: a new store begins also where tokens of other schedules are left.
         rules_digest: of the rules that decide, compared with those of other sidecars.
     """
@@ -266,7 +266,7 @@ class _StoredWork:
                     mode.notes,
                     mode.schedule,
                     engine,
-                    judge.redirect_problem,
+                    judge.send_rules.redirect_problem,
                     OneQueue(link, mode.notes.is_copied).holds,
                     mode.parts.clock,
                     exhausting,

@@ -40,4 +40,4 @@ def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate
             except DiscoveryRefused:
                 queues = ()
         names.replace(queues)
-        yield SendGate(link, send_rules(config, classic, link, names)).ask
+        yield SendGate(link, send_rules(config, classic, names)).ask

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
-from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.messages.edit import edit_message
 from amqsidecar.messages.kept_message import chosen_properties
@@ -16,7 +16,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.gate import opened_gate
-from amqsidecar.wiring.rules import load_links
+from amqsidecar.wiring.rules import load_links, send_rules
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -84,11 +84,8 @@ def serving_http(
             policies=policies_of(
                 find_rules,
                 load_plugins(),
+                send_rules_of=partial(send_rules, config),
                 intake_queues=config.intake.queues,
-                final_suffix=config.redelivery.final_suffix,
-                parks_topics=config.policy.topics is TopicPolicy.PARK,
-                allowed=config.redelivery.allow,
-                allowed_origins=config.redelivery.allowed_origins,
                 gates_at=gates_at,
                 live_plugins=load_links(config, load_plugins()),
             ),

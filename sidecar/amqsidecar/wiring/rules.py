@@ -16,7 +16,6 @@ from amqsidecar.engine.judging.judge import (
     Advise,
     GroupOf,
     Judge,
-    JudgeSettings,
     PropertiesOf,
     no_group,
     no_properties,
@@ -78,26 +77,25 @@ def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRul
     return read_plugins(config.policy.plugins, place, plugins)
 
 
-def send_rules(
-    config: Config, classic: ClassicRules | None, link: LookSession, names: IntakeNames
-) -> SendRules:
-    """Return where a sidecar of this configuration never sends, over an open link.
+def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:
+    """Return where a sidecar of this configuration never sends.
 
     Args:
         config: of the sidecar.
-        classic: the given rules, if they are Classic's.
-        link: to the broker.
+        rules: that act; only Classic's say where the broker copies a send.
         names: what the intake reads.
     """
     options = config.redelivery
     copies: ResendProblem = no_resend_problem
-    if classic is not None:
-        copies = classic_resend_problem(classic.interceptors, options.allow)
+    if isinstance(rules, ClassicRules):
+        copies = classic_resend_problem(rules.interceptors, options.allow)
+    is_classic = names.kind is BrokerKind.CLASSIC
     return SendRules(
-        link.description.kind,
+        names.kind,
         names.covers,
         options.final_suffix,
         notes=config.intake.cause_notes.removeprefix("queue://"),
+        parks_topics=is_classic and config.policy.topics is TopicPolicy.PARK,
         allowed_origins=options.allowed_origins,
         copies=copies,
     )
@@ -234,25 +232,17 @@ class RunningRules:
             group_of: finds the group of a message.
             advise: asks consumers about redeliveries; None = their verdicts are ignored.
         """
-        options, final_suffix = self._config.redelivery, self._config.redelivery.final_suffix
-        keeps_exhausted = options.exhausted is ExhaustedChoice.KEEP
-        parks_topics = self._config.policy.topics is TopicPolicy.PARK
+        keeps_exhausted = self._config.redelivery.exhausted is ExhaustedChoice.KEEP
         cause_of = chosen_cause(self._config.intake.cause_properties)
         true_origin = true_origins(self.classic)
         death_group_of = load_grouping(self._config)
         keys = copy_keys(self._config)
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
-            is_classic = link.description.kind is BrokerKind.CLASSIC
             decider = self.decider(link)
             return Judge(
                 decider,
-                send_rules(self._config, self.classic, link, names),
-                JudgeSettings(
-                    final_suffix=final_suffix,
-                    parks_topics=is_classic and parks_topics,
-                    keeps_exhausted=keeps_exhausted,
-                ),
+                send_rules(self._config, self.classic, names),
                 chance,
                 true_origin,
                 properties_of,
@@ -263,6 +253,7 @@ class RunningRules:
                 advise,
                 edit_properties,
                 vetting(keys),
+                keeps_exhausted=keeps_exhausted,
             )
 
         return make

@@ -637,7 +637,11 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
     make_divert(origins, {})
     origins.divert("w", "none.#", "copy")
     origins.queue("last", last_value=True)
+    origins.divert("f", "last", "copy", **{"filter-string": "size > 3"})
+    origins.queue("red", filter_string="color = 'red'")
     prefix = origins.prefix
+    origins.put("red", 1, to_topic=False, color="red")
+    assert origins.harness.kill(f"{prefix}.red") == 1
     url = origins.url
 
     sets = [f"intake.queues={prefix}.DLQ", "redelivery.allow=[last-value]"]
@@ -654,6 +658,16 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
             f"{prefix}.a",
             f'<divert name="{prefix}.d"><filter string="{EXCLUDING}"/></divert>',
         ),
+        f"the divert {prefix}.f would copy the message again if it matches size > 3": (
+            "warning",
+            f"{prefix}.last",
+            f'<divert name="{prefix}.f"><filter string="(size &gt; 3) AND {EXCLUDING}"/></divert>',
+        ),
         f"{prefix}.last is a last-value queue": ("note", f"{prefix}.last", ""),
+        "only redeliveries that match (color = 'red') get there; others are parked": (
+            "note",
+            f"queue://{prefix}.red",
+            "",
+        ),
     }
     assert not [one for one in verdict.problems if prefix in one["subject"]]

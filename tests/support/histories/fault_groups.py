@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.kept_message import chosen_cause
@@ -50,11 +50,9 @@ def dead_letters(count: int, seed: int) -> tuple[list[Delivery], Mapping[int, in
 
 def groups_of(deliveries: list[Delivery], folder: Path) -> list[int]:
     """Return how many deaths each group has, after the judge and a store have had them all."""
-    settings = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
     judge = Judge(
         _Always(),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        settings,
         lambda: 0.5,
         cause_of=chosen_cause([PROPERTY_CAUSE]),
     )

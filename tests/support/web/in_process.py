@@ -20,10 +20,12 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from support.send_rules import send_rules_of
 
 SIGNING = Signing("a key for tests")
 NOTHING_MASKED = Masking()
-NO_RULES = policies_of(lambda: None, {}, intake_queues=(), final_suffix=".final", parks_topics=True)
+FINAL = send_rules_of("redelivery.final_suffix=.final")
+NO_RULES = policies_of(lambda: None, {}, send_rules_of=FINAL)
 OPEN_ACCESS = Access((), SIGNING)
 
 
@@ -56,9 +58,7 @@ def policies_of_file(path: Path) -> Policies:
     """Return the policies of a file of rules."""
     plugins = load_plugins()
     rules = load_policy(path, plugins)
-    return policies_of(
-        lambda: rules, plugins, intake_queues=(), final_suffix=".final", parks_topics=True
-    )
+    return policies_of(lambda: rules, plugins, send_rules_of=FINAL)
 
 
 def app_of(

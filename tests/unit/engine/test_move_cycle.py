@@ -10,7 +10,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
@@ -122,7 +122,6 @@ class World:
             judge=Judge(
                 self.rules,
                 SendRules(BrokerKind.ARTEMIS, lambda one: one == DLQ, ".exhausted"),
-                JudgeSettings(final_suffix=".exhausted", parks_topics=False, keeps_exhausted=False),
                 lambda: 0.5,
             ),
             uid="u",

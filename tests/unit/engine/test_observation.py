@@ -9,7 +9,7 @@ import msgspec
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine import observation
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
@@ -35,8 +35,7 @@ class ByOrigin:
 
 JUDGE = Judge(
     ByOrigin(),
-    SendRules(BrokerKind.CLASSIC, lambda one: one.name == "DLQ", ".exhausted"),
-    JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
+    SendRules(BrokerKind.CLASSIC, lambda one: one.name == "DLQ", ".exhausted", parks_topics=True),
     lambda: 0.5,
 )
 

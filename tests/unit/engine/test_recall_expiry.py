@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model import row_changes
@@ -39,9 +39,8 @@ def test_it_keeps_the_time_that_it_has_left(
         tx.finish_cycle(1)
     finals = FinalQueues()
     finals.replace([FINAL])
-    settings = JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False)
     send_rules = SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted")
-    inner = Judge(CountingRules(), send_rules, settings, random.Random(1).random)
+    inner = Judge(CountingRules(), send_rules, random.Random(1).random)
     judge = RecallJudge(inner, store, finals, keeps_exhausted=False)
     provenance = Provenance(
         origin=queue("orders"), redelivery_id=known.redelivery_id, expires_at_ms=expires_at_ms

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from amqsidecar.broker import BrokerKind
 from amqsidecar.cli.explain_command import answer_batch
 from amqsidecar.cli.main import run_command_line
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.operations.explain import Explainer
@@ -122,8 +124,9 @@ def test_no_dead_letter_address_is_null(tmp_path: Path) -> None:
         ({"destination": "topic://prices.a"}, "reads queue://DLQ.prices"),
         ({"destination": "topic://other", "redelivery_count": 1}, "every subscriber"),
         ({"destination": "queue://DLQ.prices"}, "itself a dead-letter queue"),
-        ({"destination": "queue://x.exhausted"}, "itself a dead-letter queue"),
-        ({"destination": "topic://ActiveMQ.Advisory.Queue"}, "advisories are not redelivered"),
+        ({"destination": "queue://DLQ.prices.exhausted"}, "itself a dead-letter queue"),
+        ({"destination": "topic://ActiveMQ.Advisory.Queue"}, "an advisory"),
+        ({"destination": "queue://amqsidecar.causes"}, "its origin queue://amqsidecar.causes is"),
     ],
 )
 def test_what_the_sidecar_does_otherwise(case: dict[str, object], words: str) -> None:
@@ -150,9 +153,7 @@ def test_a_message_without_a_decision_is_reported() -> None:
         def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> None:
             return None
 
-    explainer = Explainer(
-        Silent(), lambda _destination: False, final_suffix=".final", parks_topics=True
-    )
+    explainer = Explainer(Silent(), SendRules(BrokerKind.CLASSIC, lambda _: False, ".final"))
     answer = explainer.explain(DeadLetter(queue("A")))
     assert (answer.action, answer.differs) == ("none", "the sidecar parks it")
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from amqsidecar.broker import BrokerKind
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.event import AnyEvent, Received, Returned, Scheduled
@@ -34,9 +36,12 @@ def explainer(rules: Mapping[str, object], *, parks_topics: bool = True) -> Expl
     plugins = load_plugins()
     return Explainer(
         compile_policy(load_policy(rules, plugins), plugins),
-        lambda destination: destination == queue("ActiveMQ.DLQ"),
-        final_suffix=".final",
-        parks_topics=parks_topics,
+        SendRules(
+            BrokerKind.CLASSIC,
+            lambda destination: destination == queue("ActiveMQ.DLQ"),
+            ".final",
+            parks_topics=parks_topics,
+        ),
     )
 
 

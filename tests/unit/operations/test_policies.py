@@ -40,6 +40,7 @@ from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.send_rules import send_rules_of
 from support.stores.rows import taken_row
 from support.web.console_store import dead, keep
 
@@ -73,9 +74,7 @@ def acting(rules: Rules | LiveSettings | None, gates_at: GatesAt = no_gates) -> 
     return policies_of(
         lambda: rules,
         load_plugins(),
-        intake_queues=(),
-        final_suffix=".exhausted",
-        parks_topics=True,
+        send_rules_of=send_rules_of(),
         gates_at=gates_at,
     )
 
@@ -87,10 +86,7 @@ def test_what_may_not_be_sent_to_is_parked(tmp_path: Path) -> None:
     explainer = policies_of(
         lambda: rules,
         load_plugins(),
-        intake_queues=(),
-        final_suffix=".exhausted",
-        parks_topics=True,
-        allowed_origins=("orders.>",),
+        send_rules_of=send_rules_of("redelivery.allowed_origins=orders.>"),
     ).explainer_of(rules)
     assert not explainer.explain(DeadLetter(queue("orders.eu"))).is_parked
     outside = explainer.explain(DeadLetter(queue("bills")))
@@ -114,15 +110,14 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """
     store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
     store.open()
-    first = store.allocate_ids(6)
+    first = store.allocate_ids(5)
     taken = [
         taken_row(first + at, destination="queue://orders", redelivery_count=count)
         for at, count in enumerate((1, 1, 3))
     ]
     taken.append(taken_row(first + 3, destination="queue://bills", redelivery_count=1))
-    taken.append(taken_row(first + 4, destination="queue://ActiveMQ.DLQ.exhausted", is_final=True))
     taken.append(
-        taken_row(first + 5, destination="queue://orders", redelivery_count=3, is_final=True)
+        taken_row(first + 4, destination="queue://orders", redelivery_count=3, is_final=True)
     )
     died: Died = {
         "at_ms": NOW_MS - 60_000,
@@ -224,9 +219,7 @@ def test_rules_that_change_are_seen(store: SqliteStore) -> None:
     policies = policies_of(
         lambda: found[0],
         load_plugins(),
-        intake_queues=(),
-        final_suffix=".exhausted",
-        parks_topics=True,
+        send_rules_of=send_rules_of(),
     )
     assert policies.acting().explainer_at(queue("orders")) is None
     found[0] = BROKER_DEFAULTS

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -47,6 +47,9 @@ from support.tier import at_length
 
 PLUGINS = load_plugins()
 SOURCE = RuleSource("rules.yaml", 7)
+SEND_RULES = SendRules(
+    BrokerKind.CLASSIC, lambda one: one.name.startswith("DLQ"), ".exhausted", parks_topics=True
+)
 DEAD = DeadLetter(queue("orders.eu"))
 CAUSE = "com.acme.Failed: x\n\tat a.b\nCaused by: java.net.ConnectException: refused by db1:5432"
 FACTS = KnownFacts(5_000, CAUSE, "order", {"code": "E42", "n": "7"}, {"JMSPriority": "9"})
@@ -337,9 +340,9 @@ JOURNALED = chosen_properties({"code"})
 def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
     return Judge(
         rules,
-        SendRules(BrokerKind.CLASSIC, lambda one: one.name.startswith("DLQ"), ".exhausted"),
-        JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=True),
+        SEND_RULES,
         lambda: 0.5,
+        keeps_exhausted=True,
         properties_of=JOURNALED,
         cause_of=lambda _encoding, _message: None,
         facts_of=delivery_facts if asks_facts else None,
@@ -424,9 +427,7 @@ def test_the_age_counts_from_the_first_death_over_all_deaths() -> None:
 
 def test_a_forecast_grows_older_with_each_redelivery() -> None:
     curve = {"maximum_redeliveries": -1, "redelivery_delay_ms": 1_000, "within_ms": 3_500}
-    explainer = Explainer(
-        decider({"redeliver": curve}), lambda _: False, final_suffix=".x", parks_topics=True
-    )
+    explainer = Explainer(decider({"redeliver": curve}), SEND_RULES)
     forecast = explainer.forecast(DEAD)
     assert [send.after_ms for send in forecast.sends] == [1_000, 2_000, 3_000]
     assert forecast.end is not None
@@ -541,7 +542,7 @@ def test_an_edit_of_what_is_not_re_sent_is_refused() -> None:
 
 def test_explain_shows_the_edit() -> None:
     rules = decider({"redeliver": {"maximum_redeliveries": 9}, **EDIT})
-    explainer = Explainer(rules, lambda _: False, final_suffix=".x", parks_topics=True)
+    explainer = Explainer(rules, SEND_RULES)
     assert explainer.explain(DEAD).edit == EDITED
 
 
@@ -576,12 +577,7 @@ def test_explain_run_and_what_if_decide_alike(tmp_path: Path) -> None:
             else load_policy(path, PLUGINS),
             PLUGINS,
         )
-        explainer = Explainer(
-            rules,
-            lambda destination: destination.name.startswith("DLQ"),
-            final_suffix=".exhausted",
-            parks_topics=True,
-        )
+        explainer = Explainer(rules, SEND_RULES)
         for _ in range(100):
             seen.add(decided_alike(rules, explainer, dice, is_played=not asks_all))
     assert seen >= {"redeliver", "redirect", "exhaust", "park", "discard", "dead_letter"}

@@ -9,7 +9,7 @@ import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery, Features, IntakeQueue, LookSession
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judging.judge import Judge, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
@@ -118,9 +118,8 @@ class HearingLink(LookingLink):
 
 
 def make_judge(_link: LookSession, names: IntakeNames) -> Judge:
-    settings = JudgeSettings(final_suffix=FINAL_SUFFIX, parks_topics=True, keeps_exhausted=False)
     send_rules = SendRules(BrokerKind.CLASSIC, names.covers, FINAL_SUFFIX)
-    return Judge(Rules(), send_rules, settings, lambda: 0.5)
+    return Judge(Rules(), send_rules, lambda: 0.5)
 
 
 class World:

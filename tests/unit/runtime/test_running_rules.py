@@ -17,6 +17,7 @@ from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.wiring.rules import RunningRules
+from support.send_rules import send_rules_of
 from support.virtual_clock import VirtualClock
 
 PLUGINS = """
@@ -71,8 +72,7 @@ def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, n
         running.acting,
         load_plugins(),
         intake_queues=("DLQ",),
-        final_suffix=".x",
-        parks_topics=True,
+        send_rules_of=send_rules_of(),
         live_plugins=running.links,
     ).acting()
     forecast = acting.forecast(bad)

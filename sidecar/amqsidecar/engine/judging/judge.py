@@ -65,22 +65,6 @@ LONGEST_REASON = 2_048
 """Characters of a reason: it may quote a broker or a sender."""
 
 
-class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of judgements, from the operator and from the link.
-
-    Attributes:
-        final_suffix: added to the name of a dead-letter queue that the intake reads.
-        keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
-            dead-letter queue.
-        parks_topics: messages of topics are parked, because a re-send would reach every subscriber
-            (Classic); False = they are published again (Artemis sends to one subscription).
-    """
-
-    final_suffix: str
-    parks_topics: bool
-    keeps_exhausted: bool
-
-
 PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
 """Encoding and message to the application properties that events carry; None = none."""
 
@@ -183,7 +167,6 @@ class Judge:
         self,
         decider: Decider,
         send_rules: SendRules,
-        settings: JudgeSettings,
         chance: Chance,
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
@@ -194,13 +177,14 @@ class Judge:
         advise: Advise | None = None,
         edit_properties: EditProperties = no_edits,
         vet: Vet = no_vetting,
+        *,
+        keeps_exhausted: bool = False,
     ) -> None:
         """Ask rules.
 
         Args:
             decider: the rules.
             send_rules: see the attribute.
-            settings: of judgements.
             chance: where collision avoidance draws from.
             true_origin: finds the origin where a message shows another.
             properties_of: finds the properties that events record.
@@ -212,11 +196,13 @@ class Judge:
             advise: asks the consumer about a redelivery; None = the rules alone decide.
             edit_properties: edits a message that rules re-send.
             vet: see the attribute.
+            keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
+                dead-letter queue.
         """
         self._decider = decider
         self.send_rules = send_rules
         self._true_origin = true_origin
-        self._settings = settings
+        self._keeps_exhausted = keeps_exhausted
         self._chance = chance
         self._properties_of = properties_of
         self._cause_of = cause_of
@@ -278,12 +264,15 @@ class Judge:
             ),
         )
         group = self._group_of(delivery.encoding, delivery.message)
-        draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
-        if origin is not None and (fault := self.send_rules.final_problem(origin)) is not None:
-            return draft.park(delivery.source, f"its origin {fault}")
-        reason = self._park_reason(provenance, origin)
-        if reason is not None or origin is None:
-            return draft.park(origin or delivery.source, reason or "the message names no origin")
+        draft = _Draft(delivery, row_id, redelivery_id, now_ms, received, group)
+        if origin is None:
+            what = provenance.problem or "the message does not name its origin"
+            return draft.park(delivery.source, what)
+        problem = self.send_rules.origin_problem(origin) or provenance.problem
+        if problem is not None:
+            # Why the source: nothing may ever be sent to such an origin.
+            is_never = self.send_rules.final_problem(origin) is not None
+            return draft.park(delivery.source if is_never else origin, problem)
         try:
             dead_letter = _dead_letter(
                 origin,
@@ -310,7 +299,7 @@ class Judge:
 
     def _advised(self, decision: Redeliver, advised: Decision) -> Decision:
         """Return the consumer's advice, or the rules' decision if the advice is not allowed."""
-        if isinstance(advised, Redirect) and self.redirect_problem(advised.destination) is not None:
+        if isinstance(advised, Redirect) and self.send_rules.redirect_problem(advised.destination):
             return decision
         return advised
 
@@ -320,14 +309,13 @@ class Judge:
         source = draft.delivery.source
         match decision:
             case Redeliver():
-                if (reason := self._no_resend_reason(origin)) is not None:
+                if (reason := self.send_rules.redelivery_problem(origin)) is not None:
                     return draft.park(origin, reason)
                 return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
             case DeadLetterTo():
-                final = final_destination(
-                    decision, source, self.send_rules.is_intake, self._settings.final_suffix
-                )
-                return draft.exhaust(origin, final, decision, is_backlog=is_backlog)
+                rules = self.send_rules
+                final = final_destination(decision, source, rules.is_intake, rules.final_suffix)
+                return self._exhaust(origin, final, decision, draft, is_backlog=is_backlog)
             case Discard():
                 return self._discard(decision, origin, draft, is_backlog=is_backlog)
             case Redirect() | Exhaust() | Park():
@@ -359,8 +347,20 @@ class Judge:
     ) -> Judgement:
         if not is_backlog:
             return draft.discard(origin, decision)
-        final = final_queue(draft.delivery.source, self._settings.final_suffix)
+        final = final_queue(draft.delivery.source, self.send_rules.final_suffix)
         return draft.hold(origin, final, f"backlog; the rules say discard: {decision.rule}")
+
+    def _exhaust(
+        self,
+        origin: Destination,
+        final: Destination,
+        decision: DeadLetterTo,
+        draft: "_Draft",
+        *,
+        is_backlog: bool,
+    ) -> Judgement:
+        is_kept = self._keeps_exhausted and not is_backlog
+        return draft.exhaust(origin, final, decision, is_backlog=is_backlog, is_kept=is_kept)
 
     def _carry_out_beyond(
         self,
@@ -373,47 +373,17 @@ class Judge:
         """Carry out an action beyond the broker's rules."""
         match decision:
             case Redirect(destination, delay_ms, count, rule, edit):
-                if (reason := self.redirect_problem(destination)) is not None:
+                if (reason := self.send_rules.redirect_problem(destination)) is not None:
                     return draft.park(origin, f"{rule}: {reason}")
                 sent = Redeliver(delay_ms, count, rule, edit)
                 return self._redeliver(origin, destination, sent, draft, is_backlog=is_backlog)
             case Exhaust(rule):
                 source = draft.delivery.source
-                final = final_queue(source, self._settings.final_suffix)
+                final = final_queue(source, self.send_rules.final_suffix)
                 given_up = DeadLetterTo(source, 0, rule)
-                return draft.exhaust(origin, final, given_up, is_backlog=is_backlog)
+                return self._exhaust(origin, final, given_up, draft, is_backlog=is_backlog)
             case Park(rule):
                 return draft.park(origin, rule)
-
-    def _park_reason(self, provenance: Provenance, origin: Destination | None) -> str | None:
-        if provenance.problem is not None:
-            return provenance.problem
-        if origin is None:
-            return "the message does not name its origin"
-        if self.send_rules.is_dead_letter_queue(origin):
-            return (
-                f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
-            )
-        return None
-
-    def redirect_problem(self, destination: Destination, /) -> str | None:
-        """Return why neither a rule nor a consumer may send to a destination; None = one may."""
-        if destination.is_temporary:
-            return f"{destination} is temporary: it ends with the connection of its owner"
-        return self._topic_problem(destination) or self.send_rules.problem(destination)
-
-    def _topic_problem(self, destination: Destination) -> str | None:
-        if self._settings.parks_topics and not destination.is_queue:
-            return (
-                f"{destination} is a topic: a re-send would reach every subscriber; set "
-                "policy.topics to republish if that is what you want"
-            )
-        return None
-
-    def _no_resend_reason(self, origin: Destination) -> str | None:
-        """Return why no redelivery may go to an origin; None = it may."""
-        # Why not all: that it is an application's own was asked before.
-        return self._topic_problem(origin) or self.send_rules.restriction(origin)
 
 
 def _without_origin(provenance: Provenance, length: int) -> Provenance:
@@ -471,12 +441,10 @@ class _Draft:
         "received",
         "redelivery_id",
         "row_id",
-        "settings",
     )
 
     def __init__(
         self,
-        settings: JudgeSettings,
         delivery: Delivery,
         row_id: int,
         redelivery_id: str,
@@ -485,7 +453,6 @@ class _Draft:
         group: str | None,
     ) -> None:
         self.group = group
-        self.settings = settings
         self.delivery = delivery
         self.message = delivery.message
         self.row_id = row_id
@@ -595,13 +562,18 @@ class _Draft:
         return Judgement(row, (self.received, scheduled))
 
     def exhaust(
-        self, origin: Destination, final: Destination, decision: DeadLetterTo, *, is_backlog: bool
+        self,
+        origin: Destination,
+        final: Destination,
+        decision: DeadLetterTo,
+        *,
+        is_backlog: bool,
+        is_kept: bool,
     ) -> Judgement:
         # Why: a time to live that ends later than the clock goes is one for ever.
         expiration_ms = max(0, decision.expiration_ms)
         if self.now_ms + expiration_ms > LATEST_DUE_MS:
             expiration_ms = 0
-        is_kept = self.settings.keeps_exhausted and not is_backlog
         state = RowState.EXHAUSTED if is_kept else RowState.WAITING
         row = self._row(
             RowState.HELD if is_backlog else state,

@@ -1,5 +1,6 @@
 """Where the sidecar never sends, as far as no broker has to be asked."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -20,6 +21,7 @@ _INTERNAL_CLASSIC = (
     "ActiveMQ.Scheduler.",
     "ActiveMQ.Agent",
 )
+_PREFIXES = re.compile(r"\Ajms\.(queue|topic)\.")
 _CLASSIC_SIGNS = frozenset("*>,?")
 _ARTEMIS_WILDCARDS = frozenset("*#>")
 
@@ -29,6 +31,7 @@ class SendRules:
 
     Attributes:
         is_intake: returns whether the intake reads a destination.
+        final_suffix: what is added to the name of a dead-letter queue.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class SendRules:
         final_suffix: str,
         *,
         notes: str = "",
+        parks_topics: bool = False,
         allowed_origins: Sequence[str] = (),
         copies: ResendProblem = no_resend_problem,
     ) -> None:
@@ -46,15 +50,19 @@ class SendRules:
         Args:
             kind: of the broker.
             is_intake: see the attribute.
-            final_suffix: what is added to the name of a dead-letter queue.
+            final_suffix: see the attribute.
             notes: name of the queue of consumers' notes; "" = there is none.
+            parks_topics: messages of topics are parked, because a re-send would reach every
+                subscriber (Classic); False = they are published again (Artemis sends to one
+                subscription).
             allowed_origins: `redelivery.allowed_origins`.
             copies: why a broker's own rules would copy or misroute a send; None = they would not.
         """
         self._kind = kind
         self.is_intake = is_intake
-        self._final_suffix = final_suffix
-        self._notes = notes
+        self.final_suffix = final_suffix
+        self._notes = frozenset(notes.split("::")) - {""}
+        self._parks_topics = parks_topics
         self._finals: frozenset[Destination] = frozenset()
         self._restriction = within(allowed_origins, copies)
 
@@ -69,9 +77,9 @@ class SendRules:
         """
         if self._finals and destination in self._finals:
             return True
-        if not destination.name.endswith(self._final_suffix):
+        if not destination.name.endswith(self.final_suffix):
             return False
-        stem = destination.name.rpartition("::")[2].removesuffix(self._final_suffix)
+        stem = destination.name.rpartition("::")[2].removesuffix(self.final_suffix)
         return bool(stem) and self.is_intake(Destination(destination.kind, stem))
 
     def problem(self, destination: Destination) -> str | None:
@@ -84,11 +92,35 @@ class SendRules:
                 "without its history; redirect it, or give it up to move it to the final "
                 "dead-letter queue"
             )
-        return self.restriction(destination)
-
-    def restriction(self, destination: Destination) -> str | None:
-        """Return why the operator or Classic's own rules keep redeliveries from a destination."""
         return self._restriction(destination)
+
+    def redirect_problem(self, destination: Destination, /) -> str | None:
+        """Return why neither a rule nor a consumer may send to a destination; None = one may."""
+        if destination.is_temporary:
+            return f"{destination} is temporary: it ends with the connection of its owner"
+        return self._topic_problem(destination) or self.problem(destination)
+
+    def redelivery_problem(self, origin: Destination) -> str | None:
+        """Return why no rule may redeliver to an origin; None = it may, or `origin_problem`."""
+        return self._topic_problem(origin) or self._restriction(origin)
+
+    def origin_problem(self, origin: Destination) -> str | None:
+        """Return why what died at an origin is parked, whatever the rules say; None = it is not."""
+        if (fault := self.final_problem(origin)) is not None:
+            return f"its origin {fault}"
+        if self.is_dead_letter_queue(origin):
+            return (
+                f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
+            )
+        return None
+
+    def _topic_problem(self, destination: Destination) -> str | None:
+        if self._parks_topics and not destination.is_queue:
+            return (
+                f"{destination} is a topic: a re-send would reach every subscriber; set "
+                "policy.topics to republish if that is what you want"
+            )
+        return None
 
     def is_dead_letter_queue(self, destination: Destination) -> bool:
         """Return whether it is one that the intake reads, or a final one."""
@@ -96,7 +128,7 @@ class SendRules:
 
     def final_problem(self, destination: Destination) -> str | None:
         """Return why no message at all may be sent to a destination; None = one may."""
-        if self._notes and self._notes in destination.name.split("::"):
+        if self._notes and not self._notes.isdisjoint(_words(destination.name)):
             return (
                 f"{destination} holds the notes of consumers: a message would be misread and lost"
             )
@@ -112,7 +144,7 @@ def fault_of_name(destination: Destination, kind: BrokerKind) -> str | None:
     if not name.strip() or parse_destination(str(destination)) != destination:
         return f"{name!r} is no name of a destination: the blanks at its end would get lost"
     what = ""
-    if any(word.startswith(OWN_PREFIX) for word in name.split("::")):
+    if any(word.startswith(OWN_PREFIX) for word in _words(name)):
         what = "the sidecar's own: what is sent there would be misread or lost"
     elif is_internal(name, kind):
         what = (
@@ -137,7 +169,12 @@ def is_internal(name: str, kind: BrokerKind) -> bool:
     """Return whether a broker uses the destinations of a name for itself."""
     if kind is BrokerKind.CLASSIC:
         return name.startswith(_INTERNAL_CLASSIC)
-    # Why not the start: an acceptor's prefix such as `jms.queue.` is cut off by the broker.
+    # Why not the start: an acceptor may cut off any prefix.
     return any(word.endswith(_INTERNAL_ENDS) for word in name.split("::")) or any(
         part in name for part in _INTERNAL_PARTS
     )
+
+
+def _words(name: str) -> list[str]:
+    """Return the address and the queue of a name, without the usual prefixes of acceptors."""
+    return [_PREFIXES.sub("", word) for word in name.split("::")]

@@ -7,7 +7,7 @@ from typing import TypedDict, TypeVar, Unpack
 import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.dead_letter import DeadLetter
@@ -67,13 +67,14 @@ def judge(
     fields: Fields = {"origin": queue("orders"), **provenance}
     judged = Judge(
         rules,
-        SendRules(BrokerKind.CLASSIC, lambda one: one.name in ("DLQ", "DLA::DLQ.x"), ".exhausted"),
-        JudgeSettings(
-            final_suffix=".exhausted",
+        SendRules(
+            BrokerKind.CLASSIC,
+            lambda one: one.name in ("DLQ", "DLA::DLQ.x"),
+            ".exhausted",
             parks_topics=parks_topics,
-            keeps_exhausted=keeps_exhausted,
         ),
         lambda: 0.5,
+        keeps_exhausted=keeps_exhausted,
     ).judge(
         Delivery(1, queue("DLQ"), b"body", Provenance(**fields), "e/1"),
         "i1",
@@ -172,7 +173,6 @@ def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
     judged = Judge(
         Answers(REDELIVER),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         cause_of=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None,
     )
@@ -191,7 +191,6 @@ def test_the_event_has_only_the_chosen_properties() -> None:
     judged = Judge(
         Answers(REDELIVER),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         properties_of=lambda encoding, message: {encoding: message.decode()},
     )
@@ -313,7 +312,6 @@ def test_the_true_origin_is_asked_about_and_sent_to() -> None:
     judged = Judge(
         rules,
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        JudgeSettings(final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False),
         lambda: 0.5,
         lambda origin, source: queue(f"{source.name}.{origin.name}"),
     )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.paired import IS_REPLAY, IS_TWIN, PairedJudge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
@@ -32,8 +32,7 @@ class History:
     def __init__(self) -> None:
         self.lives: set[str] = set()
         names = SendRules(BrokerKind.ARTEMIS, lambda one: one.name in (DEAD, COPY), ".exhausted")
-        settings = JudgeSettings(final_suffix=".x", parks_topics=False, keeps_exhausted=False)
-        self._judge = PairedJudge(Judge(Rules(), names, settings, lambda: 0.5), self.known)
+        self._judge = PairedJudge(Judge(Rules(), names, lambda: 0.5), self.known)
 
     def known(self, lives: Collection[str]) -> set[str]:
         return self.lives & set(lives)

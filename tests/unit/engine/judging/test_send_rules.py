@@ -19,6 +19,7 @@ def rules(kind: BrokerKind, *allowed: str) -> SendRules:
         *((kind, f"amqsidecar.{name}", "the sidecar's own") for kind in BrokerKind
           for name in ("causes", "intercepted", "token.x", "waiting", "parked", "anything")),
         (ARTEMIS, "x::amqsidecar.causes", "the sidecar's own"),
+        (ARTEMIS, "jms.queue.amqsidecar.causes", "the sidecar's own"),
         (ARTEMIS, "activemq.management", "the broker's own"),
         (ARTEMIS, "jms.queue.activemq.notifications", "the broker's own"),
         (ARTEMIS, "activemq.management::x", "the broker's own"),
@@ -45,9 +46,18 @@ def test_nothing_is_sent_to_what_is_no_applications(
     assert words in str(rules(kind).final_problem(destination))
 
 
-@pytest.mark.parametrize("name", ["notes", "a::notes"])
-def test_nothing_is_sent_to_the_queue_of_notes_whatever_its_name(name: str) -> None:
-    made = SendRules(ARTEMIS, lambda _: False, ".exhausted", notes="notes")
+@pytest.mark.parametrize(
+    ("name", "notes"),
+    [
+        ("notes", "notes"),
+        ("a::notes", "notes"),
+        ("jms.queue.notes", "notes"),
+        ("a", "a::notes"),
+        ("a::notes", "a::notes"),
+    ],
+)
+def test_nothing_is_sent_to_the_queue_of_notes_whatever_its_name(name: str, notes: str) -> None:
+    made = SendRules(ARTEMIS, lambda _: False, ".exhausted", notes=notes)
     assert "holds the notes" in str(made.problem(queue(name)))
     assert made.problem(queue("other")) is None
 

@@ -8,7 +8,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
-from amqsidecar.engine.judging.judge import Judge, Judgement, JudgeSettings
+from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -38,8 +38,8 @@ def judged(group_by: str, origin: str, body: bytes, count: int = 0, **more: Any)
     judge = Judge(
         Rules(),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        JudgeSettings(final_suffix=".x", parks_topics=True, keeps_exhausted=True),
         lambda: 0.5,
+        keeps_exhausted=True,
         death_group_of=load_grouping(config),
     )
     provenance = Provenance(origin=queue(origin), redelivery_count=count, **more)
