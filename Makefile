@@ -179,7 +179,6 @@ bench-whatif: setup ## whether the intervals of whatif hold, over hidden process
 
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
 	$(BIN)/python deploy/chart.py
 	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml
 	$(BIN)/python deploy/runbooks_page.py > sidecar/amqsidecar/http/console/static/runbooks.html
@@ -190,9 +189,8 @@ site: setup ## build the documentation site into dist/site/html; serve it by pyt
 	$(BIN)/python deploy/site/build.py dist/site
 
 .PHONY: matrix
-matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
+matrix: brokers ## what each wire carries, measured on real brokers: the record
 	PYTHONPATH=tests $(BIN)/python -m matrix.matrix
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
 
 .PHONY: field
 field: brokers ## what a newcomer meets on stock brokers, written down from real runs

@@ -24,13 +24,14 @@ from reference_pages import (
 from ruamel.yaml import YAML
 
 from amqsidecar.config.reference import options_markdown
-from amqsidecar.diagnosis.fidelity_page import matrix_markdown
+from amqsidecar.diagnosis.fidelity_page import fidelity_markdown, matrix_markdown
 from amqsidecar.telemetry.metrics_table import metrics_markdown
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("mkdocs.yml")
 STYLE = Path(__file__).with_name("site.css")
 
+FIDELITY = "deploy/evidence/fidelity"
 FIELDS = "deploy/evidence/fidelity-matrix"
 RECORDS = "deploy/evidence/records"
 GENERATED = {
@@ -42,6 +43,7 @@ GENERATED = {
     "reference/plugin-api": plugin_page,
     "reference/chart-values": values_page,
     "reference/core-packets": packet_page,
+    FIDELITY: fidelity_markdown,
     FIELDS: matrix_markdown,
     RECORDS: records_page,
 }
@@ -52,15 +54,13 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "README",
         "deploy/README",
         "deploy/guides/install",
-        "deploy/guides/choosing",
         "deploy/guides/broker-side",
         "deploy/guides/frameworks",
-        "deploy/guides/places",
         "deploy/guides/moving",
         "deploy/compose/README",
         "deploy/image/README",
         "deploy/reference/connecting",
-        "deploy/reference/permissions",
+        "deploy/reference/wires",
         "deploy/reference/discovery",
         "deploy/reference/observe",
         "helm/amqsidecar/README",
@@ -77,30 +77,26 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/doctor",
         "deploy/reference/runbooks",
         "deploy/monitoring/README",
-        "deploy/reference/shared-schedule",
-        "deploy/reference/broker-held-schedule",
+        "deploy/reference/schedules",
         "deploy/reference/journal",
         "deploy/reference/pipeline",
         "deploy/spark/README",
         "deploy/guides/sizing",
         "deploy/guides/upgrade",
         "deploy/guides/backup",
-        "deploy/guides/argo-cd",
-        "deploy/guides/flux",
+        "deploy/guides/gitops",
         "deploy/guides/*",
         "SECURITY",
     ),
     "Reference": (
-        *(name for name in GENERATED if name not in (FIELDS, RECORDS)),
+        *(name for name in GENERATED if not name.startswith("deploy/evidence")),
         "plugins/README",
         "plugins/java/amqsidecar-jms/README",
         "sidecar/amqsidecar/policy/README",
         "deploy/reference/origins",
-        "deploy/reference/amqp-on-classic",
-        "deploy/reference/stomp",
         "deploy/reference/*",
     ),
-    "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS, RECORDS),
+    "Evidence": ("deploy/evidence/README", FIDELITY, FIELDS, RECORDS),
     "Internals": (
         "sidecar/README",
         "sidecar/internals/architecture",

@@ -7,8 +7,7 @@ RECORDS = Path(__file__).parents[2] / "deploy" / "evidence" / "records"
 
 _INTRODUCTION = """# Raw tables
 
-The records of measurements. Method, conditions and conclusions are on the page of each claim
-([evidence](README.md))."""
+The records of measurements. Method, conditions and conclusions: [evidence](README.md)."""
 
 
 def records_page() -> str:

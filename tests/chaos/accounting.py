@@ -92,7 +92,7 @@ def settle(stage: Stage) -> list[JmsMessage]:
 
     if not is_settled() and stage.pair.name == "artemis-stomp":
         # Quirk (Artemis 2.44): a STOMP connection that dies can leave dead letters handed out to
-        # nobody until the broker is started again (deploy/reference/stomp.md).
+        # nobody until the broker is started again (deploy/reference/wires.md).
         stage.stuck = len(open_ids())
         stage.broker.restart()
         is_settled()

@@ -46,7 +46,7 @@ _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
     Wire.CLASSIC_STOMP: ("amqsidecarOriginalDestination",),
     Wire.CLASSIC_AMQP: ("JMS_AMQP_HEADER", "JMS_AMQP_PROPERTIES", "JMS_AMQP_ORIGINAL_ENCODING"),
 }
-"""Properties that brokers add to what comes over these wires (`stomp.md`, `amqp-on-classic.md`)."""
+"""Properties that brokers add to what comes over these wires (`wires.md`)."""
 
 
 class Verdict(NamedTuple):

@@ -1,4 +1,4 @@
-"""The manifests in the guides for Argo CD and Flux are valid, and the chart renders their values.
+"""The manifests in the guide for Argo CD and Flux are valid, and the chart renders their values.
 
 What Argo CD makes of Helm's hooks is taken from its documentation (`user-guide/helm`).
 """
@@ -14,7 +14,7 @@ from support.deployment.helm import CHART, KUBERNETES, Manifest, render, schema_
 
 pytestmark = pytest.mark.helm
 
-GUIDES = CHART.parents[1] / "deploy" / "guides"
+GUIDE = CHART.parents[1] / "deploy" / "guides" / "gitops.md"
 PHASES = {
     "pre-install": "PreSync",
     "pre-upgrade": "PreSync",
@@ -27,9 +27,9 @@ PHASES = {
 HOOK, WEIGHT = "helm.sh/hook", "helm.sh/hook-weight"
 
 
-def printed(page: str) -> list[Manifest]:
-    """Return the manifests that a guide shows."""
-    text = (GUIDES / page).read_text(encoding="utf-8")
+def printed(section: str) -> list[Manifest]:
+    """Return the manifests that a section of the guide shows."""
+    text = GUIDE.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = [one.partition("```")[0] for one in text.split("```yaml\n")[1:]]
     return [one for block in blocks for one in YAML(typ="safe").load_all(block)]
 
@@ -69,9 +69,9 @@ def needed(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "ServiceAccount", pod["serviceAccountName"]
 
 
-@pytest.mark.parametrize("page", ["argo-cd.md", "flux.md"])
-def test_the_manifests_of_a_guide_are_valid(page: str) -> None:
-    manifests = printed(page)
+@pytest.mark.parametrize("section", ["Argo CD", "Flux"])
+def test_the_manifests_of_the_guide_are_valid(section: str) -> None:
+    manifests = printed(section)
     for manifest in manifests:
         # Why not Flux's HelmRelease: no package registry has its schema.
         if manifest["kind"] != "HelmRelease":
@@ -82,7 +82,7 @@ def test_the_manifests_of_a_guide_are_valid(page: str) -> None:
 
 
 def test_argo_cd_applies_the_external_secret_with_the_sync() -> None:
-    [application] = printed("argo-cd.md")
+    [application] = printed("Argo CD")
     [secret] = [one for one in render(values_of(application)) if one["kind"] == "ExternalSecret"]
     assert argo_phases(secret) == {"Sync"}
 

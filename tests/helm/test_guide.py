@@ -11,8 +11,7 @@ from support.brokers.broker_xml import artemis_xml, classic_xml
 from support.deployment.helm import CHART, helm_program
 
 ROOT = CHART.parents[1]
-GUIDES = ROOT / "deploy" / "guides"
-PAGES = (GUIDES / "install.md", GUIDES / "places.md", CHART / "README.md")
+PAGES = (ROOT / "deploy" / "guides" / "install.md", CHART / "README.md")
 LINES = [
     line.replace("\\\n", " ")
     for page in PAGES

@@ -55,7 +55,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """Print the tallies, as the table in deploy/evidence/kubernetes.md has them."""
+    """Print the tallies, as the table in deploy/evidence/README.md has them."""
     if _progress not in config.stash:
         return
     found = config.stash[_progress]

@@ -1,6 +1,6 @@
 """A whole broker with its plugins beside a broker with the sidecar: what applications see.
 
-`make differential` runs it at length; deploy/evidence/differential.md says what it found.
+`make differential` runs it at length; deploy/evidence/README.md says what it found.
 """
 
 import os

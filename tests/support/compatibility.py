@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-from support.compatibility_page import PAGE, Result, with_differences, write_record
+from support.compatibility_tables import Result, write_record
 from support.versions import RELEASES, TESTED, Release, newest
 
 ROOT: Final = Path(__file__).parents[2]
 
 
 class Part(NamedTuple):
-    """Tests that make a column of the page.
+    """Tests that make a row of the record.
 
     Attributes:
         name: head of the column.
@@ -201,7 +201,7 @@ def planned(arguments: Sequence[str]) -> list[tuple[Release, Part]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for and write the page; return 1 if a test failed."""
+    """Run what is asked for and record each result; return 1 if a test failed."""
     plan = planned(arguments)
     if not plan:
         print(f"no part is called {' '.join(arguments)}", file=sys.stderr)
@@ -211,9 +211,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{chosen}: {part.name}", flush=True)
         found = run(chosen, part)
         has_failed |= bool(found.failed)
-        record = write_record(found)
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(with_differences(page, record), encoding="utf-8")
+        write_record(found)
     return int(has_failed)
 
 

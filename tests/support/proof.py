@@ -17,7 +17,6 @@ ROOT: Final = Path(__file__).parents[2]
 LOGS: Final = ROOT / "dist" / "proof"
 RECORDS: Final = (
     "sidecar/amqsidecar/diagnosis/fidelity.json",
-    "deploy/evidence/fidelity.md",
     "tests/field/field-tests.json",
     "deploy/evidence/records/field-tests.csv",
 )

@@ -1,4 +1,4 @@
-"""The configurations of the page about places are valid, as they stand there."""
+"""The configurations for managed brokers and clusters are valid, as the guide has them."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 from amqsidecar.config.load import load_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-TEXT = (DEPLOY / "guides" / "places.md").read_text(encoding="utf-8")
+TEXT = (DEPLOY / "guides" / "install.md").read_text(encoding="utf-8")
+TEXT = TEXT.partition("\n## Managed brokers, clusters\n")[2]
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 

@@ -86,7 +86,7 @@ securityContext:
     items:
       - {key: amqsidecar.yaml, path: amqsidecar.yaml}
 - name: amqsidecar-tmp
-  # Large messages wait in files there: deploy/evidence/resource-bounds.md.
+  # Large messages wait in files there: deploy/guides/sizing.md.
   emptyDir:
     sizeLimit: 1Gi
 {{- range include "amqsidecar.files" . | fromYamlArray }}

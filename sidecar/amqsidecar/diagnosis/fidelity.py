@@ -1,7 +1,7 @@
 """Messages that each wire carries whole, alters or refuses: recorded from runs on real brokers.
 
 `fidelity.json` is written by `make matrix` and compared with real brokers by `make test`. Printed
-for operators as `deploy/evidence/fidelity.md` by `fidelity_page.py`.
+for operators by `fidelity_page.py`.
 """
 
 import json

@@ -32,33 +32,15 @@ that a wire would damage further are not taken, unless `intake.allow_lossy` perm
 
 `make matrix`, on real brokers; `make test` repeats it and compares. Each client sends messages of
 each body type, property and header, reads each one, fails, and reads the redelivery; the two
-readings are compared field by field. `make reference` prints this page from the
-[record](../../sidecar/amqsidecar/diagnosis/fidelity.json). The site has the outcome of each field,
-as `python -m amqsidecar.diagnosis.fidelity_page --matrix` prints it.
+readings are compared field by field. `python -m amqsidecar.diagnosis.fidelity_page` prints this
+page from the record, and with `--matrix` the outcome of each field, which the site has, too.
 
 ## Measured
 
 - **whole**: no field that the application wrote differs, for any producer and consumer.
 - **altered**: some client sees one of the [differences](#differences).
 - **refused**: the dead letter is not taken. It stays whole in its queue and is counted by
-  `amqsidecar_left_behind`. With `intake.allow_lossy`: [stomp.md](../reference/stomp.md).
-"""
-
-_LIMITS = """
-## Limits
-
-Over `amqp://` Artemis converts what Core and OpenWire clients have made. It can't convert an
-`ObjectMessage` without an object, a `StreamMessage` with bytes, or some properties that begin with
-`JMS_AMQP_`; an attempt sends the message to the dead-letter address of the dead-letter queue, its
-origin overwritten, or drops it. So the sidecar reads what AMQP clients have made, and of the rest
-only what the list of the management shows to be convertible. **All Core and OpenWire
-`ObjectMessage`s and `StreamMessage`s stay in the dead-letter queue**, counted as `not_convertible`.
-Over `artemis://` and `core://` all are taken (`tests/end_to_end/redelivery/test_core.py`).
-
-The list has the first 200 messages of a queue (`management-browse-page-size`); behind as many that
-stay, other messages of Core and OpenWire clients wait. It needs the right to manage: without it all
-that JMS clients of Core and OpenWire have made stays. A body that is none of its type, which only
-the Core API without JMS can write, loses its origin.
+  `amqsidecar_left_behind`. With `intake.allow_lossy`: [wires.md](../reference/wires.md).
 """
 
 _ORIGINS = """
@@ -71,7 +53,7 @@ Composites, mirrors, diverts, other queues of the address and special queues:
 _MATRIX_INTRODUCTION = """# Each field over each wire
 
 Made of the record of `make matrix`. Summary, method and the meaning of the differences:
-[fidelity.md](fidelity.md).
+[evidence](README.md#fidelity).
 """
 
 
@@ -90,7 +72,7 @@ def fidelity_markdown() -> str:
                 f"| {', '.join(brokers)} | {wire_name} | {_whole(found)} | {_altered(found)} "
                 f"| {left_words(found) or '-'} |"
             )
-    lines += [_LIMITS + _ORIGINS, "## Differences", ""]
+    lines += [_ORIGINS, "## Differences", ""]
     lines += ["| | alters | what and why |", "|---|---|---|"]
     lines += [
         f"| {name} | {'yes' if one.alters else 'no'} | {one.sentence} |"

@@ -129,7 +129,7 @@ def needed_rights(
         origins: known ones; none = a line with a name to replace.
         suffix: of final queues.
 
-    Source: `permissions.md`; `tests/end_to_end/rights` takes each away.
+    Source: `broker-side.md`; `tests/end_to_end/rights` takes each away.
     """
     is_classic = kind is BrokerKind.CLASSIC
     found: dict[Destination, tuple[str, ...]] = {}

@@ -17,7 +17,7 @@ NOT_KEPT = {
     BrokerKind.CLASSIC: (
         "store.url is broker:, but Classic schedules a transaction's delayed message only after "
         "its commit: killed in between, it loses the accepted messages "
-        "(deploy/reference/broker-held-schedule.md). Use store.url sqlite:///path/of/file.db, or "
+        "(deploy/reference/schedules.md). Use store.url sqlite:///path/of/file.db, or "
         "the broker's own redeliveryPlugin"
     ),
     BrokerKind.ARTEMIS: (

@@ -3,7 +3,7 @@
 One cycle is one broker transaction: each dead letter is accepted, and sent to where its judgement
 says, with delayed delivery where it has to wait. It happens whole or not at all, so nothing is
 lost or doubled whenever the process dies, and there is nothing to settle afterwards
-(`deploy/reference/broker-held-schedule.md`).
+(`deploy/reference/schedules.md`).
 
 Messages that can't be sent need a place, because there is no store. A dead letter whose destination
 takes nothing now goes, with its provenance, to `WAITING_QUEUE`, comes back from there after the

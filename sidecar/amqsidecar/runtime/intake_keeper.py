@@ -16,7 +16,7 @@ from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 MENDS_REFUSAL = (
     "skipped for now; the others are read, and each discovery tries it again: give the sidecar's "
-    "user the right to read it (deploy/reference/permissions.md), or fix the queue"
+    "user the right to read it (deploy/guides/broker-side.md), or fix the queue"
 )
 NONE_KNOWN = (
     "no dead-letter queue of the broker is known, so nothing is taken yet; discovery continues, "

@@ -250,7 +250,7 @@ METRICS: Final = (
         "amqsidecar_takeovers_total",
         MetricKind.COUNTER,
         (),
-        "Stopped sidecars whose last cycle this one settled by their token (`shared-schedule.md`).",
+        "Stopped sidecars whose last cycle this one settled by their token (`schedules.md`).",
         "the takeover",
     ),
     MetricSpec(

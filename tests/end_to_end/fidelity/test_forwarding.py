@@ -275,7 +275,7 @@ def test_what_a_stomp_application_sends_on_arrives(
     [
         pytest.param(wire, target, marks=marks_of(wire))
         for wire, target in product(WIRES, ("other", "same"))
-        # Why not: there the copy of a STOMP client has nothing in which it differs (fidelity.md).
+        # Why not: there the copy of a STOMP client has nothing in which it differs.
         if (wire, target) != ("artemis over STOMP", "same")
     ],
     indirect=["attached"],

@@ -300,7 +300,7 @@ def beside(
 def as_over(wire: str, seen: Seen) -> Seen:
     """Return what is to be seen over a wire where the plugin shows `seen`.
 
-    STOMP carries no group; AMQP does not show the time to live of a dead letter (`fidelity.md`).
+    STOMP carries no group; AMQP does not show the time to live of a dead letter.
     """
 
     def again(handed: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-# What deploy/reference/permissions.md says; each right is a group of its own.
+# What deploy/guides/broker-side.md says; each right is a group of its own.
 LEAST = frozenset(
     {
         *("dlq-read", "dlq-admin"),

@@ -17,13 +17,13 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 CREATE = "createAddress createDurableQueue"
-# What deploy/reference/permissions.md says: rights by match and role. Settings do not merge.
+# What deploy/guides/broker-side.md says: rights by match and role. Settings do not merge.
 RIGHTS = {
     "orders.#": {"producers": f"send {CREATE}", "consumers": "consume", "movers": "send"},
     "DLQ": {"movers": "consume"},
     "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE, "recallers": "consume"},
     "amqsidecar.token.#": {"movers": "send consume", "unmanaged": CREATE},
-    # What deploy/reference/broker-held-schedule.md says.
+    # What deploy/reference/schedules.md says.
     "amqsidecar.waiting": {"movers": "send consume"},
     "amqsidecar.parked": {"movers": "send"},
     "activemq.management": {"managers": "send manage"},

@@ -23,7 +23,7 @@ from support.wires.stomp_peer import StompPeer
 pytestmark = pytest.mark.broker
 
 CREATE = "createAddress createDurableQueue"
-# What deploy/reference/stomp.md says: rights by match and user.
+# What deploy/guides/broker-side.md says: rights by match and user.
 RIGHTS = {
     "orders.#": {"sidecar": "send", "unmanaged": "send"},
     "DLQ": {"sidecar": "consume", "unmanaged": "consume"},

@@ -4,7 +4,7 @@
         cluster.load_image(archive)
         cluster.kubectl("get", "nodes")
 
-Nothing is simulated but for what stands in deploy/evidence/kubernetes.md. It has fixed addresses,
+Nothing is simulated but for what stands in deploy/evidence/README.md. It has fixed addresses,
 so that it needs a network namespace to itself; that is also how it ends.
 """
 

@@ -1,6 +1,6 @@
 """Where in Artemis a message may wait for its delivery time, and where it may be lost meanwhile.
 
-Each was measured on a broker (`deploy/reference/broker-held-schedule.md`).
+Each was measured on a broker (`deploy/reference/schedules.md`).
 """
 
 from collections.abc import Mapping

@@ -103,7 +103,7 @@ class IntakeOptions(Section):
         "it was Text or Bytes; `property_types` = numbers and booleans among the properties "
         "become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. A message that would lose "
         "anything else is not taken. Classic over AMQP: `body_type` = the losses in "
-        "deploy/reference/amqp-on-classic.md.",
+        "deploy/reference/wires.md.",
     )
     cause_properties: Texts = option(
         (PROPERTY_CAUSE,),

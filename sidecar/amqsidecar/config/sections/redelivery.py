@@ -57,7 +57,7 @@ class RedeliveryOptions(Section):
         "Destinations that redeliveries may go to, as patterns such as `orders.>` (Artemis: "
         "`orders.#`) or `topic://news.*`; messages that died elsewhere are parked. Empty = "
         "anywhere. Whoever may write to a dead-letter queue chooses the origin of what they "
-        "put there (`permissions.md`).",
+        "put there (`broker-side.md`).",
         why="the broker does not limit its own redeliveries either",
     )
     exhausted: ExhaustedChoice = option(

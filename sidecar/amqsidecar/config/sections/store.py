@@ -25,9 +25,9 @@ class StoreOptions(Section):
         "sqlite:///var/lib/amqsidecar/schedule.db",
         "Where waiting messages are kept: `sqlite:///path/of/file.db` (always an absolute path), "
         "or `sqlite:file.db` in the working directory; or `postgresql://user@host:5432/database`, "
-        "which several sidecars can share (`shared-schedule.md`), with libpq's parameters such as "
+        "which several sidecars can share (`schedules.md`), with libpq's parameters such as "
         "`?sslmode=verify-full`; or `broker:`, where Artemis itself keeps waiting messages "
-        "(`broker-held-schedule.md`).",
+        "(`schedules.md`).",
         why="a file needs no server",
     )
     instance: str = option(

@@ -1,18 +1,17 @@
-"""The page of compatibility: what `make versions` recorded, and what differs between releases."""
+"""The tables of compatibility: the results of `make versions`, and the releases' differences."""
 
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from support.versions import RELEASES
 
-PAGE: Final = Path(__file__).parents[2] / "deploy" / "evidence" / "compatibility.md"
+RECORDS: Final = Path(__file__).parents[2] / "deploy" / "evidence" / "records"
 RECORD: Final = Path(__file__).with_name("compatibility.json")
-TABLE: Final = PAGE.parent / "records" / "compatibility.csv"
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ DIFFERENCES: Final = (
         "Artemis 2.54 and later",
         "A user can log in with a bearer token (`OIDCLoginModule`), over AMQP by `OAUTHBEARER` and "
         "`XOAUTH2`.",
-        "It logs in so, and again before the token expires "
-        "([connecting.md](../reference/connecting.md#tokens)).",
+        "It logs in so, and again before the token expires (connecting.md).",
         "tests/end_to_end/rights/test_tokens.py",
     ),
     Difference(
@@ -125,48 +123,56 @@ def read_record() -> tuple[Result, ...]:
     return tuple(Result(**one) for one in found)  # type: ignore[arg-type]
 
 
-def write_record(new: Result) -> tuple[Result, ...]:
-    """Record a result in place of an older one of the same part and release; return all."""
+def write_record(new: Result) -> None:
+    """Record a result in place of an older one of the same part and release; write the tables."""
     kept = [one for one in read_record() if (one.release, one.part) != (new.release, new.part)]
     order = [str(one) for one in RELEASES]
     record = sorted((*kept, new), key=lambda one: (order.index(one.release), one.part))
     text = json.dumps([asdict(one) for one in record], indent=1)
     RECORD.write_text(f"{text}\n", encoding="utf-8")
-    TABLE.write_text(results_csv(record), encoding="utf-8")
-    return tuple(record)
+    for name, table in tables(record).items():
+        (RECORDS / name).write_text(table, encoding="utf-8")
 
 
-def with_differences(page: str, record: Sequence[Result]) -> str:
-    """Return the page with its generated table made of this record."""
-    begin, end = "<!-- differences, by make versions -->\n", "<!-- end -->"
-    head, _, rest = page.partition(begin)
-    _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{differences_table(record)}\n\n{end}{tail}"
+def tables(record: Sequence[Result]) -> Mapping[str, str]:
+    """Return the tables that are made of the record, by the name of their file."""
+    return {"compatibility.csv": results_csv(record), "releases.csv": differences_csv(record)}
 
 
 def results_csv(record: Sequence[Result]) -> str:
     """Return the raw table: a line for each part on a release."""
+    rows = (
+        (
+            *(one.release, one.part, one.passed, ", ".join(one.failed)),
+            "; ".join(f"{count}: {reason}" for reason, count in one.skipped.items()),
+            *(one.commit, one.day),
+        )
+        for one in record
+    )
+    return _csv(("release", "tests", "passed", "failed", "skipped", "commit", "day"), rows)
+
+
+def differences_csv(record: Sequence[Result]) -> str:
+    """Return a row for each difference, with that product's releases on which its test passed."""
+    rows = (
+        (
+            *(one.releases, one.what, one.answer, one.path),
+            ", ".join(
+                found.release
+                for found in record
+                if not found.failed
+                and found.release.split()[0] == one.releases.split()[0]
+                and one.path.removeprefix("tests/") in found.paths
+            ),
+        )
+        for one in DIFFERENCES
+    )
+    return _csv(("releases", "difference", "what the sidecar does", "test", "passed on"), rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("release", "tests", "passed", "failed", "skipped", "commit", "day"))
-    for one in record:
-        reasons = "; ".join(f"{count}: {reason}" for reason, count in one.skipped.items())
-        failed = ", ".join(one.failed)
-        writer.writerow((one.release, one.part, one.passed, failed, reasons, one.commit, one.day))
+    writer.writerow(head)
+    writer.writerows(rows)
     return text.getvalue()
-
-
-def differences_table(record: Sequence[Result]) -> str:
-    """Return a row for each difference, with that product's releases on which its test passed."""
-    lines = ["| releases | difference | what the sidecar does | test |", "|---|---|---|---|"]
-    for one in DIFFERENCES:
-        passed = [
-            found.release
-            for found in record
-            if not found.failed
-            and found.release.split()[0] == one.releases.split()[0]
-            and one.path.removeprefix("tests/") in found.paths
-        ]
-        on = f", passed on {', '.join(passed)}" if passed else ""
-        lines.append(f"| {one.releases} | {one.what} | {one.answer} | `{one.path}`{on} |")
-    return "\n".join(lines)
