@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 PICKED = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
 OF = PICKED + ',destination=~"$destination"'
+LISTENERS = 'namespace=~"$namespace"'
+"""Listeners have jobs of their own."""
 
 
 SCHEDULE = "namespace, job"
@@ -64,9 +66,14 @@ def grown(metric: str, window: str = "1h") -> str:
     return f"sum(increase({metric}{{{PICKED}}}[{window}]))"
 
 
-def quantiles(metric: str) -> list[tuple[str, str]]:
+def of_listeners(metric: str, by: str = "") -> str:
+    """Return how much a counter of listeners grew within five minutes."""
+    return f"sum {by}(increase({metric}{{{LISTENERS}}}[5m]))"
+
+
+def quantiles(metric: str, labels: str = PICKED) -> list[tuple[str, str]]:
     """Return median and 99th percentile of a histogram."""
-    buckets = f"sum by (le) (rate({metric}_bucket{{{PICKED}}}[5m]))"
+    buckets = f"sum by (le) (rate({metric}_bucket{{{labels}}}[5m]))"
     return [(f"p{share}", f"histogram_quantile(0.{share}, {buckets})") for share in (50, 99)]
 
 
@@ -451,6 +458,94 @@ DASHBOARD = (
                     ("bytes", grown("amqsidecar_journal_written_bytes_total")),
                 ],
                 help="0 and 0: off, or it stands still.",
+                width=8,
+            ),
+        ),
+    ),
+    Row(
+        title="Listeners (amqsidecar listen)",
+        is_closed=True,
+        panels=(
+            Panel(
+                title="Connections",
+                queries=[
+                    (
+                        f"{{{{job}}}} {{{{instance}}}} {legend}",
+                        f"amqsidecar_listener_connections{suffix}{{{LISTENERS}}}",
+                    )
+                    for legend, suffix in (
+                        ("all", ""),
+                        ("places", "_max"),
+                        ("without log-in", "_without_login"),
+                        ("places without log-in", "_without_login_max"),
+                    )
+                ],
+                help="Clients without a log-in have places of their own.",
+            ),
+            Panel(
+                title="Clients cut off in five minutes",
+                queries=[
+                    ("no place", of_listeners("amqsidecar_listener_connections_refused_total")),
+                    (
+                        "broker unreachable",
+                        of_listeners("amqsidecar_listener_broker_unreachable_total"),
+                    ),
+                ],
+                help="No place: they did not log in.",
+            ),
+            Panel(
+                title="Given up by consumers in five minutes",
+                queries=[
+                    (
+                        "{{outcome}}",
+                        of_listeners("amqsidecar_listener_given_up_total", "by (outcome) "),
+                    ),
+                    (
+                        "not kept beforehand",
+                        of_listeners("amqsidecar_listener_unkept_messages_total"),
+                    ),
+                ],
+                help="intercepted and noted are saved; passed and refused are not.",
+            ),
+            Panel(
+                title="Messages that clients have in hand",
+                queries=[
+                    ("memory", f"sum(amqsidecar_listener_memory_bytes{{{LISTENERS}}})"),
+                    ("files", f"sum(amqsidecar_listener_spooled_bytes{{{LISTENERS}}})"),
+                ],
+                help="Limits: listener.memory_mib and listener.spool_mib for each listener.",
+                unit="bytes",
+            ),
+            Panel(
+                title="Bytes in five minutes",
+                queries=[
+                    (
+                        "from the {{sender}}",
+                        of_listeners("amqsidecar_listener_bytes_total", "by (sender) "),
+                    )
+                ],
+                help="What clients and the broker sent.",
+                unit="bytes",
+                width=8,
+            ),
+            Panel(
+                title="Time in the listener",
+                queries=quantiles("amqsidecar_listener_relay_seconds", LISTENERS),
+                help="From a read of one side to the write on the other.",
+                unit="s",
+                width=8,
+            ),
+            Panel(
+                title="Versions of listeners",
+                kind="table",
+                queries=[
+                    (
+                        "",
+                        f"max by ({SCHEDULE}, instance, version, python)"
+                        f" (amqsidecar_listener_build_info{{{LISTENERS}}})",
+                    )
+                ],
+                help="Version of each listener.",
                 width=8,
             ),
         ),

@@ -1,6 +1,6 @@
 """The listener in the chart: its clients, its targets, and what rolls its pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -93,3 +93,58 @@ def test_listener_and_sidecar_read_the_same_keys_of_copies() -> None:
 
 def _secret_of(volume: Mapping[str, Any]) -> str:
     return str(volume.get("secret", {}).get("secretName", ""))
+
+
+@pytest.mark.parametrize(("spool_mib", "limit"), [(1024, "1152Mi"), (4096, "4224Mi")])
+def test_its_disk_is_limited_to_what_its_files_may_take(spool_mib: int, limit: str) -> None:
+    options = WITH_LISTENER["config"]["listener"] | {"spool_mib": spool_mib}
+    pod = rendered("Deployment", listener=options)["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["resources"]["limits"] == {"memory": "384Mi", "ephemeral-storage": limit}
+    [size] = [one["emptyDir"]["sizeLimit"] for one in pod["volumes"] if "emptyDir" in one]
+    assert size == f"{spool_mib + 64}Mi"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_budget_holds_up_a_drain_while_the_broker_is_away(name: str) -> None:
+    for one in render(CASES[name]):
+        if one["kind"] == "PodDisruptionBudget":
+            assert one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_its_monitor_finds_it_alone_and_that_of_the_sidecar_does_not(kind: str) -> None:
+    name = kind[0].lower() + kind[1:]
+    made = render(WITH_LISTENER | {"monitoring": {name: True}})
+    monitors = {
+        str(one["metadata"]["name"]).endswith("-listener"): one["spec"]
+        for one in made
+        if one["kind"] == kind
+    }
+    assert len(monitors) == 2
+    found: dict[bool, list[str]] = {}
+    for is_listener, monitor in monitors.items():
+        wanted = monitor["selector"]["matchLabels"].items()
+        [endpoint] = monitor.get("endpoints") or monitor["podMetricsEndpoints"]
+        found[is_listener] = [
+            target
+            for target, labels, ports in _targets(made, of_services=kind == "ServiceMonitor")
+            if wanted <= labels.items() and endpoint["port"] in ports
+        ]
+    assert [len(one) for one in found.values()] == [1, 1]
+    assert "listener" in found[True][0]
+    assert "listener" not in found[False][0]
+
+
+def _targets(
+    made: list[Manifest], *, of_services: bool
+) -> Iterator[tuple[str, Mapping[str, str], set[str]]]:
+    """Yield name, labels and ports of the Services, or of the pods."""
+    for one in made:
+        marks, spec = one["metadata"], one.get("spec", {})
+        if of_services and one["kind"] == "Service":
+            yield marks["name"], marks["labels"], {port["name"] for port in spec["ports"]}
+        elif not of_services and one["kind"] in ("Deployment", "StatefulSet"):
+            [container] = spec["template"]["spec"]["containers"]
+            labels = spec["template"]["metadata"]["labels"]
+            yield marks["name"], labels, {port["name"] for port in container["ports"]}

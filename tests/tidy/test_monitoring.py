@@ -14,14 +14,14 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.main import COMMANDS
 from amqsidecar.config.schema import known_options
-from amqsidecar.telemetry.metrics_table import METRICS, MetricKind
+from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, METRICS, MetricKind
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "helm" / "amqsidecar" / "files"
 MONITORING = ROOT / "deploy" / "monitoring"
 RUNBOOKS = ROOT / "deploy" / "reference" / "runbooks.md"
 
-TABLE = {spec.name: spec for spec in METRICS}
+TABLE = {spec.name: spec for spec in (*METRICS, *LISTENER_METRICS)}
 FOREIGN = {"artemis_messages_killed": {"address", "broker", "queue"}}
 """Of Artemis's metrics plugin; a gauge there, although it only grows."""
 OF_TARGETS = {"namespace", "job", "instance", "pod"}
@@ -149,6 +149,7 @@ def test_what_runbooks_name_is_there() -> None:
     }
     options = set(re.findall(r"`([a-z]+\.[a-z_]+)`", text))
     assert options <= set(known_options()) | {
+        "amqsidecar.intercepted",
         "clock.behind_s",
         "intake.refused",
         "link.reason",

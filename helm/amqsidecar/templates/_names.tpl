@@ -19,6 +19,11 @@ app.kubernetes.io/name: {{ include "amqsidecar.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{- define "amqsidecar.listenerLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-listener" (include "amqsidecar.name" .) | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
 {{- define "amqsidecar.labels" -}}
 {{ include "amqsidecar.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

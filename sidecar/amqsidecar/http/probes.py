@@ -10,13 +10,16 @@ from starlette.types import ASGIApp
 
 
 def make_probes(
-    render_metrics: Callable[[str], tuple[bytes, str]], problem: Callable[[], str]
+    render_metrics: Callable[[str], tuple[bytes, str]],
+    problem: Callable[[], str],
+    warning: Callable[[], str],
 ) -> ASGIApp:
     """Return the application.
 
     Args:
         render_metrics: returns a response to a scrape for an `Accept` header, and its kind.
         problem: returns why the command is of no use now; "" = it is ready. May block.
+        warning: returns what may become a problem; "" = nothing.
     """
 
     def metrics(request: Request) -> Response:
@@ -28,7 +31,8 @@ def make_probes(
 
     def readyz(_request: Request) -> Response:
         found = problem()
-        return PlainTextResponse(f"{found or 'ok'}\n", 503 if found else 200)
+        said = found or "; ".join(filter(None, ("ok", warning())))
+        return PlainTextResponse(f"{said}\n", 503 if found else 200)
 
     return Starlette(
         routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]

@@ -3,7 +3,7 @@
 A crash leaves no file. What can be kept nowhere is passed on all the same, and can't be saved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from io import FileIO
 from pathlib import Path
@@ -30,12 +30,18 @@ class BodyBudget:
 
     Attributes:
         memory_bytes, spooled_bytes: taken now.
-        unkept: messages without room so far.
     """
 
-    def __init__(self, memory_bytes_max: int, spool_bytes_max: int, folder: Path) -> None:
+    def __init__(
+        self,
+        memory_bytes_max: int,
+        spool_bytes_max: int,
+        folder: Path,
+        count_unkept: Callable[[], None] = lambda: None,
+    ) -> None:
         self.memory_bytes = self.spooled_bytes = 0
-        self.files = self.unkept = 0
+        self.files = 0
+        self._count_unkept = count_unkept
         self._silent_until_s = 0.0
         self.memory_bytes_max = memory_bytes_max
         self.spool_bytes_max = spool_bytes_max
@@ -43,10 +49,10 @@ class BodyBudget:
 
     def full(self, why: str) -> None:
         """Count a message that is not kept; log the first one of each minute."""
-        self.unkept += 1
+        self._count_unkept()
         if (now_s := monotonic()) >= self._silent_until_s:
             self._silent_until_s = now_s + _SILENT_S
-            log.warning("not_kept", reason=why, messages=self.unkept)
+            log.warning("not_kept", reason=why)
 
     def new_body(self, head_bytes: int) -> "KeptBody":
         """Return a body without content; its head counts as memory."""

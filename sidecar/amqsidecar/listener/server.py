@@ -43,6 +43,8 @@ _HELD_BYTES_MAX_OF_ONE: Final = 1 << 21
 # has 16 KiB.
 _TLS_BUFFER_BYTES: Final = 1 << 15
 _ACCEPTS_AGAIN_S: Final = 1.0
+_SHORT_SHARE: Final = 0.8
+"""As the alert AmqsidecarListenerPlacesShort."""
 _BACKLOG: Final = 1024
 _UNFINISHED_MAX: Final = 64
 """Ended TLS connections without a log-in after which the collector of cycles runs."""
@@ -117,13 +119,12 @@ class ListenerCounts(Protocol):
         """Count outcomes of messages that were given up."""
         ...
 
-    def watch(
-        self,
-        memory_bytes: Callable[[], int],
-        spooled_bytes: Callable[[], int],
-        unkept: Callable[[], int],
-    ) -> None:
-        """Set the sources of the numbers of bytes in hand, and of messages without room."""
+    def unkept(self) -> None:
+        """Count a message for which there was no room."""
+        ...
+
+    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
+        """Set the sources of the numbers of bytes in hand."""
         ...
 
 
@@ -133,23 +134,38 @@ class Listener:
     def __init__(self, settings: ListenerSettings, counts: ListenerCounts) -> None:
         self._settings = settings
         self._counts = counts
-        self._budget = BodyBudget(
-            settings.memory_bytes_max, settings.spool_bytes_max, settings.spool_folder
+        budget = self._budget = BodyBudget(
+            settings.memory_bytes_max,
+            settings.spool_bytes_max,
+            settings.spool_folder,
+            counts.unkept,
         )
-        budget = self._budget
-        counts.watch(
-            lambda: budget.memory_bytes, lambda: budget.spooled_bytes, lambda: budget.unkept
-        )
+        counts.watch(lambda: budget.memory_bytes, lambda: budget.spooled_bytes)
         self._doorway: Doorway[Relay] = Doorway(settings.logins_max, settings.trusted)
         self._held_bytes = self._unfinished = 0
         self._relays: set[Relay] = set()
         self._all_ended = asyncio.Event()
 
     @property
-    def shortage(self) -> str:
-        """Why no client can be accepted, as a sentence; "" = some can. For any thread."""
+    def problem(self) -> str:
+        """Why no client can be accepted; "" = some can. For any thread."""
         count = self._settings.connections_max
-        return f"all {count} connections are taken" if len(self._relays) >= count else ""
+        is_full = len(self._relays) >= count and not len(self._doorway)
+        return f"all {count} connections are taken" if is_full else ""
+
+    @property
+    def shortage(self) -> str:
+        """Which places are short; "" = none. For any thread."""
+        settings, doorway = self._settings, len(self._doorway)
+        of = (
+            ("connections", len(self._relays), settings.connections_max),
+            ("connections without a log-in", doorway, settings.logins_max),
+        )
+        return "; ".join(
+            f"{taken} of {count} {what} are taken"
+            for what, taken, count in of
+            if taken > _SHORT_SHARE * count
+        )
 
     async def serve(self, stop: asyncio.Event, started: Callable[[str, int], None]) -> None:
         """Serve until `stop` is set, then drain.

@@ -24,9 +24,12 @@ class ListenerMetrics:
         self._connections = self._gauge(specs["amqsidecar_listener_connections"])
         self._without_login = self._gauge(specs["amqsidecar_listener_connections_without_login"])
         self._connections_max = self._gauge(specs["amqsidecar_listener_connections_max"])
-        self._unkept = self._gauge(specs["amqsidecar_listener_unkept_messages"])
+        self._without_login_max = self._gauge(
+            specs["amqsidecar_listener_connections_without_login_max"]
+        )
         self._memory = self._gauge(specs["amqsidecar_listener_memory_bytes"])
         self._spooled = self._gauge(specs["amqsidecar_listener_spooled_bytes"])
+        self._unkept = self._counter(specs["amqsidecar_listener_unkept_messages_total"])
         self._refused = self._counter(specs["amqsidecar_listener_connections_refused_total"])
         self._unreached = self._counter(specs["amqsidecar_listener_broker_unreachable_total"])
         received = self._counter(specs["amqsidecar_listener_bytes_total"])
@@ -38,12 +41,7 @@ class ListenerMetrics:
         self._relay = Histogram(
             relay.name, relay.help, buckets=relay.bounds, registry=self._registry
         )
-        build = Gauge(
-            "amqsidecar_build_info",
-            "Always 1; the labels are the versions.",
-            ("version", "python"),
-            registry=self._registry,
-        )
+        build = self._gauge(specs["amqsidecar_listener_build_info"])
         build.labels(__version__, platform.python_version()).set(1)
 
     def _gauge(self, spec: MetricSpec) -> Gauge:
@@ -52,9 +50,10 @@ class ListenerMetrics:
     def _counter(self, spec: MetricSpec) -> Counter:
         return Counter(spec.name, spec.help, spec.labels, registry=self._registry)
 
-    def limit(self, connections_max: int) -> None:
-        """Note how many connections there may be."""
+    def limit(self, connections_max: int, without_login_max: int) -> None:
+        """Note how many connections there may be, and how many of them without a log-in."""
         self._connections_max.set(connections_max)
+        self._without_login_max.set(without_login_max)
 
     def connections(self, count: int, without_login: int) -> None:
         """Note how many connections are open, and how many of them have not logged in."""
@@ -81,14 +80,12 @@ class ListenerMetrics:
         """Count outcomes of messages that were given up."""
         self._given_up.labels(how, outcome).inc(messages)
 
-    def watch(
-        self,
-        memory_bytes: Callable[[], int],
-        spooled_bytes: Callable[[], int],
-        unkept: Callable[[], int],
-    ) -> None:
-        """Ask at each scrape what the messages in hand take, and how many had no room."""
-        self._unkept.set_function(unkept)
+    def unkept(self) -> None:
+        """Count a message for which there was no room."""
+        self._unkept.inc()
+
+    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
+        """Ask at each scrape what the messages in hand take."""
         self._memory.set_function(memory_bytes)
         self._spooled.set_function(spooled_bytes)
 

@@ -415,11 +415,18 @@ LISTENER_METRICS: Final = (
         "`listen`",
     ),
     MetricSpec(
-        "amqsidecar_listener_unkept_messages",
+        "amqsidecar_listener_connections_without_login_max",
         MetricKind.GAUGE,
         (),
-        "Messages so far that could not be kept, because memory or files were full: giving them up "
-        "is treated by `listener.on_failure`.",
+        "`listener.logins_max`.",
+        "`listen`",
+    ),
+    MetricSpec(
+        "amqsidecar_listener_unkept_messages_total",
+        MetricKind.COUNTER,
+        (),
+        "Messages that could not be kept, because memory or files were full: giving them up is "
+        "treated by `listener.on_failure`.",
         "`listen`",
     ),
     MetricSpec(
@@ -443,8 +450,8 @@ LISTENER_METRICS: Final = (
         "Messages that consumers gave up, by NACK, rejected or modified. Outcome: intercepted = "
         "saved; noted = its cause or its delay was written as a note, and the broker has it as a "
         "dead letter; passed = neither could be done, so that the broker got it as without a "
-        "listener (a log line says why); refused = the broker refused the copy, so that the "
-        "consumer gets it again.",
+        "listener (a log line says why); refused = the broker refused the copy, or there was none "
+        "and `listener.on_failure` is `closed`, so that the consumer gets it again.",
         "`listen`",
     ),
     MetricSpec(
@@ -468,6 +475,13 @@ LISTENER_METRICS: Final = (
         "Time from a read of one side to the write on the other, for each read.",
         "`listen`",
         (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0),
+    ),
+    MetricSpec(
+        "amqsidecar_listener_build_info",
+        MetricKind.GAUGE,
+        ("version", "python"),
+        "Always 1; the labels are the versions.",
+        "`listen`",
     ),
 )
 """Metrics of the process `amqsidecar listen`."""

@@ -50,9 +50,15 @@ def run_listener(config: Config) -> int:
     configure_logs(config.log.level, config.log.format)
     metrics = ListenerMetrics()
     settings = _settings(config, acceptor)
-    metrics.limit(options.connections_max)
+    metrics.limit(settings.connections_max, settings.logins_max)
     listener = Listener(settings, metrics)
-    http = HttpServer(make_probes(metrics.render, lambda: listener.shortage or _problem(acceptor)))
+    http = HttpServer(
+        make_probes(
+            metrics.render,
+            lambda: listener.problem or _problem(acceptor),
+            lambda: listener.shortage,
+        )
+    )
     address = ""
     if options.http_listen:
         host, port = http.start(*split_listen(options.http_listen))

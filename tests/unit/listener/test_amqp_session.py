@@ -222,6 +222,8 @@ def test_a_message_without_room_is_not_saved_in_part(tmp_path: Path, on_failure:
     is_closed = on_failure is OnFailure.CLOSED
     assert wire.to_broker == (b"" if is_closed else disposition(TRUE, 5, 5, REJECTED))
     assert bool(wire.ended) is is_closed
+    outcome = NackOutcome.REFUSED if is_closed else NackOutcome.PASSED
+    assert [one.outcome for one in wire.settled] == [outcome]
 
 
 def test_on_classic_the_note_of_an_error_goes_in_front_of_the_rejection(budget: BodyBudget) -> None:

@@ -6,9 +6,10 @@ from amqsidecar.listener.bodies import LARGE_BYTES, BodyBudget
 
 
 def test_a_volume_that_takes_no_file_is_full(tmp_path: Path) -> None:
-    budget = BodyBudget(1 << 20, 1 << 30, tmp_path / "gone")
+    unkept: list[int] = []
+    budget = BodyBudget(1 << 20, 1 << 30, tmp_path / "gone", lambda: unkept.append(1))
     body = budget.new_body(0)
     body.add(b"x" * (LARGE_BYTES + 1))
     body.add(b"more")
     assert not body.is_kept
-    assert (budget.unkept, budget.memory_bytes, budget.spooled_bytes) == (1, 0, 0)
+    assert (len(unkept), budget.memory_bytes, budget.spooled_bytes) == (1, 0, 0)

@@ -59,13 +59,10 @@ class Counts:
         assert how is GiveUp.NACK
         self.outcomes += [outcome] * messages
 
-    def watch(
-        self,
-        memory_bytes: Callable[[], int],
-        spooled_bytes: Callable[[], int],
-        unkept: Callable[[], int],
-    ) -> None:
-        del unkept
+    def unkept(self) -> None:
+        raise AssertionError("there is room")
+
+    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
         self.memory_bytes = memory_bytes
         assert spooled_bytes() == 0
 
@@ -115,9 +112,8 @@ class Between:
             broker_tls=client,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        serving = Listener(settings, self.counts).serve(
-            self.stop, lambda _host, port: started.set_result(port)
-        )
+        self.listener = Listener(settings, self.counts)
+        serving = self.listener.serve(self.stop, lambda _host, port: started.set_result(port))
         self._running = asyncio.ensure_future(serving)
         self.port = await started
 
@@ -263,6 +259,24 @@ def test_beyond_the_limit_a_client_is_refused(tmp_path: Path) -> None:
             assert await is_reset(second)
             assert both.counts.refusals == 1
             close(second, *first)
+
+    asyncio.run(run())
+
+
+def test_it_says_which_places_are_short_and_when_nobody_gives_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with between(tmp_path, connections_max=1) as both:
+            assert (both.listener.problem, both.listener.shortage) == ("", "")
+            client, broker = await both.connect()
+            logging_in = "1 of 1 connections without a log-in are taken"
+            assert logging_in in both.listener.shortage
+            assert both.listener.problem == "", "it gives way to the next client"
+            client[1].write(CONNECT)
+            broker[1].write(CONNECTED)
+            await client[0].readexactly(len(CONNECTED))
+            assert both.listener.problem == "all 1 connections are taken"
+            assert both.listener.shortage == "1 of 1 connections are taken"
+            close(client, broker)
 
     asyncio.run(run())
 

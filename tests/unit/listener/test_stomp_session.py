@@ -242,6 +242,7 @@ def test_what_found_no_room_is_never_taken_for_saved(tmp_path: Path, on_failure:
     else:
         assert wire.to_broker == b""
         assert "no room" in wire.ended
+        assert wire.settled[0].outcome is NackOutcome.REFUSED
 
 
 def test_a_large_body_is_in_a_file_until_it_is_acknowledged(wire: Wire, budget: BodyBudget) -> None:

@@ -35,8 +35,9 @@ from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, Tally
 from amqsidecar.telemetry.event_counts import rule_kind
 from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.telemetry.metrics_table import OTHER
+from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, OTHER
 from amqsidecar.wiring.reported_health import reported_health
 from support.virtual_clock import VirtualClock
 
@@ -310,3 +311,12 @@ def test_nothing_is_shared_between_two_objects() -> None:
 )
 def test_a_rule_belongs_to_a_family(rule: str, kind: str) -> None:
     assert rule_kind(rule) == kind
+
+
+def test_a_listener_has_the_metrics_of_its_table_and_none_of_a_sidecar() -> None:
+    text = ListenerMetrics().render()[0].decode()
+    families = text_string_to_metric_families(text)
+    found = {one.name: one.type for one in families if one.name.startswith("amqsidecar_")}
+    table = {spec.name.removesuffix("_total"): spec.kind.value for spec in LISTENER_METRICS}
+    assert found == table
+    assert all(name.startswith("amqsidecar_listener_") for name in table)

@@ -346,6 +346,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         ClientChannel.drop(messages)
         is_destroyed = self._is_artemis and answer.how is GiveUp.REJECTED
         if is_destroyed and self._on_failure is OnFailure.CLOSED:
+            self._effects.append(Settled(answer.how, NackOutcome.REFUSED, len(messages), why))
             self._end(f"a message that its consumer rejected can't be saved: {why}")
             return False
         self._effects.append(Settled(answer.how, NackOutcome.PASSED, len(messages), why))

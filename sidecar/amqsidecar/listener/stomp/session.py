@@ -338,6 +338,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
     def _failed(self, why: str, count: int) -> bool:
         """Return whether the NACK is passed on although its message can't be saved."""
         if self._on_failure is OnFailure.CLOSED:
+            self._effects.append(Settled(GiveUp.NACK, NackOutcome.REFUSED, count, why))
             self._end(f"a message that its consumer gave up can't be saved: {why}")
             return False
         self._effects.append(Settled(GiveUp.NACK, NackOutcome.PASSED, count, why))
