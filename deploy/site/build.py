@@ -69,10 +69,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Operate": (
         "deploy/reference/operations",
         "deploy/reference/console",
-        "deploy/reference/audit",
         "deploy/reference/causes",
         "deploy/reference/cause-notes",
-        "deploy/reference/outcomes",
         "deploy/reference/gates",
         "deploy/reference/doctor",
         "deploy/reference/runbooks",

@@ -368,7 +368,7 @@ class Watching:
                 "outcomes_not_counted",
                 reason=NOT_COUNTED,
                 meaning=f"outcomes stay unknown except for returns; on Classic {COUNTING_MENDS} "
-                "(outcomes.md)",
+                "(operations.md)",
             )
         seen = []
         for one in due:

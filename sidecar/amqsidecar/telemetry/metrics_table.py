@@ -104,7 +104,7 @@ METRICS: Final = (
         MetricKind.COUNTER,
         ("destination", "outcome"),
         "Outcomes of re-sends, counted when known or after twice `outcomes.window_s`: consumed, "
-        "came back, unknown (`outcomes.md`). With a shared schedule each sidecar counts all.",
+        "came back, unknown (`operations.md`). With a shared schedule each sidecar counts all.",
         "the watcher",
     ),
     MetricSpec(
@@ -228,7 +228,7 @@ METRICS: Final = (
         MetricKind.GAUGE,
         (),
         "1 = the broker does not count acknowledgements, so re-sends that do not come back stay "
-        "unknown (`outcomes.md`).",
+        "unknown (`operations.md`).",
         "the looks at destinations",
     ),
     MetricSpec(

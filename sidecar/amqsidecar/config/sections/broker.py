@@ -203,7 +203,7 @@ class BrokerOptions(Section):
         "",
         "Classic: Jolokia of its web console, such as "
         "`http://admin@localhost:8161/api/jolokia`, whose counters prove what was consumed "
-        "without the statistics plugin (`outcomes.md`). `tls` applies to `https`, too. Empty = "
+        "without the statistics plugin (`operations.md`). `tls` applies to `https`, too. Empty = "
         "not asked.",
     )
     jolokia_password_file: OptionalPath = option(

@@ -31,7 +31,7 @@ class LogOptions(Section):
     )
     audit: str = option(
         "stderr",
-        "Where the audit is written (`audit.md`): `stderr`, `stdout`, or the path of a file, to "
+        "Where the audit is written (`console.md`): `stderr`, `stdout`, or the path of a file, to "
         "which commands append as well. With a stream, commands write none; the store keeps their "
         "operations.",
         min_length=1,

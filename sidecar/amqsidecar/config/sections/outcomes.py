@@ -11,7 +11,7 @@ class OutcomesOptions(Section):
     watch: StrictBool = option(
         True,
         "Whether the sidecar watches the queues that it re-sends to, over a separate read-only "
-        "connection. If not, no re-send is reported as consumed (`outcomes.md`).",
+        "connection. If not, no re-send is reported as consumed (`operations.md`).",
         why="a few requests to the broker every few seconds, and none when nothing waits",
     )
     window_s: StrictInt = option(
