@@ -1,25 +1,10 @@
 """Common part of sessions with a token: passes calls on to their parts."""
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from amqsidecar.broker import Resend
-
-
-class TokenQueue(Protocol):
-    """The token queue of an instance, and the token in its hand."""
-
-    def take(self, timeout_s: float, /) -> int | None:
-        """See `TakeSession.take_token`."""
-        ...
-
-    def exists(self) -> bool | None:
-        """See `TakeSession.token_exists`."""
-        ...
-
-    def create(self, number: int, /) -> None:
-        """See `TakeSession.create_token`."""
-        ...
+from amqsidecar.brokers.token_queue import TokenQueue
 
 
 class TokenQueueMaker(Protocol):
@@ -46,19 +31,26 @@ class CycleTransactions(Protocol):
         ...
 
 
-Q = TypeVar("Q", bound=TokenQueue)
 T = TypeVar("T", bound=CycleTransactions)
 
 
-class TokenSession(Generic[Q, T]):
+class TokenSession(Generic[T]):
     """The part of a `broker.TakeSession` that its token queue and its transactions do."""
 
-    _token: Q
+    _token: TokenQueue[Any]
     _cycle: T
 
     def take_token(self, timeout_s: float) -> int | None:
         """Return the number of the token once the broker hands it over; None = not in time."""
         return self._token.take(timeout_s)
+
+    def release_token(self) -> None:
+        """Give the token back, uncounted, and wait for it no more, until `take_token`.
+
+        Raises:
+            LinkLost: the connection is gone, or the broker does not answer.
+        """
+        self._token.release()
 
     def token_exists(self) -> bool | None:
         """Return whether the token queue holds a token, handed out or not; None = unknown."""

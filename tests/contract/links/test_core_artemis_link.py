@@ -63,9 +63,9 @@ def test_the_token_is_not_waited_for_once_it_was_read(
 
     def take() -> CoreArtemisTake:
         link = harness.make_link("instance").take(f"{unique}.token")
-        wait_for_token = link._token._wait
+        wait_for_token = link._token_wire._wait
 
-        def waiting(consumer: int, timeout_s: float) -> bool:
+        def waiting(timeout_s: float) -> bool:
             with monkeypatch.context() as patch:
                 wait = link._connection.wait
 
@@ -74,9 +74,9 @@ def test_the_token_is_not_waited_for_once_it_was_read(
                     wait(left_s)
 
                 patch.setattr(link._connection, "wait", counting)
-                return wait_for_token(consumer, timeout_s)
+                return wait_for_token(timeout_s)
 
-        monkeypatch.setattr(link._token, "_wait", waiting)
+        monkeypatch.setattr(link._token_wire, "_wait", waiting)
         return link
 
     with closing(harness):

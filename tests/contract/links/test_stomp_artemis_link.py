@@ -731,10 +731,12 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
             assert link.take_token(0.1) is None
             assert link.left_behind() == ()
         link.close()
-        other._token.accept(other._cycle._tools.coordinator.begin())
+        wire = other._cycle._wire
+        held = other._token.take_for_commit().handle
+        wire.accept(other._cycle._tools.coordinator.begin(), held)
         other._connection.pump(0)
-        other._token.close()
-        other._connection.run_until(lambda: other._token.is_closed, PATIENCE_S)
+        wire.close()
+        other._connection.run_until(lambda: wire.is_closed, PATIENCE_S)
         eventually(told, what="it is reported")
         assert [line["queue"] for line in told()] == [str(queue(token_queue))]
         other.close()

@@ -90,7 +90,7 @@ class StompArtemisHarness(ArtemisHarness):
         """Cut the link's connections without a word, as a crash does."""
         assert isinstance(link, StompArtemisTake)
         for connection in (
-            link._token.connection,
+            link._token_wire.connection,
             link._connection,
             link._management._connection,
         ):

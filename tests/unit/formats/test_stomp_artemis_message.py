@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.artemis.token import Token, decode, encode
 from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
     MADE_BY_STOMP,
@@ -16,6 +15,7 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     readable,
     without,
 )
+from amqsidecar.brokers.token import Token, decode, encode
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.artemis_properties import Origin
 from amqsidecar.formats.redelivery_mark import check_of

@@ -12,15 +12,15 @@ from amqsidecar.broker import Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.senders import SenderPool, TransactionSends
-from amqsidecar.brokers.amqp.token import AmqpTokenQueue
+from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 
 _TOKEN_INDEX = -1
-_TOKEN_TIMEOUT_S = 15.0
 
 
 class AmqpTools(NamedTuple):
@@ -41,6 +41,14 @@ class AmqpTools(NamedTuple):
     clock: Clock
     crash_point: CrashPoint
     encode: Callable[[Resend, int], bytes]
+
+
+class _Exchange(NamedTuple):
+    """The token in hand, and the number of the token that takes its place."""
+
+    wire: AmqpTokenWire
+    held: AmqpDelivery
+    number: int
 
 
 class _Begun(NamedTuple):
@@ -115,15 +123,15 @@ class AmqpMoves:
         self,
         held: Sequence[AmqpDelivery],
         sends: Sequence[Resend],
-        exchange: tuple[AmqpTokenQueue, int] | None,
+        exchange: _Exchange | None,
     ) -> None:
         """Do one transaction, with the exchange of the token for this number or without."""
         _, transaction, work = self._ahead.take(sends)
         coordinator = self._tools.coordinator
         with self._clean_or_lost():
             if exchange is not None and not work.refusals:
-                own, number = exchange
-                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(number))
+                wire = exchange.wire
+                work.send_raw(_TOKEN_INDEX, wire.sender, wire.encode(exchange.number))
             work.wait_for_answers()
         self._tools.pool.trim()
         if _TOKEN_INDEX in work.refusals:
@@ -136,7 +144,7 @@ class AmqpMoves:
         for in_hand in held:
             transaction.accept(in_hand)
         if exchange is not None:
-            exchange[0].accept(transaction)
+            exchange.wire.accept(transaction, exchange.held)
         words = coordinator.commit(transaction, self.while_committing)
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
@@ -147,9 +155,12 @@ class AmqpMoves:
 class AmqpCycle(AmqpMoves):
     """Begins, abandons and commits cycles, each with the exchange of the token."""
 
-    def __init__(self, tools: AmqpTools, token: AmqpTokenQueue) -> None:
+    def __init__(
+        self, tools: AmqpTools, token: TokenQueue[AmqpDelivery], wire: AmqpTokenWire
+    ) -> None:
         super().__init__(tools)
         self._token = token
+        self._wire = wire
 
     def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:
         """Accept, send, exchange the token in one transaction; durable when it returns.
@@ -161,7 +172,6 @@ class AmqpCycle(AmqpMoves):
             CommitRefused: as above.
             LinkLost: unknown whether it happened; the token shows it.
         """
-        own = self._token
-        own.take_for_commit(_TOKEN_TIMEOUT_S)
-        self._perform(held, sends, (own, token))
-        own.committed(token)
+        own = self._token.take_for_commit().handle
+        self._perform(held, sends, _Exchange(self._wire, own, token))
+        self._token.exchanged(token)

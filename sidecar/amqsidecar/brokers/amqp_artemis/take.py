@@ -6,7 +6,7 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves, AmqpTools
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
-from amqsidecar.brokers.amqp.token import AmqpTokenQueue
+from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_artemis.intake import AmqpIntake
 from amqsidecar.brokers.amqp_artemis.look import (
@@ -20,6 +20,7 @@ from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
@@ -109,9 +110,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(
-    AcceptingTake[ArtemisManagement, AmqpIntake, AmqpTokenQueue, AmqpCycle], _IntakeSession
-):
+class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpCycle], _IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -133,8 +132,8 @@ class AmqpArtemisTake(
             BrokerRefused: the token queue can't be used.
             LinkLost: the connection is gone.
         """
-        self._token = opened.parts.add(
-            AmqpTokenQueue(
+        wire = opened.parts.add(
+            AmqpTokenWire(
                 opened.connection,
                 opened.management,
                 coordinator,
@@ -144,13 +143,11 @@ class AmqpArtemisTake(
                 rules_digest=settings.rules_digest,
             )
         )
+        token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
-        self._cycle = AmqpCycle(self._tools(coordinator), self._token)
+        self._token = token
+        self._cycle = AmqpCycle(self._tools(coordinator), token, wire)
         coordinator.declare_ahead()
-
-    def release_token(self) -> None:
-        """Give the token back, uncounted, and wait for it no more, until `take_token`."""
-        self._token.release(self._timeout_s)
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         self._browse_number += 1

@@ -9,7 +9,7 @@ from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
-from amqsidecar.brokers.amqp.token import AmqpTokenQueue
+from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, BrowsedQueues
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
@@ -18,6 +18,7 @@ from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.queues import is_wildcard
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.errors import (
     BrokerRefused,
@@ -44,7 +45,7 @@ _PATTERN_WITHOUT_RULES: Final = (
 )
 
 
-class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
+class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpCycle]):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token_exists` is certain: the client id keeps every other connection of the instance out, and
@@ -77,8 +78,8 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
         self.description = self._described(is_native_wire=self._is_native_wire)
         coordinator = parts.add(Coordinator(connection, self._timeout_s, settings.crash_point))
         pool = parts.add(SenderPool(connection, str))
-        self._token = parts.add(
-            AmqpTokenQueue(
+        wire = parts.add(
+            AmqpTokenWire(
                 connection,
                 BrowsedQueues(self._browser),
                 coordinator,
@@ -90,13 +91,14 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpTokenQueue, AmqpCycle]):
                 rules_digest=settings.rules_digest,
             )
         )
+        self._token = TokenQueue(wire, token_queue)
         encode = partial(
             encode_resend,
             is_native_wire=self._is_native_wire,
             keeps_non_persistent=settings.keeps_non_persistent,
         )
         tools = AmqpTools(connection, coordinator, pool, self._clock, settings.crash_point, encode)
-        self._cycle = AmqpCycle(tools, self._token)
+        self._cycle = AmqpCycle(tools, self._token, wire)
         self._watch = parts.add(
             ClassicWatch(
                 connection, self._browser, self._names, settings.final_suffix, self._timeout_s

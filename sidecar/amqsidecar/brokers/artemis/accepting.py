@@ -8,7 +8,7 @@ from amqsidecar.brokers.artemis.chosen import ChoosingIntake, ChosenMessages
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.session import DelayingSession, ReadingSession
-from amqsidecar.brokers.token_session import CycleTransactions, TokenQueue, TokenSession
+from amqsidecar.brokers.token_session import CycleTransactions, TokenSession
 from amqsidecar.model.destination import Destination
 
 H = TypeVar("H")
@@ -67,7 +67,6 @@ class AcceptingCycle(CycleTransactions, Protocol[H]):
 
 M = TypeVar("M", bound=ArtemisQuestions)
 N = TypeVar("N", bound=AcceptingIntake[Any])
-Q = TypeVar("Q", bound=TokenQueue)
 C = TypeVar("C", bound=AcceptingCycle[Any])
 W = TypeVar("W", bound=AcceptingMoves[Any])
 
@@ -94,7 +93,7 @@ class AcceptingSession(ReadingSession[M], DelayingSession[M], Generic[M, N]):
         return self._intake.queues
 
 
-class AcceptingTake(AcceptingSession[M, N], TokenSession[Q, C], Generic[M, N, Q, C]):
+class AcceptingTake(AcceptingSession[M, N], TokenSession[C], Generic[M, N, C]):
     """The part of a `broker.TakeSession` that its transactions do."""
 
     @property

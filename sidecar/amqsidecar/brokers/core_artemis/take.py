@@ -18,8 +18,9 @@ from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.notifications import CoreNotifications
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
-from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
+from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.formats.core import packets
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
@@ -116,9 +117,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         return None
 
 
-class CoreArtemisTake(
-    AcceptingTake[CoreManagement, CoreIntake, CoreTokenQueue, CoreCycle], _IntakeSession
-):
+class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreCycle], _IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -141,7 +140,7 @@ class CoreArtemisTake(
             LinkLost: the connection is gone.
         """
         super().__init__(opened, settings, session, token_queue)
-        self._token = CoreTokenQueue(
+        self._token_wire = CoreTokenWire(
             self._connection,
             session,
             self._management,
@@ -150,23 +149,15 @@ class CoreArtemisTake(
             self._route,
             settings.rules_digest,
         )
-        self._cycle = CoreCycle(self._tools, self._token)
+        self._token = TokenQueue(self._token_wire, token_queue)
+        self._cycle = CoreCycle(self._tools, self._token, self._token_wire)
 
     def _route(self) -> None:
         deliveries = self._session.deliveries
         while deliveries:
             delivery = deliveries.popleft()
-            (self._token if self._token.reads(delivery) else self._intake).arrived(delivery)
-
-    def release_token(self) -> None:
-        """Give the token back and wait for it no more, until `take_token`.
-
-        When it returns, the token is in its queue; that does not count as a failed delivery.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._token.release()
+            wire = self._token_wire
+            (wire if wire.reads(delivery) else self._intake).arrived(delivery)
 
 
 class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake, CoreMoves], _IntakeSession):

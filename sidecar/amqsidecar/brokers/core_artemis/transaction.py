@@ -10,16 +10,20 @@ be refused is found out before anything is sent, and nothing has to be undone.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from typing_extensions import override
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreHandle, CoreIntake
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
-from amqsidecar.brokers.core_artemis.token import CoreTokenQueue
+from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
@@ -66,28 +70,6 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class HandedOut(Protocol):
-    """What a session was handed besides dead letters."""
-
-    def acknowledgements(self) -> list[CoreAcknowledgement]:
-        """Return the acknowledgements that a transaction makes of it."""
-        ...
-
-    def undo(self) -> None:
-        """Expect it once more; called before a rollback."""
-        ...
-
-
-class _NothingElse:
-    """Of a session without a token."""
-
-    def acknowledgements(self) -> list[CoreAcknowledgement]:
-        return []
-
-    def undo(self) -> None:
-        pass
-
-
 class CoreMoves:
     """Accepts and sends in transactions without a token.
 
@@ -95,13 +77,8 @@ class CoreMoves:
         while_committing: called in a commit once the broker was asked; may begin the next sends.
     """
 
-    def __init__(
-        self,
-        tools: CoreTools,
-        besides: HandedOut = _NothingElse(),  # noqa: B008 - it has no state
-    ) -> None:
+    def __init__(self, tools: CoreTools) -> None:
         self._tools = tools
-        self._besides = besides
         self._ahead = SendsAhead(self._start, self._undo_sends)
         self.while_committing: Callable[[], None] = begin_nothing
 
@@ -184,20 +161,21 @@ class CoreMoves:
             CommitRefused: as above.
             LinkLost: unknown whether it happened.
         """
-        self._perform(handles, sends, [])
+        self._perform(handles, sends)
 
     def _perform(
         self,
         handles: Sequence[CoreHandle],
         sends: Sequence[Resend],
-        tokens: Sequence[CoreMessage],
+        tokens: Sequence[CoreMessage] = (),
+        besides: Sequence[CoreAcknowledgement] = (),
     ) -> None:
-        """Do one transaction, which sends these tokens last."""
+        """Do one transaction, which sends these tokens last and also acknowledges `besides`."""
         begun = self._ahead.take(sends)
         with self._clean_or_lost():
             refused = self._finish_sends(begun, tokens)
             if refused is None:
-                refused = self._commit(handles)
+                refused = self._commit(handles, besides)
             if refused is not None and not begun.refusals:
                 self._undo()
         if refused is not None:
@@ -228,13 +206,15 @@ class CoreMoves:
                 return CommitRefused(f"the token was refused: {answer}")
         return None
 
-    def _commit(self, handles: Sequence[CoreHandle]) -> CommitRefused | None:
+    def _commit(
+        self, handles: Sequence[CoreHandle], besides: Sequence[CoreAcknowledgement]
+    ) -> CommitRefused | None:
         """Acknowledge and commit; return why the broker does not."""
         session = self._tools.session
         self._tools.crash_point("sent")
         acknowledgements = self._tools.intake.acknowledgements(handles)
         try:
-            session.acknowledge_all([*acknowledgements, *self._besides.acknowledgements()])
+            session.acknowledge_all([*acknowledgements, *besides])
         except CoreRefused as refused:
             raise LinkLost(f"a delivery is not in hand any more: {refused}") from refused
         number = session.ask_commit()
@@ -251,16 +231,18 @@ class CoreMoves:
         """Undo the transaction; messages in hand are delivered again."""
         self._ahead.forget()
         self._tools.intake.undo()
-        self._besides.undo()
         self._tools.session.rollback()
 
 
 class CoreCycle(CoreMoves):
     """Begins, abandons and commits cycles, each with the exchange of the token."""
 
-    def __init__(self, tools: CoreTools, token: CoreTokenQueue) -> None:
-        super().__init__(tools, token)
+    def __init__(
+        self, tools: CoreTools, token: TokenQueue[CoreDelivery], wire: CoreTokenWire
+    ) -> None:
+        super().__init__(tools)
         self._token = token
+        self._wire = wire
 
     def commit(self, handles: Sequence[CoreHandle], sends: Sequence[Resend], token: int) -> None:
         """Accept, send, exchange the token in one transaction; durable when it returns.
@@ -272,7 +254,13 @@ class CoreCycle(CoreMoves):
             CommitRefused: as above.
             LinkLost: unknown whether it happened; the token shows it.
         """
-        own = self._token
-        own.take_for_commit()
-        self._perform(handles, sends, [own.encode(token)])
-        own.committed(token)
+        held = self._token.take_for_commit().handle
+        own = self._wire
+        self._perform(handles, sends, [own.encode(token)], own.acknowledgements(held))
+        self._token.exchanged(token)
+
+    @override
+    def _undo(self) -> None:
+        self._wire.forget()
+        self._token.undo()
+        super()._undo()

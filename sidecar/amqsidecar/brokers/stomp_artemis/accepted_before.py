@@ -7,10 +7,10 @@ token goes on naming it until it came, or is known to lie in its queue no more.
 from collections.abc import Collection, Sequence
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.brokers.artemis.token import Accepted
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.subscriptions import StompDelivery
+from amqsidecar.brokers.token import Accepted
 
 _CARRIED_MAX = 4000
 

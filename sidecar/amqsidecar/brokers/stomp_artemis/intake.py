@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
-from amqsidecar.brokers.artemis.token import Accepted
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
@@ -25,6 +24,7 @@ from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscriptions,
     StompDelivery,
 )
+from amqsidecar.brokers.token import Accepted
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader

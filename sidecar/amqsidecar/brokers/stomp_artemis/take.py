@@ -1,28 +1,35 @@
 """What a link to Artemis over STOMP can do that was opened with a token."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages, StuckToken
-from amqsidecar.brokers.artemis.token import Token
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.notifications import StompNotifications
 from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
-from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
+from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
+from amqsidecar.brokers.token import Token
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.engine.crash_points import ACCEPTING
+from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.left_behind import LeftBehind
 
 
 class StompArtemisTake(
-    StompArtemisLook, ReadingSession[StompManagement], TokenSession[TokenKeeper, Transactions]
+    StompArtemisLook, ReadingSession[StompManagement], TokenSession[Transactions]
 ):
-    """A session of an instance, with its token; see `broker.TakeSession`."""
+    """A session of an instance, with its token; see `broker.TakeSession`.
+
+    Attributes:
+        _is_settled: all that the token names is gone from its queues for certain.
+    """
 
     def __init__(self, settings: StompArtemisSettings, token_queue: str) -> None:
         """Connect, log in, and begin to wait for the token.
@@ -45,20 +52,34 @@ class StompArtemisTake(
             settings.allowed_losses,
         )
         try:
-            self._token = TokenKeeper(
+            self._token_wire = StompTokenWire(
                 settings.connect, self._management, self._clock, token_queue, settings.rules_digest
             )
+            self._token = TokenQueue(self._token_wire, token_queue)
         except BaseException:
             self._intake.close()
             self._management.close()
             raise
-        self._cycle = Transactions(self._token, self._clock, self._crash_point, self._target_of)
+        self._is_settled = False
+        self._cycle = Transactions(
+            self._token_wire, self._token, self._clock, self._crash_point, self._target_of
+        )
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
+        """Give everything in hand back without counting it as a failure, then disconnect.
+
+        Where all is settled the token names nothing any more, so that other wires can take it. If
+        the process dies inside, the queue holds the old token, the new token or both; they mean
+        the same.
+        """
         # Why this order: the token last, so that an heir finds the dead letters in their queues.
         self._intake.close()
-        self._token.close()
+        if self._is_settled:
+            with suppress(LinkLost):
+                token = self._token.take_for_commit().token
+                if token.accepted:
+                    self._token.renew(token._replace(accepted={}))
+        self._token_wire.close()
         self._management.close()
         self._notifications.close()
 
@@ -76,7 +97,8 @@ class StompArtemisTake(
         Also the token, while the link waits for it and no other connection can have it.
         """
         found = self._intake.left_behind() + self._stuck.look(self._read)
-        return found + self._stuck_token.look() if self._token.is_next else found
+        is_next = self._token.is_awaited and self._token_wire.has_guard
+        return found + self._stuck_token.look() if is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""
@@ -101,17 +123,16 @@ class StompArtemisTake(
 
     def _keep_alive(self) -> None:
         self._connection.poll()
-        self._token.keep_alive()
+        self._token_wire.keep_alive()
         self._management.keep_alive()
 
     def take_token(self, timeout_s: float) -> int | None:
         """Return the number of the token once the broker hands it over; None = not in time."""
-        keeper = self._token
         self._keep_alive()
-        had_token = keeper.has_token
-        number = keeper.take(timeout_s)
-        if number is not None and not had_token:
-            self._intake.suspect(keeper.token.accepted)
+        had_token = self._token.held is not None
+        number = self._token.take(timeout_s)
+        if self._token.held is not None and not had_token:
+            self._intake.suspect(self._token.held.accepted)
         return number
 
     def commit_cycle(
@@ -122,18 +143,17 @@ class StompArtemisTake(
         If the process dies inside, either nothing happened, or the token is `token` and names what
         it accepts, which the next link to hold the token settles.
         """
-        keeper, intake = self._token, self._intake
+        intake = self._intake
         # Why here: without their connection the dead letters are in their queues again.
         self._keep_alive()
         held = intake.in_hand(accepts)
-        keeper.take_for_commit()
-        following = Token(keeper.token.lineage, token, intake.accepted_with(held))
-        keeper.is_settled = False
-        self._cycle.commit(sends, following)
+        lineage = self._token.take_for_commit().token.lineage
+        self._is_settled = False
+        self._cycle.commit(sends, Token(lineage, token, intake.accepted_with(held)))
         self._crash_point(ACCEPTING)
-        keeper.exchanged(token)
+        self._token.exchanged(token)
         intake.accept(held)
-        keeper.is_settled = intake.is_settled
+        self._is_settled = intake.is_settled
 
     def queues_changed(self) -> bool:
         """Return whether discovery may find other queues than last time, once."""

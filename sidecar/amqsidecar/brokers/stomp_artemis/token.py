@@ -1,11 +1,11 @@
-"""The token of an instance over STOMP on Artemis: commit record, fence, and list of what it takes.
+"""Messages of the token queue over STOMP on Artemis; see `brokers/token_queue.py`.
 
 An ACK can't be part of a transaction here, so dead letters are acknowledged after the commit. Token
 k therefore carries the numbers of the dead letters that cycle k accepts: the next owner
 of the token acknowledges those that come again after a crash, and hands none of them over.
 
-The queue is exclusive where it could be made so, and all its messages are of one message group:
-either way the broker hands them to one connection only, until that is gone.
+All its messages are of one message group, so that the broker hands them to one connection only,
+until that is gone, also where the queue is not exclusive.
 
 Quirk (Artemis 2.44): when a STOMP connection dies, two threads clean up. One
 (`ServerSessionImpl.doClose`) rolls the session's transaction back, then closes the consumers. The
@@ -20,13 +20,15 @@ last guard before the token is not acknowledged while a token is in hand. It is 
 nothing of it is left after a restart of the broker.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from amqsidecar.brokers.artemis.token import Token, decode, encode
+from typing_extensions import override
+
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.token import Token, decode, encode
+from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, Found, TokenWire
 from amqsidecar.brokers.token_session import TokenQueueMaker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
@@ -35,40 +37,25 @@ from amqsidecar.formats.stomp_frame import Frame, Header
 from amqsidecar.model.destination import queue
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
-_TIMEOUT_S = 15.0
 _SUBSCRIPTION = "token"
 _WINDOW_BYTES = 4 << 20
 _GUARD = b"guard"
 # Maximum of unacknowledged guards: those of other connections that wait for the token.
 _GUARDS_MAX = 100
-_NOT_PERSISTENT = (b"persistent", b"false")
+_PERSISTENT, _NOT_PERSISTENT = (b"persistent", b"true"), (b"persistent", b"false")
 
 
-class _Awaited(NamedTuple):
-    """No token was in hand since the connection was opened."""
+class StompTokenWire(TokenWire[bytes]):
+    """Reads and writes the token queue over the connection of the transactions.
 
-
-class _Held(NamedTuple):
-    """The token is in hand; `ack` acknowledges it."""
-
-    ack: bytes
-    token: Token
-
-
-class _Sent(NamedTuple):
-    """The token was exchanged for one of this cycle, which is on its way to us."""
-
-    cycle: int
-
-
-class TokenKeeper:
-    """The connection of the transactions, with the token that fences them.
+    A message in hand is known by the id that acknowledges it.
 
     Attributes:
-        connection: carries token and transactions: the broker gives the token to another one only
-            after it has ended both.
-        is_settled: whether all that the token names is gone from its queues for certain.
+        connection: carries token and transactions: the broker gives the token to another
+            connection only after it has ended both.
     """
+
+    scheme, accepts_later = "stomp", True
 
     def __init__(
         self,
@@ -76,12 +63,12 @@ class TokenKeeper:
         administration: TokenQueueMaker,
         clock: Clock,
         queue_name: str,
-        rules_digest: str = "",
+        rules_digest: str,
     ) -> None:
-        """Connect, make the queue where it can be made, and begin to wait for the token.
+        """Make the queue where it can be made, and connect.
 
         Raises:
-            BrokerRefused: the queue can't be used.
+            BrokerRefused: the queue can't be made.
             LinkLost: the broker can't be reached.
         """
         self._connect = connect
@@ -89,87 +76,68 @@ class TokenKeeper:
         self._clock = clock
         self._queue = queue_name
         self._rules_digest = rules_digest
-        self._state: _Awaited | _Held | _Sent = _Awaited()
         self._guards: list[bytes] = []
-        self.is_settled = False
         administration.make_token_queue(queue_name)
-        self.connection = self._subscribed()
+        self.connection = self._connected()
 
-    def _subscribed(self) -> StompConnection:
+    def _connected(self) -> StompConnection:
         connection = self._connect()
         connection.is_ours = _is_ours
+        return connection
+
+    @override
+    def open(self) -> None:
+        # Why a guard first: the broker hands it over before the token.
+        self._guards.clear()
         try:
-            self._line_up(connection)
+            self._send(_GUARD, _NOT_PERSISTENT, (b"priority", b"9"))
+            call(
+                self.connection,
+                "SUBSCRIBE",
+                [
+                    (b"destination", self._queue.encode()),
+                    (b"subscription-type", b"ANYCAST"),
+                    (b"id", _SUBSCRIPTION.encode()),
+                    (b"ack", b"client-individual"),
+                    (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
+                ],
+            )
         except FrameRefused as refused:
-            connection.close()
+            self.connection.close()
             raise BrokerRefused(
                 f"the token queue {self._queue} can't be used: {refused}"
             ) from refused
         except BaseException:
-            connection.close()
+            self.connection.close()
             raise
-        return connection
 
-    def _line_up(self, connection: StompConnection) -> None:
-        """Send a guard, then subscribe; the broker hands over the guard before the token."""
-        self._guards.clear()
-        guard = [*self._headers(), _NOT_PERSISTENT, (b"priority", b"9")]
-        call(connection, "SEND", guard, _GUARD)
-        call(
-            connection,
-            "SUBSCRIBE",
-            [
-                (b"destination", self._queue.encode()),
-                (b"subscription-type", b"ANYCAST"),
-                (b"id", _SUBSCRIPTION.encode()),
-                (b"ack", b"client-individual"),
-                (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
-            ],
-        )
-
-    def _line_up_again(self) -> None:
-        """Give back token and guards without counting a failure, and wait for them again.
-
-        If the process dies inside, the queue holds what it held.
-        """
+    @override
+    def release(self) -> None:
         try:
             call(self.connection, "UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
-            while self.connection.messages:
-                self.connection.next_message()
-            self._line_up(self.connection)
         except FrameRefused as refused:
             raise LinkLost(str(refused)) from refused
+        while self.connection.messages:
+            self.connection.next_message()
 
     def reopen(self) -> None:
-        """Connect again after an ERROR, and take the same token.
+        """Connect again after an ERROR; what was in hand is given back.
 
         Raises:
-            LinkLost: another token came, or none: another instance has it, or the commit happened.
+            BrokerRefused: the queue can't be read any more.
         """
-        cycle = self.token.cycle
-        self._state = _Awaited()
         self.connection.close()
-        self.connection = self._subscribed()
-        found = self.take(_TIMEOUT_S)
-        if found != cycle:
-            raise LinkLost(f"found token {found}, not {cycle}, which was given back")
+        self.connection = self._connected()
+        self.open()
 
     @property
-    def token(self) -> Token:
-        """The token in hand."""
-        if not isinstance(self._state, _Held):
-            raise LinkLost("the token is not in hand")
-        return self._state.token
+    def has_guard(self) -> bool:
+        """Whether this connection is the next that gets the token."""
+        return bool(self._guards)
 
-    @property
-    def has_token(self) -> bool:
-        """Whether the token is in hand."""
-        return isinstance(self._state, _Held)
-
-    @property
-    def is_next(self) -> bool:
-        """Whether this connection waits for its first token, and no other one can get it."""
-        return isinstance(self._state, _Awaited) and bool(self._guards)
+    @override
+    def poll(self) -> None:
+        self.connection.poll()
 
     def keep_alive(self) -> None:
         """Answer the broker's heart-beats.
@@ -180,59 +148,53 @@ class TokenKeeper:
         if not self.connection.errors:
             self.connection.poll()
 
-    def take(self, timeout_s: float) -> int | None:
-        """Return the number of the token once it is in hand; None = not in time."""
-        self.connection.poll()
-        if not isinstance(self._state, _Held):
-            self._collect(timeout_s)
-        return self._state.token.cycle if isinstance(self._state, _Held) else None
-
-    def _collect(self, timeout_s: float) -> None:
+    @override
+    def collect(self, timeout_s: float) -> Sequence[Found[bytes]]:
         arrived = self._next(timeout_s)
         while arrived is not None and not self._guards:
             # Why it may be missing: it was removed from the queue by hand.
-            self._line_up_again()
+            self.release()
+            self.open()
             arrived = self._next(timeout_s)
         if arrived is None:
-            return
+            return ()
         spare, self._guards = self._guards[:-1], self._guards[-1:]
         # Why a probe: it comes last, so all tokens that were there are in hand when it comes.
         probe = f"probe {uuid4().hex}".encode()
-        self._call("SEND", [*self._headers(), _NOT_PERSISTENT], probe)
-        tokens: list[tuple[Arrived, Token]] = []
-        others: list[Arrived] = []
+        words = self._ask(probe, _NOT_PERSISTENT)
+        if words is not None:
+            raise BrokerRefused(f"the token queue {self._queue} takes no token: {words}")
+        found = []
         while arrived.body != probe:
-            token = decode(arrived.body)
-            if token is None:
-                others.append(arrived)
-            else:
-                tokens.append((arrived, token))
-            arrived = self._expect(f"the token queue {self._queue} does not answer")
-        highest = max(tokens, key=lambda one: one[1].cycle, default=None)
-        others += [one[0] for one in tokens if one is not highest]
-        for ack in [*spare, arrived.ack, *(one.ack for one in others)]:
+            found.append(_found(arrived))
+            arrived = self._next(TOKEN_TIMEOUT_S)
+            if arrived is None:
+                raise LinkLost(f"the token queue {self._queue} does not answer")
+        self.drop([*spare, arrived.ack])
+        return found
+
+    @override
+    def next(self, timeout_s: float) -> Found[bytes] | None:
+        arrived = self._next(timeout_s)
+        return None if arrived is None else _found(arrived)
+
+    @override
+    def drop(self, handles: Sequence[bytes]) -> None:
+        for ack in handles:
             self._acknowledge(ack)
         self.connection.flush()
-        if highest is None:
-            return
-        arrived, token = highest
-        self._state = _Held(arrived.ack, token)
-        if arrived.redelivered:
-            self._renew(self._state, token)
 
-    def _renew(self, held: _Held, token: Token) -> None:
-        """Replace the token by a fresh one of the same number, before the broker gives up on it.
+    @override
+    def replace(self, handle: bytes, token: Token) -> bool:
+        words = self.put(token)
+        if words is not None:
+            raise LinkLost(f"the token queue {self._queue} takes no token: {words}")
+        self.drop([handle])
+        return True
 
-        If the process dies inside, the queue holds either or both; they have the same content.
-        """
-        try:
-            self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
-        except BrokerRefused as refused:
-            raise LinkLost(str(refused)) from refused
-        self._acknowledge(held.ack)
-        self._state = _Sent(token.cycle)
-        self.connection.flush()
-        self.take_for_commit()
+    @override
+    def settle(self, handle: bytes) -> None:
+        self.drop([handle])
 
     def send_next(self, token: Token, transaction: Header) -> str:
         """Send a token in a transaction; return the receipt that confirms it and all before it.
@@ -240,74 +202,21 @@ class TokenKeeper:
         Raises:
             LinkLost: the connection is gone.
         """
-        duplicate_id = f"{token.lineage}:{token.cycle}".encode()
-        return self.connection.ask(
-            "SEND",
-            [
-                *self._headers(),
-                (b"persistent", b"true"),
-                transaction,
-                (b"_AMQ_DUPL_ID", duplicate_id),
-            ],
-            encode(token),
-        )
+        duplicate_id = (b"_AMQ_DUPL_ID", f"{token.lineage}:{token.cycle}".encode())
+        headers = [*self._headers(), _PERSISTENT, transaction, duplicate_id]
+        return self.connection.ask("SEND", headers, encode(token))
 
-    def take_for_commit(self) -> _Held:
-        """Return the token; wait for it, and ensure that it is the one that we sent last.
+    @override
+    def put(self, token: Token) -> str | None:
+        return self._ask(encode(token), _PERSISTENT)
 
-        Raises:
-            LinkLost: it is not; another instance has it.
-        """
-        match self._state:
-            case _Held() as held:
-                return held
-            case _Awaited():
-                raise LinkLost("the token was never taken")
-            case _Sent(cycle):
-                arrived = self._expect(
-                    f"token {cycle} is not in hand after {_TIMEOUT_S:g} s; another instance has it"
-                )
-                token = decode(arrived.body)
-                if token is None or token.cycle != cycle:
-                    raise LinkLost(f"found another message, not token {cycle}")
-                self._state = _Held(arrived.ack, token)
-                return self._state
-
-    def exchanged(self, cycle: int) -> None:
-        """Acknowledge the token in hand; the next one is on its way."""
-        if isinstance(self._state, _Held):
-            self._acknowledge(self._state.ack)
-        self._state = _Sent(cycle)
-        self.connection.flush()
-
-    def exists(self) -> bool | None:
-        """Return whether the queue holds a token, handed out or not; None = unknown."""
-        self.connection.poll()
-        if self.has_token:
-            return True
+    @override
+    def holds_any(self) -> bool | None:
         return self._administration.has_token(self._queue)
 
-    def create(self, cycle: int) -> None:
-        """Put a first token into the queue; durable when this returns.
-
-        Raises:
-            BrokerRefused: the broker does not take it.
-            LinkLost: no answer.
-        """
-        token = Token(uuid4().hex, cycle, {})
-        self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
-
     def close(self) -> None:
-        """Give the token back and disconnect; never raises.
-
-        Where all is settled the token names nothing any more, so that AMQP can read it, too. If the
-        process dies inside, the queue holds the old one, the new one or both; both mean the same.
-        """
+        """Give the token back and disconnect; never raises."""
         try:
-            if self.is_settled:
-                held = self.take_for_commit()
-                if held.token.accepted:
-                    self._renew(held, held.token._replace(accepted={}))
             self.connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
             self.connection.disconnect(2.0)
         except LinkLost:
@@ -320,22 +229,19 @@ class TokenKeeper:
             (PROPERTY_RULES_DIGEST.encode(), self._rules_digest.encode()),
         ]
 
-    def _call(self, command: str, headers: list[Header], body: bytes) -> None:
+    def _send(self, body: bytes, *headers: Header) -> None:
+        call(self.connection, "SEND", [*self._headers(), *headers], body)
+
+    def _ask(self, body: bytes, *headers: Header) -> str | None:
+        """Send; return the broker's words if it refuses."""
         try:
-            call(self.connection, command, headers, body)
+            self._send(body, *headers)
         except FrameRefused as refused:
-            raise BrokerRefused(
-                f"the token queue {self._queue} takes no token: {refused}"
-            ) from refused
+            return str(refused)
+        return None
 
     def _acknowledge(self, ack: bytes) -> None:
         self.connection.send("ACK", [(b"id", ack)])
-
-    def _expect(self, problem: str) -> Arrived:
-        arrived = self._next(_TIMEOUT_S)
-        if arrived is None:
-            raise LinkLost(problem)
-        return arrived
 
     def _next(self, timeout_s: float) -> Arrived | None:
         """Return the next message that is no guard; None = not in time."""
@@ -358,6 +264,10 @@ class TokenKeeper:
             if left_s <= 0:
                 return None
             connection.wait(left_s)
+
+
+def _found(arrived: Arrived) -> Found[bytes]:
+    return Found(arrived.ack, decode(arrived.body), arrived.redelivered)
 
 
 def _is_ours(frame: Frame) -> bool:

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import msgspec
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.artemis.token import Token
 from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, error_text
-from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
+from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
+from amqsidecar.brokers.token import Token
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
@@ -55,7 +56,8 @@ class Transactions:
 
     def __init__(
         self,
-        keeper: TokenKeeper,
+        wire: StompTokenWire,
+        token: TokenQueue[bytes],
         clock: Clock,
         crash_point: CrashPoint,
         target_of: Callable[[Destination], str],
@@ -63,12 +65,14 @@ class Transactions:
         """Prepare.
 
         Args:
-            keeper: has the connection.
+            wire: has the connection.
+            token: its token queue.
             clock: where the time comes from.
             crash_point: called at each step of a transaction.
             target_of: returns the name to send to for a destination.
         """
-        self._keeper = keeper
+        self._wire = wire
+        self._token = token
         self._target_of = target_of
         self._clock = clock
         self._crash_point = crash_point
@@ -84,7 +88,7 @@ class Transactions:
         self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        connection = self._keeper.connection
+        connection = self._wire.connection
         begun = _Begun(sends, (b"transaction", b"cycle-%d" % next(self._numbers)), [], {})
         now_ms = self._clock.now_ms()
         try:
@@ -123,10 +127,10 @@ class Transactions:
 
     def _undo(self, begun: _Begun) -> None:
         if self._await(begun) is not None:
-            self._keeper.reopen()
+            self._reopen()
             return
-        self._keeper.connection.send("ABORT", [begun.header])
-        self._keeper.connection.flush()
+        self._wire.connection.send("ABORT", [begun.header])
+        self._wire.connection.flush()
 
     def commit(self, sends: Sequence[Resend], token: Token) -> None:
         """Commit the sends and the next token; durable when this returns.
@@ -144,10 +148,10 @@ class Transactions:
         if begun.undecodable:
             self._undo(begun)
             raise SendsRefused(begun.undecodable)
-        connection = self._keeper.connection
+        connection = self._wire.connection
         refusal = self._await(begun, token)
         if refusal is not None:
-            self._keeper.reopen()
+            self._reopen()
             index, words = refusal
             if index == _UNTOLD:
                 index, words = self._find_refused(sends) or refusal
@@ -160,7 +164,7 @@ class Transactions:
         self._crash_point("committing")
         answer = connection.answers([receipt])[0]
         if answer.command == "ERROR":
-            self._keeper.reopen()
+            self._reopen()
             reason = f"the broker refused the commit: {error_text(answer)}"
             if not sends:
                 raise LinkLost(f"{reason}; nothing but the token was in it")
@@ -176,12 +180,12 @@ class Transactions:
         Raises:
             LinkLost: the connection is gone for another reason.
         """
-        connection = self._keeper.connection
+        connection = self._wire.connection
         if begun.refused is not None:
             return begun.refused
         try:
             if token is not None:
-                begun.receipts.append(self._keeper.send_next(token, begun.header))
+                begun.receipts.append(self._wire.send_next(token, begun.header))
             for index, receipt in enumerate(begun.receipts):
                 answer = connection.answers([receipt])[0] if receipt else None
                 if answer is not None and answer.command == "ERROR":
@@ -195,7 +199,7 @@ class Transactions:
 
     def _refusal(self, begun: _Begun) -> tuple[int, str] | None:
         """Return which send was answered with an ERROR; None = none so far."""
-        connection = self._keeper.connection
+        connection = self._wire.connection
         for index, receipt in enumerate(begun.receipts):
             answer = connection.answered(receipt)
             if answer is not None and answer.command == "ERROR":
@@ -204,16 +208,25 @@ class Transactions:
             return _UNTOLD, error_text(connection.errors[0])
         return None
 
+    def _reopen(self) -> None:
+        """Connect again after an ERROR, and take the same token.
+
+        Raises:
+            LinkLost: another token came, or none: another instance has it, or the commit happened.
+        """
+        self._wire.reopen()
+        self._token.retake()
+
     def _find_refused(self, sends: Sequence[Resend]) -> tuple[int, str] | None:
         """Send one by one in a transaction that is never committed, until one is refused."""
         transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
-        self._keeper.connection.send("BEGIN", [transaction])
+        self._wire.connection.send("BEGIN", [transaction])
         for index, resend in enumerate(sends):
             headers, body = self._frame(resend, self._clock.now_ms())
             try:
-                call(self._keeper.connection, "SEND", [transaction, *headers], body)
+                call(self._wire.connection, "SEND", [transaction, *headers], body)
             except FrameRefused as refused:
-                self._keeper.reopen()
+                self._reopen()
                 return index, str(refused)
-        self._keeper.connection.send("ABORT", [transaction])
+        self._wire.connection.send("ABORT", [transaction])
         return None

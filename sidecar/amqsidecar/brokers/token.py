@@ -1,4 +1,4 @@
-"""The content of a token on Artemis, whichever wire has left it; sans-IO.
+"""The content of a token that a wire of Artemis, or AMQP, has left; sans-IO.
 
 That of AMQP is a number. That of STOMP also names dead letters, since it acknowledges them only
 after its commit: the reader has to acknowledge what is still there.
