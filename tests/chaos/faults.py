@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from chaos.pairs import Pair
 from chaos.stage import LEASE_S, Stage
 from support.machine.proxy import DIRECTIONS

@@ -13,7 +13,7 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source import load
-from amqsidecar.policy_source.jms_uri import PREFIX, read_jms_uri
+from amqsidecar.policy_source.load import PREFIX, read_jms_uri
 from support.wires.fuzz import damaged, fuzz
 
 # Why: a hang has to end before a person gives up.

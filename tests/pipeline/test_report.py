@@ -178,7 +178,7 @@ def test_times_of_plots_are_utc_wherever_the_machine_stands() -> None:
     """Midnight in UTC is 14:00 in Kiritimati; the label says 00:00, with and without a zone."""
     code = """
 import altair as alt, pandas as pd
-from amqsidecar.pipeline.report_chart import draw
+from amqsidecar.pipeline.report import draw
 for zone in (None, "UTC"):
     at = pd.to_datetime(["2026-01-01T00:00", "2026-01-01T03:00"]).tz_localize(zone)
     rows = pd.DataFrame({"at": at, "n": [1, 2]})

@@ -12,18 +12,18 @@ from pydantic import PrivateAttr
 
 from amqsidecar.config.option import KeyedProblem, Section, section
 from amqsidecar.config.sections.broker import BrokerOptions
-from amqsidecar.config.sections.cycle import CycleOptions
-from amqsidecar.config.sections.discovery import DiscoveryOptions
-from amqsidecar.config.sections.history import HistoryOptions
 from amqsidecar.config.sections.http import HttpOptions
-from amqsidecar.config.sections.intake import Backlog, IntakeOptions
-from amqsidecar.config.sections.journal import JournalOptions
+from amqsidecar.config.sections.intake import Backlog, CycleOptions, DiscoveryOptions, IntakeOptions
+from amqsidecar.config.sections.journal import HistoryOptions, JournalOptions
 from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.sections.log import LogOptions
 from amqsidecar.config.sections.observe import ObserveOptions
-from amqsidecar.config.sections.outcomes import OutcomesOptions
 from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
-from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryOptions
+from amqsidecar.config.sections.redelivery import (
+    ExhaustedChoice,
+    OutcomesOptions,
+    RedeliveryOptions,
+)
 from amqsidecar.config.sections.store import StoreOptions
 from amqsidecar.config.store_url import BROKER_HELD
 

@@ -12,11 +12,11 @@ from typing import Final
 from rich.console import Console
 
 from amqsidecar.broker import BrokerKind
-from amqsidecar.demo import artemis_broker, classic_broker
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.demo.applications import Applications
-from amqsidecar.demo.artemis_broker import ArtemisBroker
-from amqsidecar.demo.classic_broker import ClassicBroker
+from amqsidecar.demo.broker_process import BrokerProcess, write_filled
 from amqsidecar.demo.core_applications import CoreApplications
+from amqsidecar.demo.endpoints import endpoint_at
 from amqsidecar.demo.maven import ReportLine, artemis_home, classic_home, tool
 from amqsidecar.demo.running_broker import (
     Guest,
@@ -26,9 +26,98 @@ from amqsidecar.demo.running_broker import (
 )
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.stage import LEFT, Stage
-from amqsidecar.demo.stomp_applications import StompApplications
+from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
 from amqsidecar.demo.story import FULL, QUICK, Script, perform
+from amqsidecar.demo.waiting import free_ports
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
+
+
+class ClassicBroker(BrokerProcess):
+    """One Classic; see `BrokerProcess`."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        """Prepare; see `BrokerProcess`."""
+        super().__init__(home, folder, _CLASSIC_JAR, "ActiveMQ Classic")
+        self._openwire, self._stomp = free_ports(2)
+
+    @property
+    def url(self) -> str:
+        """The sidecar's URL of the OpenWire connector."""
+        return f"openwire://127.0.0.1:{self._openwire}"
+
+    @property
+    def stomp(self) -> StompAddress:
+        """Where it listens for STOMP."""
+        return StompAddress("127.0.0.1", self._stomp)
+
+    @property
+    def _ports(self) -> Sequence[int]:
+        return (self._openwire, self._stomp)
+
+    def _prepare(self) -> Sequence[str]:
+        config = self._folder / "activemq.xml"
+        data = self._folder / "data"
+        marks = {"@OPENWIRE_PORT@": self._openwire, "@STOMP_PORT@": self._stomp, "@DATA@": data}
+        write_filled("broker.activemq.xml", config, marks)
+        return (
+            f"-Dactivemq.home={self._home}",
+            f"-Dactivemq.base={self._home}",
+            f"-Dactivemq.conf={self._folder}",
+            f"-Dactivemq.data={data}",
+            "-jar",
+            str(self._jar),
+            "start",
+            f"xbean:{config.as_uri()}",
+        )
+
+
+_ARTEMIS_JAR: Final = "lib/artemis-boot.jar"
+_CLASSIC_JAR: Final = "bin/activemq.jar"
+
+
+class ArtemisBroker(BrokerProcess):
+    """One Artemis; see `BrokerProcess`."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        """Prepare; see `BrokerProcess`."""
+        super().__init__(home, folder, _ARTEMIS_JAR, "Apache Artemis")
+        [self._port] = free_ports(1)
+
+    @property
+    def url(self) -> str:
+        """The sidecar's URL of the acceptor for Core."""
+        return f"core://127.0.0.1:{self._port}"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens for Core."""
+        return endpoint_at("127.0.0.1", self._port)
+
+    @property
+    def _ports(self) -> Sequence[int]:
+        return (self._port,)
+
+    def _prepare(self) -> Sequence[str]:
+        folder = self._folder
+        etc, data, temporary = (folder / name for name in ("etc", "data", "tmp"))
+        for one in (etc, temporary):
+            one.mkdir()
+        marks = {"@PORT@": self._port, "@DATA@": data, "@CONFIG@": (etc / "broker.xml").as_uri()}
+        for name in ("broker", "bootstrap", "management"):
+            write_filled(f"{name}.artemis.xml", etc / f"{name}.xml", marks)
+        return (
+            f"-Dartemis.home={self._home}",
+            f"-Dartemis.instance={folder}",
+            f"-Dartemis.instance.etc={etc}",
+            f"-Ddata.dir={data}",
+            f"-Djava.io.tmpdir={temporary}",
+            "-Dlog4j2.disableJmx=true",
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "-cp",
+            str(self._jar),
+            "org.apache.activemq.artemis.boot.Artemis",
+            "run",
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +184,7 @@ PRODUCTS: Final[Mapping[BrokerKind, Product]] = {
     BrokerKind.ARTEMIS: Product(
         "Artemis",
         "apache-artemis-",
-        artemis_broker.JAR,
+        _ARTEMIS_JAR,
         "rules.broker.xml",
         "DLQ",
         artemis_home,
@@ -105,7 +194,7 @@ PRODUCTS: Final[Mapping[BrokerKind, Product]] = {
     BrokerKind.CLASSIC: Product(
         "Classic",
         "apache-activemq-",
-        classic_broker.JAR,
+        _CLASSIC_JAR,
         "rules.activemq.xml",
         "ActiveMQ.DLQ",
         classic_home,

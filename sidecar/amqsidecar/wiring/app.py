@@ -1,18 +1,147 @@
 """The composition root: runs the mode that the configuration asks for."""
 
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import structlog
 
+from amqsidecar import __version__
+from amqsidecar.clock import SystemClock, never_set
 from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.engine import crash_points
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.runtime.broker_held import (
+    BrokerHeldMode,
+    found_with_waiting,
+    named_with_waiting,
+)
+from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
-from amqsidecar.wiring.broker_held import run_broker_held
-from amqsidecar.wiring.crash_points import crash_point_of
-from amqsidecar.wiring.observing import run_observing
-from amqsidecar.wiring.parts import require_url
+from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.telemetry.observed_log import LogObserved
+from amqsidecar.wiring.gates import gates_at
+from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
+from amqsidecar.wiring.properties import journaled_properties
+from amqsidecar.wiring.reported_health import tokenless_health
 from amqsidecar.wiring.stored import run_stored
+
+
+class _ObserverLog(ObserverLog):
+    """Sends observations to log and metrics."""
+
+    def __init__(self, metrics: Metrics, log_observed: LogObserved) -> None:
+        self._metrics = metrics
+        self._log = log_observed
+
+    def observe(self, items: Sequence[Observed]) -> None:
+        self._metrics.observed(items)
+        self._log.observe(items)
+
+    def summary(self, tally: ObservationTally) -> None:
+        self._log.summary(tally)
+
+
+def run_observing(config: Config) -> None:
+    """Observe until SIGTERM or SIGINT; raises as `run_observer`."""
+    clock = SystemClock()
+    parts = ProcessParts(config, clock, clock, no_crash)
+    observed = LogObserved(clock, config.observe.max_log_lines, gates_at=gates_at(config))
+    observer = Observer(
+        make_link=parts.links.make,
+        make_judge=parts.rules.judges(parts.chance),
+        find_intake=parts.rules.intake,
+        dead_letter_queue_of=parts.rules.dead_letter_queue_of(),
+        observation=ObservedDeaths(
+            holds_backlog=config.intake.backlog is Backlog.HOLD,
+            backlog_threshold=config.intake.backlog_threshold,
+        ),
+        clock=clock,
+        attempts=parts.attempts,
+        settings=ObserverSettings(
+            intake_queues=named_queues(config.intake.queues),
+            discovery_interval_s=config.discovery.interval_s,
+            interval_s=config.observe.interval_s,
+            max_messages=config.observe.max_messages,
+        ),
+        health=tokenless_health(parts.health, parts.metrics),
+        observer_log=_ObserverLog(parts.metrics, observed),
+    )
+    with parts.serving(None) as address, stopping(observer.stop):
+        log.info("started", version=__version__, http=address, mode="observe")
+        observer.run()
+
+
+CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
+"""For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time.
+
+`name:n:SIGSTOP` freezes it there instead, until it gets SIGCONT.
+"""
+
+
+_CRASHES = {"": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+
+
+def crash_point_of(environ: Mapping[str, str]) -> CrashPoint:
+    """Return where the environment wants this process to end, for tests; nowhere by default.
+
+    Raises:
+        ConfigError: it names no such place.
+    """
+    wish = environ.get(CRASH_POINT_VARIABLE, "")
+    if not wish:
+        return crash_points.no_crash
+    name, _, when = wish.partition(":")
+    count, _, how = when.partition(":")
+    crash = _CRASHES.get(how)
+    names = (*crash_points.ALL_NAMES, *crash_points.JOURNAL_NAMES)
+    if name not in names or not count.isdigit() or crash is None:
+        known = ", ".join(names)
+        expected = f"expected one of {known} and a count, such as stored:3 or stored:3:SIGSTOP"
+        raise ConfigError([Problem(CRASH_POINT_VARIABLE, expected)])
+    left = int(count)
+
+    def hit(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), crash)
+
+    return hit
+
+
+def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
+    """Run until SIGTERM or SIGINT; raises as `run_service`."""
+    # Why the wall clock: the broker delivers at its own time.
+    clock = SystemClock()
+    parts = ProcessParts(config, clock, clock, crash_point)
+    health = tokenless_health(parts.health, parts.metrics)
+    mode = BrokerHeldMode(
+        make_link=parts.links.make,
+        make_judge=parts.rules.judges(parts.chance, journaled_properties(config)),
+        parts=parts.engine_parts(),
+    )
+    service = parts.make_service(
+        mode.open,
+        named_with_waiting(named_queues(config.intake.queues)),
+        found_with_waiting(parts.rules.intake),
+        never_set,
+        health,
+        LeftBehindNews(health.left_behind),
+    )
+    try:
+        parts.run(service, None, nullcontext())
+    finally:
+        parts.log_events.flush()
+
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 

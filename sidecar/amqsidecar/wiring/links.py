@@ -1,6 +1,7 @@
 """Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ from amqsidecar.broker import BrokerKind, LookSession
 from amqsidecar.brokers.artemis.amqp_made import why_left_by_core
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
+from amqsidecar.brokers.connection.bearer_tokens import BearerTokens, token_in_file
 from amqsidecar.brokers.connection.credentials import Credentials, Password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
@@ -15,6 +17,8 @@ from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
 from amqsidecar.config.schema import Config
+from amqsidecar.config.secrets import secret_in
+from amqsidecar.config.sections.broker import BrokerOptions
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
@@ -28,7 +32,43 @@ from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.schedule import ShowsSchedule
 from amqsidecar.trials import ExaminedLink
-from amqsidecar.wiring.tokens import broker_tokens
+
+
+def broker_tokens(options: BrokerOptions, clock: Clock) -> Sequence[BearerTokens]:
+    """Return the tokens of these options, none or one; nothing is read yet.
+
+    Args:
+        options: of the broker.
+        clock: the machine's own.
+    """
+    if options.token_file is not None:
+        return [token_in_file(_reader(options.token_file, "broker.token_file"), clock)]
+    oidc = options.oidc
+    is_key = oidc.client_key_file is not None
+    proof_file = oidc.client_key_file if is_key else oidc.client_secret_file
+    if not oidc.issuer or proof_file is None:
+        return []
+    # Why here: only this needs the libraries of OpenID Connect.
+    from amqsidecar.brokers.connection.client_credentials import (  # noqa: PLC0415
+        OidcClient,
+        tokens_of_provider,
+    )
+
+    name = "client_key_file" if is_key else "client_secret_file"
+    client = OidcClient(
+        issuer=oidc.issuer,
+        client_id=oidc.client_id,
+        proof=_reader(proof_file, f"broker.oidc.{name}"),
+        is_key=is_key,
+        scopes=oidc.scopes,
+        audience=oidc.audience,
+    )
+    return [tokens_of_provider(client, clock)]
+
+
+def _reader(path: Path, key: str) -> Callable[[], str]:
+    return lambda: secret_in(path, key).reveal()
+
 
 if TYPE_CHECKING:
     from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink

@@ -1,10 +1,12 @@
 """Assembles the service with a schedule in a store."""
 
-from collections.abc import Iterator
+import os
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from amqsidecar.clock import SystemClock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
@@ -12,25 +14,89 @@ from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.judge import no_group
-from amqsidecar.messages.kept_message import group_of
+from amqsidecar.messages.kept_message import chosen_properties, group_of
 from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.open_resends import OpenResends
+from amqsidecar.runtime.operating import Operating
 from amqsidecar.runtime.service import Service, log_clock_step
 from amqsidecar.runtime.service_marks import keep_start
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
+from amqsidecar.runtime.unread_queues import unread_queues
+from amqsidecar.runtime.watching import Watching, WatchingSettings
 from amqsidecar.stores.open import open_instance, open_schedule, store_folder
+from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
-from amqsidecar.wiring.operations import operating
-from amqsidecar.wiring.outcomes import watching
+from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.parts import ProcessParts
 from amqsidecar.wiring.properties import journaled_properties
 from amqsidecar.wiring.reported_health import reported_health
+
+
+def watching(
+    config: Config,
+    clock: Clock,
+    links: LinkMaker,
+    instance: str,
+    metrics: Metrics,
+    find_intake: FindIntake,
+) -> AbstractContextManager[None]:
+    """Look, while the block runs, at queues that are re-sent to or not read, where that is wanted.
+
+    Args:
+        config: the options.
+        clock: the time.
+        links: makes links to the broker that the service is at.
+        instance: of the store.
+        metrics: counts outcomes.
+        find_intake: finds dead-letter queues; called in a thread of its own.
+    """
+    options = config.outcomes
+    if not options.watch:
+        return nullcontext()
+    window_ms = options.window_s * 1000
+    return Watching(
+        open_schedule=lambda: open_schedule(config, clock),
+        brokers=links,
+        # Why another: opening a link removes the remains of a crashed one of its instance.
+        instance=f"{instance}-watch",
+        clock=clock,
+        settings=WatchingSettings(window_ms=window_ms, interval_s=options.interval_s),
+        resends=OpenResends(window_ms, metrics.outcomes),
+        find_unread=lambda link: unread_queues(
+            link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
+        ),
+        report_counted=metrics.set_outcomes_counted,
+    ).running()
+
+
+def operating(
+    config: Config, clock: Clock, wake: Callable[[], None], metrics: Metrics
+) -> AbstractContextManager[None]:
+    """Carry out operations while the block runs.
+
+    Args:
+        config: the options.
+        clock: the time.
+        wake: ends a wait of the service.
+        metrics: counts operations' changes.
+    """
+    return Operating(
+        open_schedule=lambda: open_schedule(config, clock),
+        clock=clock,
+        means=Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties),
+        runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
+        wake=wake,
+        gauges=metrics,
+    ).running()
 
 
 def run_stored(config: Config, crash_point: CrashPoint) -> None:

@@ -21,7 +21,7 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.left_behind import Loss
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer

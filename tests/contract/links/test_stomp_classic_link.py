@@ -18,8 +18,8 @@ from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.openwire.settings import OpenWireSettings
-from amqsidecar.brokers.stomp_classic import bad_message_proof, trials
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
+from amqsidecar.brokers.stomp_classic import look, trials
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
 from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
@@ -29,7 +29,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import queue
 from amqsidecar.model.left_behind import Loss
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer, Typed
@@ -400,7 +400,7 @@ def test_a_wrong_length_harms_no_other_message(
 ) -> None:
     """A property of a Text, which ends the frame too early, or too late: it alone is left."""
     monkeypatch.setattr(stomp_classic_look, "_CLOSE_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(bad_message_proof, "_ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(look, "_ANSWER_TIMEOUT_S", 1.0)
     monkeypatch.setattr(stomp_classic_consumers, "_BROWSE_TIMEOUT_S", 2.0)
     produce = partial(jms.produce, sample_properties=False, group=None)
     produce(unique, "Text", text="before")

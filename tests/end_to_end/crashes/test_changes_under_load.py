@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.purge import manage_artemis, purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker

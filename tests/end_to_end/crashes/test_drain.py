@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import altered, count

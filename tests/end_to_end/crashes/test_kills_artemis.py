@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import ARTEMIS_POLICY, CORE_SETTINGS, OPTIONS
 from support.brokers.real import ArtemisBroker
 from support.jms.ledger import altered, count

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import ARTEMIS_POLICY, ARTEMIS_SETTINGS, CLASSIC_POLICY
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker

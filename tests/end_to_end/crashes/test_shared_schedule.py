@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import CORE_SETTINGS
 from support.brokers.broker_xml import ARTEMIS_ACCEPTORS
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.engine.crash_points import NAMES
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.real import Broker
 from support.jms.peer import JmsMessage, JmsPeer
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse

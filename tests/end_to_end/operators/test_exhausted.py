@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.operators.test_exhausted import KEEP, Site, make_broker
 from support.brokers.real import Broker
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse

@@ -17,7 +17,7 @@ import pytest
 from amqsidecar.engine.crash_points import JOURNAL_NAMES
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.stores.packing import unpack_events
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
 from support.histories.journal_rows import rows_in, wait_written

@@ -18,7 +18,7 @@ from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
-from amqsidecar.wiring.crash_points import CRASH_POINT_VARIABLE
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS, STOCK_ADDRESSES
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import altered, count

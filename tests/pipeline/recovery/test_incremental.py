@@ -8,7 +8,6 @@ import pyarrow.compute
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.pipeline.recovery.incremental import advance
 from amqsidecar.pipeline.recovery.judge import (
     COUNTS,
     ENDS,
@@ -24,6 +23,7 @@ from amqsidecar.pipeline.recovery.judge import (
     add_up,
     count_lives,
 )
+from amqsidecar.pipeline.recovery.state import advance
 
 HORIZON_MS = 10
 LATEST_MS = 60

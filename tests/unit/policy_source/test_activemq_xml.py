@@ -28,8 +28,7 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
-from amqsidecar.policy_source.jms_uri import read_jms_uri
-from amqsidecar.policy_source.load import load_policy
+from amqsidecar.policy_source.load import load_policy, read_jms_uri
 
 POLICIES = Path(__file__).parents[1] / "policies"
 

@@ -1,29 +1,292 @@
-"""A session over AMQP on ActiveMQ Classic that only browses."""
+"""A session over AMQP on ActiveMQ Classic that only browses.
 
-from collections.abc import Collection
+Source: ActiveMQ Classic, StatisticsBroker.send.
+"""
+
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from itertools import count
 from typing import Final
+from uuid import uuid4
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.amqp.links import Receiver, Sender, forget
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
-from amqsidecar.brokers.amqp_classic.foreign_tokens import foreign_tokens
-from amqsidecar.brokers.amqp_classic.observed import browse
 from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
-from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
+from amqsidecar.brokers.amqp_classic.watch import OriginNames
+from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
+from amqsidecar.brokers.classic.queues import is_wildcard, pattern_of
 from amqsidecar.brokers.classic.session import ClassicSession
-from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.statistics import (
+    ANSWER_S,
+    BROKER_QUESTION,
+    END_PROPERTY,
+    ClassicCounters,
+    StatisticsReply,
+)
 from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
 from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.errors import BrokerRefused, UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.amqp_classic_message import (
+    DeadLetterParts,
+    is_native,
+    mended,
+    named_destination,
+    read_provenance,
+    take_apart,
+)
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
+
+_CREDIT = 1_000
+
+
+class _Unanswered(Exception):
+    """The broker does not answer: it has no such plugin, or we may not ask it."""
+
+
+class AmqpStatistics:
+    """Questions and answers over one connection, with a temporary queue for the answers."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._number = 0
+
+    def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
+        """Ask about these destinations; None = no answer.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        try:
+            found = self._answered(self._replies, questions, has_end=True)
+        except _Unanswered:
+            return None
+        return [told for told in found if told]
+
+    @cached_property
+    def _replies(self) -> Receiver:
+        """The temporary queue, once something has answered to it."""
+        replies = Receiver(self._connection, "amqsidecar-statistics", None)
+        self._connection.run_until(lambda: replies.is_answered, ANSWER_S)
+        if not replies.is_open:
+            raise _Unanswered
+        replies.flow(_CREDIT)
+        if not self._answered(replies, [BROKER_QUESTION]):
+            replies.end(ANSWER_S)
+            raise _Unanswered
+        return replies
+
+    def _answered(
+        self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False
+    ) -> list[StatisticsReply]:
+        """Return the answers until each question had its last one, or the time is over."""
+        # Why one for all: a sender with an address would make that queue.
+        self._number += 1
+        sender = Sender(self._connection, f"amqsidecar-statistics-{self._number}", None)
+        self._connection.run_until(
+            lambda: sender.credit >= len(questions) or sender.refusal is not None, ANSWER_S
+        )
+        asked = questions[: sender.credit]
+        deliveries = [
+            sender.send(_question(question, replies.address, has_end=has_end)) for question in asked
+        ]
+        answers: list[StatisticsReply] = []
+
+        def is_done() -> bool:
+            for in_hand, reply in replies.take_arrived(_CREDIT):
+                replies.accept(in_hand)
+                replies.flow(1)
+                told = _read(reply)
+                if told is not None:
+                    answers.append(told)
+            ends = sum(not told for told in answers) if has_end else len(answers)
+            return ends >= len(asked)
+
+        self._connection.run_until(is_done, ANSWER_S)
+        for delivery in deliveries:
+            forget(delivery)
+        sender.end(ANSWER_S)
+        return answers
+
+
+def _question(question: Destination, reply_to: str, *, has_end: bool) -> bytes:
+    nothing = amqp.NULL
+    to = amqp.string(str(question))
+    pairs = [amqp.string(END_PROPERTY), amqp.string("true")] if has_end else []
+    return (
+        amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, nothing, amqp.string(reply_to)])
+        + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
+        + b"\x00\x53\x77"
+        + amqp.string("")
+    )
+
+
+def _read(message: bytes) -> StatisticsReply | None:
+    """Return the map that a message holds; None = it holds none."""
+    try:
+        items = amqp.pairs(amqp.split(message)[amqp.VALUE])
+        values = [_scalar(item) for item in items]
+    except (UndecodableMessage, KeyError):
+        return None
+    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
+
+
+def _scalar(element: bytes) -> object:
+    try:
+        return amqp.scalar(element)
+    except UndecodableMessage:
+        return None
+
+
+# Bound: of all queues that a wildcard matches; of one queue the broker shows 400.
+_WILDCARD_MAX = 20_000
+
+
+def browse(
+    browser: Browser,
+    names: OriginNames,
+    queue: IntakeQueue,
+    at_most: int,
+    now_ms: int,
+    encoding: str,
+) -> list[Delivery]:
+    """Return the messages of a queue, or of those of a wildcard, from the head of each.
+
+    Raises:
+        BrokerRefused: the user may not browse.
+        LinkLost: the connection is gone, or the broker does not answer.
+    """
+    asked = queue.destination
+    # Why: a browser makes the queue that it names, but none that its wildcard matches; this
+    # wildcard matches the queue itself, and those below it.
+    pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
+    deliveries: dict[Destination, list[Delivery]] = {}
+    limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
+    for message in browser.look(pattern, limit):
+        delivery = _delivery(message, queue, pattern, names, now_ms, encoding)
+        deliveries.setdefault(delivery.source, []).append(delivery)
+    if pattern != asked.name:
+        return deliveries.get(asked, [])[:at_most]
+    return [one for found in deliveries.values() for one in found[:at_most]]
+
+
+def _delivery(
+    message: bytes,
+    queue: IntakeQueue,
+    pattern: str,
+    names: OriginNames,
+    now_ms: int,
+    encoding: str,
+) -> Delivery:
+    """Return a message that a wildcard browser showed, with its queue where the message names it.
+
+    A message that names no queue counts as one of the queue that was asked for.
+    """
+    source = queue.destination
+    try:
+        found = take_apart(message)
+    except UndecodableMessage as undecodable:
+        problem = f"it can't be parsed: {undecodable}"
+        return Delivery(None, source, message, Provenance(problem=problem), encoding)
+    told = named_destination(found)
+    if told is not None:
+        is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
+        source = told if is_there else names.queue_for(told) or source
+    origin = queue.origin if source == queue.destination else None
+    is_native_made = is_native(found, source)
+    if not is_native_made:
+        found = mended(found) or found
+    provenance = read_provenance(
+        found,
+        source,
+        origin=origin or names.origin_of(source),
+        now_ms=now_ms,
+        is_native_made=is_native_made,
+    )
+    return Delivery(None, source, message, provenance, encoding)
+
+
+_QUIET_S = 0.25
+_CREATION_TIME = 9
+
+
+def foreign_tokens(
+    connection: AmqpConnection, browser: Browser, known: Collection[str], timeout_s: float
+) -> tuple[ForeignToken, ...]:
+    """Return the tokens of all instances but these.
+
+    One that an older program left over AMQP does not report its queue, and is not found.
+
+    Raises:
+        BrokerRefused: the user may not look.
+        LinkLost: the connection is gone.
+    """
+    tokens = classic_tokens.ForeignTokens(known)
+    for message in browser.look(
+        classic_tokens.TOKEN_QUEUES.name, classic_tokens.BROWSED_MAX, classic_tokens.TOKENS_ONLY
+    ):
+        try:
+            found = take_apart(message)
+            tokens.note(named_destination(found), _sent_at_ms(found), _rules_digest(found))
+        except UndecodableMessage:
+            continue
+    return tokens.found(_consumers(connection, timeout_s) if tokens else ())
+
+
+def _sent_at_ms(found: DeadLetterParts) -> int:
+    value = (
+        amqp.scalar(found.properties[_CREATION_TIME])
+        if len(found.properties) > _CREATION_TIME
+        else 0
+    )
+    return value if isinstance(value, int) else 0
+
+
+def _rules_digest(found: DeadLetterParts) -> str:
+    name = amqp.string(PROPERTY_RULES_DIGEST)
+    for key, value in zip(found.pairs[::2], found.pairs[1::2], strict=True):
+        if key == name:
+            return str(amqp.scalar(value))
+    return ""
+
+
+def _consumers(connection: AmqpConnection, timeout_s: float) -> list[Destination | None]:
+    """Return the advisories' topics, once the broker has sent all."""
+    topic = str(classic_tokens.TOKEN_CONSUMERS)
+    receiver = Receiver(connection, f"amqsidecar-consumers-{uuid4().hex[:8]}", topic)
+    try:
+        connection.run_until(lambda: receiver.is_answered, timeout_s)
+        if receiver.refusal is not None:
+            raise BrokerRefused(f"can't read {topic}: {receiver.refusal}; allow the user to do so")
+        receiver.flow(classic_tokens.CONSUMERS_MAX)
+        count = -1
+        while count != len(receiver.arrived):
+            count = len(receiver.arrived)
+            connection.run_until(lambda: False, _QUIET_S)
+        arrived = receiver.take_arrived(classic_tokens.CONSUMERS_MAX)
+        for in_hand, _ in arrived:
+            receiver.accept(in_hand)
+        return [_place(message) for _, message in arrived]
+    finally:
+        receiver.end(timeout_s)
+
+
+def _place(message: bytes) -> Destination | None:
+    try:
+        return named_destination(take_apart(message))
+    except UndecodableMessage:
+        return None
+
 
 # Why not that of Artemis: each writes other things on a message, and takes other things off.
 MAPPED: Final = "amqp/1.0 classic-jms"

@@ -1,23 +1,229 @@
 """The part of an Artemis session that asks the management, over any wire."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from amqsidecar.broker import BrokerDescription, Features, IntakeQueue, Resend
-from amqsidecar.brokers.artemis.counters import queue_counters
-from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.brokers.artemis.routes import ArtemisRoutes
+from amqsidecar.brokers.artemis.management import (
+    ArtemisQuestions,
+    AskedAhead,
+    ManagementQuestion,
+    about_queues,
+)
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
-from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
-from amqsidecar.brokers.artemis.waiting_places import WaitingPlaces
+from amqsidecar.clock import Clock
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_filter_view import filter_view
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 from amqsidecar.policy.selector import PropertyOf
+
+_KEEP_S = 10.0
+# Bound: maximum remembered destinations.
+_ENTRIES_MAX = 10_000
+
+
+class WaitingPlaces:
+    """Where a message may wait for its delivery time, remembered for some seconds.
+
+    Measured on a broker (`deploy/reference/schedules.md`).
+    """
+
+    def __init__(self, management: ArtemisQuestions, clock: Clock) -> None:
+        self._management = management
+        self._clock = clock
+        self._problems: dict[Destination, tuple[float, str | None]] = {}
+
+    def problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
+        now_s = self._clock.monotonic_s()
+        known = self._problems.get(destination)
+        if known is not None and now_s < known[0]:
+            return known[1]
+        if len(self._problems) >= _ENTRIES_MAX:
+            self._problems.clear()
+        found = self._find_problem(destination)
+        self._problems[destination] = (now_s + _KEEP_S, found)
+        return found
+
+    def _find_problem(self, destination: Destination) -> str | None:
+        address, _, queue = destination.name.partition("::")
+        settings = self._management.settings([address])[0]
+        rows = [
+            row
+            for row in self._management.queues(address=address)
+            if row.is_anycast == destination.is_queue and queue in ("", row.name)
+        ]
+        purged = [row.name for row in rows if row.is_purged]
+        if not rows and settings.get("defaultPurgeOnNoConsumers"):
+            purged = [address]
+        if purged:
+            return (
+                f"queue {purged[0]} loses its waiting messages when its last consumer leaves "
+                "(purge-on-no-consumers)"
+            )
+        for row in rows:
+            if not row.is_durable:
+                return f"queue {row.name} is not durable: a restart loses its waiting messages"
+        deletes = [row.is_auto_deleted for row in rows] or [settings.get("autoDeleteQueues", True)]
+        if settings.get("autoDeleteQueuesMessageCount", 0) != 0 and any(deletes):
+            return (
+                f"the broker removes the queue of {address} when it has no consumer, with its "
+                "waiting messages (auto-delete-queues-message-count is not 0)"
+            )
+        return _settings_problem(address, settings)
+
+
+def _settings_problem(address: str, settings: Mapping[str, Any]) -> str | None:
+    if expires_by_itself(settings):
+        return (
+            f"the address settings of {address} make messages expire, and the time runs while they "
+            "wait"
+        )
+    is_limited = any(
+        int(settings.get(name, -1)) >= 0 for name in ("maxSizeBytes", "maxSizeMessages")
+    )
+    if is_limited and settings.get("addressFullMessagePolicy") == "DROP":
+        return f"address {address} drops messages when it is full (address-full-policy DROP)"
+    return None
+
+
+class ArtemisSettingsReader:
+    """Asks the live broker; the contract is `broker.TellsSettings`."""
+
+    def __init__(self, management: ArtemisQuestions) -> None:
+        self._management = management
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the broker's merged settings of each address, by its names; unset keys are absent.
+
+        Raises:
+            BrokerRefused: no permission to read settings; guessing defaults would decide wrongly.
+        """
+        management = self._management
+        management.demand("{}; or name the rules in policy.source")
+        questions = [
+            ManagementQuestion("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses
+        ]
+        found: list[Mapping[str, Any]] = []
+        for name, answer in zip(addresses, management.ask_all(questions), strict=True):
+            if not answer.is_ok or not answer.value:
+                raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
+            found.append(json.loads(answer.value))
+        return found
+
+
+def foreign_tokens(
+    management: ArtemisQuestions, known: Collection[str]
+) -> tuple[ForeignToken, ...]:
+    """Return the tokens of all instances but these.
+
+    Raises:
+        BrokerRefused: the user may not ask.
+        LinkLost: the connection is gone.
+    """
+    management.demand("can't look for other sidecars' tokens: {}")
+    found = []
+    for row in management.queues_like(TOKEN_QUEUE_PREFIX):
+        instance = row.name.removeprefix(TOKEN_QUEUE_PREFIX)
+        if instance == row.name or instance in known or is_examiner(instance):
+            continue
+        if row.message_count:
+            sent_at_ms = management.first_sent_at_ms(row.name)
+            found.append(
+                ForeignToken(
+                    instance=instance,
+                    sent_at_ms=sent_at_ms,
+                    is_held=row.consumer_count > 0,
+                    rules_digest=_rules_digest(management, row.name),
+                )
+            )
+    return tuple(found)
+
+
+def _rules_digest(management: ArtemisQuestions, queue: str) -> str:
+    """Return the digest that the tokens of a queue show, handed out or not; "" = none.
+
+    Source: Artemis, QueueControl.listDeliveringMessagesAsJSON, which also lists what a transaction
+    acknowledges that is not committed yet.
+    """
+    resource = f"queue.{queue}"
+    delivered = management.ask(ManagementQuestion(resource, "listDeliveringMessagesAsJSON"))
+    by_consumer = json.loads(delivered.value) if delivered.is_ok and delivered.value else []
+    found = [entry for consumer in by_consumer for entry in consumer.get("elements", ())]
+    if not found:
+        lying = management.ask(ManagementQuestion(resource, "listMessagesAsJSON", ("",)))
+        found = json.loads(lying.value) if lying.is_ok and lying.value else []
+    digests = (entry.get(PROPERTY_RULES_DIGEST) for entry in found)
+    return next((one for one in digests if isinstance(one, str) and one), "")
+
+
+def queue_counters(
+    management: ArtemisQuestions, destinations: Sequence[Destination], run: str
+) -> Mapping[Destination, Counters]:
+    """Return the counters of each destination that is exactly one queue.
+
+    Measured on 2.44: `messagesAcked` grows with each acknowledgement; `messagesKilled` with each
+    dead letter, also of a person's making, and with each message of a purge; `messagesExpired` with
+    each that expires; `messageCount` has also messages that are handed out or scheduled. All but
+    the last start at 0 when the broker starts. Quirk: a message that a person moves to another
+    queue by management, or removes by its number, counts as acknowledged.
+
+    Args:
+        management: of the broker.
+        destinations: queues, and topics of which one subscription is named (`address::queue`).
+        run: of the connection: the broker has not restarted while it lasts.
+
+    Raises:
+        BrokerRefused: the user may not ask.
+        LinkLost: the connection is gone.
+    """
+    management.demand()
+    addresses = dict.fromkeys(one.address for one in destinations)
+    asked = AskedAhead(management)
+    questions = [about_queues(address=address) for address in addresses]
+    asked.ask_ahead(questions)
+    refused = next((one for one in asked.ask_all(questions) if not one.is_ok), None)
+    if refused is not None:
+        raise BrokerRefused(f"the queues can't be counted: {refused.value}")
+    found = {}
+    for destination in destinations:
+        counters = _counters(asked, destination, run)
+        if counters is not None:
+            found[destination] = counters
+    return found
+
+
+def _counters(management: ArtemisQuestions, destination: Destination, run: str) -> Counters | None:
+    address, separator, name = destination.name.partition("::")
+    rows = [
+        row
+        for row in management.queues(address=address)
+        if row.is_anycast == destination.is_queue and (not separator or row.name == name)
+    ]
+    if len(rows) > 1:
+        # Why: redeliveries go to the queue that has the name of the address.
+        rows = [row for row in rows if row.name == address]
+    if len(rows) != 1:
+        return None
+    row = rows[0]
+    if row.is_replacing:
+        return Counters(depth=row.message_count)
+    return Counters(
+        depth=row.message_count,
+        acknowledged=row.acknowledged_count,
+        removed=row.expired_count + row.killed_count,
+        # Why the id: a queue that is deleted and created again has another one.
+        run=f"{run} {row.id}",
+    )
+
 
 M = TypeVar("M", bound=ArtemisQuestions)
 

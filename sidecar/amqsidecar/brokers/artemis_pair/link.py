@@ -5,11 +5,12 @@ cycle (`take.py`). The queues, routes and settings of the broker are asked over 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from amqsidecar.broker import Delivery, Resend
+from amqsidecar.brokers.artemis_pair.intake import PairIntake
 from amqsidecar.brokers.artemis_pair.look import PairLook
-from amqsidecar.brokers.artemis_pair.move import PairMove
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.artemis_pair.wire import (
@@ -22,6 +23,24 @@ from amqsidecar.brokers.artemis_pair.wire import (
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.model.destination import Destination
+
+
+class PairMove(PairIntake[MoveWire]):
+    """A session without a token over two wires; see `broker.MoveSession`."""
+
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction of the wire of these messages; durable at the end."""
+        (self.wire_of(accepts, sends) or self._first).move(accepts, sends)
+
+    def waiting_problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
+        return self._first.waiting_problem(destination)
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        return max(wire.clock_ahead_ms() for wire in self.wires)
+
 
 W = TypeVar("W", bound=LookWire)
 P = TypeVar("P", bound=PairLook)

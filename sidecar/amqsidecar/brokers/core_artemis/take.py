@@ -1,29 +1,89 @@
 """What a link to Artemis over Core can do that reads dead-letter queues."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
+from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
-from amqsidecar.brokers.core.session import CoreSession
+from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
 from amqsidecar.brokers.core_artemis.look import (
     CoreArtemisLook,
     CoreArtemisOpened,
 )
 from amqsidecar.brokers.core_artemis.management import CoreManagement
-from amqsidecar.brokers.core_artemis.notifications import CoreNotifications
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import CoreMessage, read_core_properties
+from amqsidecar.formats.core.primitives import CoreProtocolError
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
+
+_WINDOW_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class CoreNotifications:
+    """The subscription to the broker's notifications over one settled session."""
+
+    def __init__(self, session: CoreSession) -> None:
+        """Subscribe, where the user may.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._session = session
+        self._consumer = NO_CONSUMER
+        name = str(uuid4())
+        try:
+            session.create_queue(
+                name,
+                address=NOTIFICATIONS,
+                routing_type=packets.MULTICAST,
+                temporary=True,
+                selector=BINDING_SELECTOR,
+            )
+            self._consumer = session.create_consumer(name, window_bytes=_WINDOW_BYTES)
+        except CoreRefused as refused:
+            _log.info(
+                "new dead-letter queues are found at the next look and not at once: the broker's "
+                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
+                refused,
+                NOTIFICATIONS,
+            )
+
+    def take(self) -> Iterator[tuple[str, str, bool]]:
+        """Return name and address of each created or deleted queue, and whether it was created."""
+        for delivery in self._session.take_from(self._consumer):
+            self._session.give_back(delivery)
+            if delivery.large_body is not None:
+                delivery.large_body.close()
+            told = _read(delivery.message)
+            if told is not None:
+                yield told
+
+
+def _read(message: CoreMessage) -> tuple[str, str, bool] | None:
+    try:
+        found = read_core_properties(message.properties)
+        name, address = found["_AMQ_RoutingName"].value, found["_AMQ_Address"].value
+        kind = found["_AMQ_NotifType"].value
+    except (CoreProtocolError, KeyError):
+        return None
+    if not isinstance(name, str) or not isinstance(address, str):
+        return None
+    return name, address, kind == "BINDING_ADDED"
 
 
 class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntake]):

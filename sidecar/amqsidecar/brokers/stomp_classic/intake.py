@@ -12,7 +12,7 @@ A prefetch is fixed when a subscription is made, and it counts messages. It is s
 of some is known; then the subscription is replaced as soon as nothing of it is in hand.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -25,13 +25,6 @@ from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.connection import FrameRefused
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
-from amqsidecar.brokers.stomp_classic.origin_claims import (
-    IDS_BYTES_MAX,
-    claim,
-    claims,
-    next_batch,
-    selector_bytes,
-)
 from amqsidecar.clock import Clock
 from amqsidecar.errors import CommitRefused, QueueRefused
 from amqsidecar.formats.payload import Footprint
@@ -44,6 +37,46 @@ from amqsidecar.formats.stomp_classic_message import (
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, footprint_of, write_head
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import Loss
+
+# Why: a selector is a header, of which Classic takes 10 KiB, and each colon of an id is escaped.
+IDS_BYTES_MAX = 6000
+
+
+def next_batch(messages: Iterable[Shown]) -> list[Shown]:
+    """Return the first messages, as many as one selector can name."""
+    batch: list[Shown] = []
+    size = 0
+    origins: set[Destination] = set()
+    for message in messages:
+        size += selector_bytes(message.message_id.decode(errors="replace"))
+        if isinstance(message.origin, Destination) and message.origin not in origins:
+            origins.add(message.origin)
+            size += selector_bytes(str(message.origin)) + 60
+        if batch and size > IDS_BYTES_MAX:
+            break
+        batch.append(message)
+    return batch
+
+
+def selector_bytes(name: str) -> int:
+    """Return how much of a header a name takes: in quotes, and its colons escaped."""
+    return len(name.encode()) + name.count(":") + 10
+
+
+def claim(message: Shown) -> tuple[str, str]:
+    """Return the id of a message, and where it says that it died."""
+    return message.message_id.decode(errors="replace"), str(message.origin)
+
+
+def claims(batch: Iterable[Shown], honest: Shown) -> dict[str, list[str]]:
+    """Return the ids of all but one, by where they say that they died."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for message in batch:
+        if isinstance(message.origin, Destination) and message is not honest:
+            name, origin = claim(message)
+            found[origin].append(name)
+    return found
+
 
 HELD_MAX = 1000
 """Messages of one origin that are held in hand since they can't be taken."""

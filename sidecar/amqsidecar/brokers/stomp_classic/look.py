@@ -1,22 +1,32 @@
-"""A session over STOMP on ActiveMQ Classic that only browses."""
+"""A session over STOMP on ActiveMQ Classic that only browses.
 
-from collections.abc import Collection
+Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator.
+"""
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Final
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
 from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
 from amqsidecar.brokers.classic.session import ListingSession
-from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.statistics import (
+    END_PROPERTY,
+    QUESTION_MS,
+    ClassicCounters,
+    StatisticsQuestions,
+)
 from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_classic import selectors
-from amqsidecar.brokers.stomp_classic.bad_message_proof import breaks_connections
 from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
-from amqsidecar.brokers.stomp_classic.foreign_tokens import foreign_tokens
 from amqsidecar.brokers.stomp_classic.intake import (
     IntakeLimits,
 )
@@ -24,20 +34,165 @@ from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
 from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
 from amqsidecar.brokers.stomp_classic.room import takes
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
-from amqsidecar.brokers.stomp_classic.statistics import StompStatistics
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
+from amqsidecar.clock import Clock
 from amqsidecar.errors import (
+    BrokerError,
     BrokerRefused,
     LinkLost,
 )
 from amqsidecar.formats.stomp_classic_message import (
+    RULES_DIGEST,
+    destination_header,
     provenance,
+    read_cycle,
     read_destination,
     shown,
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.foreign_token import ForeignToken
+
+_PREFETCH = 1_000
+_REPLIES = Destination(DestinationKind.TEMP_QUEUE, "statistics")
+_ADDRESS = b"/temp-queue/statistics"
+
+
+class StompStatistics(StatisticsQuestions):
+    """Asks over one connection."""
+
+    def __init__(
+        self, connection: StompConnection, consumers: StompSubscriptions, clock: Clock
+    ) -> None:
+        super().__init__(connection, consumers, clock)
+        self._connection = connection
+        self._consumers = consumers
+
+    def _begin(self) -> None:
+        options = ((b"transformation", b"jms-map-json"),)
+        self._consumers.add(
+            _REPLIES, _PREFETCH, self._take, acks=False, options=options, address=_ADDRESS
+        )
+
+    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
+        expires_at_ms = self._clock.now_ms() + QUESTION_MS
+        for question in questions:
+            headers = [
+                destination_header(question),
+                (b"reply-to", _ADDRESS),
+                (b"expires", b"%d" % expires_at_ms),
+            ]
+            if has_end:
+                headers.append((END_PROPERTY.encode(), b"true"))
+            self._connection.send("SEND", headers)
+
+    def _take(self, frame: Frame) -> None:
+        told = read_map(frame.body)
+        if told is not None:
+            self._answers.append(told)
+
+
+def read_map(body: bytes) -> Mapping[str, object] | None:
+    """Return the map that the broker's JSON holds; None = it holds none.
+
+    An entry is `{"string": name, type: value}`, or `{"string": [name, value]}` for a text.
+    """
+    try:
+        held = json.loads(body)["map"]
+        entries = held["entry"] if held else []
+        found: dict[str, object] = {}
+        for entry in entries if isinstance(entries, list) else [entries]:
+            values = [one for value in entry.values() for one in _as_list(value)]
+            found[str(values[0])] = values[1]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return None
+    return found
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+_QUIET_S = 0.25
+
+
+def foreign_tokens(
+    connection: StompConnection, consumers: StompSubscriptions, clock: Clock, known: Collection[str]
+) -> tuple[ForeignToken, ...]:
+    """Return the tokens of all instances but these.
+
+    Raises:
+        FrameRefused: the broker does not allow it.
+        LinkLost: the connection is gone.
+    """
+    tokens = classic_tokens.ForeignTokens(known)
+    for frame in consumers.browse(
+        classic_tokens.TOKEN_QUEUES, classic_tokens.BROWSED_MAX, classic_tokens.TOKENS_ONLY
+    ):
+        sent_at = frame.first(b"timestamp") or b""
+        if read_cycle(frame) is not None:
+            digest = (frame.first(RULES_DIGEST) or b"").decode(errors="replace")
+            tokens.note(_place(frame), int(sent_at) if sent_at.isdigit() else 0, digest)
+    return tokens.found(_consumers(connection, consumers, clock) if tokens else ())
+
+
+def _place(frame: Frame) -> Destination | None:
+    return read_destination(frame.first(b"destination") or b"")
+
+
+def _consumers(
+    connection: StompConnection, consumers: StompSubscriptions, clock: Clock
+) -> list[Destination | None]:
+    """Return the advisories' topics, once the broker has sent all.
+
+    Quirk (Classic): the broker sends a new subscriber its advisories after the receipt.
+    """
+    found: list[Destination | None] = []
+    name = consumers.add(
+        classic_tokens.TOKEN_CONSUMERS,
+        classic_tokens.CONSUMERS_MAX,
+        lambda frame: found.append(_place(frame)),
+        acks=False,
+    )
+    count = -1
+    while count != len(found):
+        count, until_s = len(found), clock.monotonic_s() + _QUIET_S
+        while (left_s := until_s - clock.monotonic_s()) > 0:
+            connection.wait(left_s)
+            consumers.route()
+    consumers.remove(name)
+    return found
+
+
+_ANSWER_TIMEOUT_S = 5.0
+
+
+def breaks_connections(
+    endpoint: Endpoint, clock: Clock, destination: Destination, message_id: str
+) -> bool:
+    """Receive one message alone on a separate connection; return whether that ends it.
+
+    Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a right is
+    taken away, comes after some message, too. False also when the broker can't be asked: who
+    breaks connections will break the next one.
+    """
+    client_id = f"amqsidecar-suspects-{secrets.token_hex(6)}"
+    try:
+        connection = StompConnection(endpoint, clock, client_id=client_id)
+    except BrokerError:
+        return False
+    try:
+        with suppress(BrokerError, FrameRefused):
+            StompSubscriptions(connection, clock).browse(destination, 1, selectors.only(message_id))
+        # Why: what follows a body that ended early comes before this answer; and one that goes on
+        # for too long swallows it.
+        connection.answers([connection.ask("BEGIN", [(b"transaction", b"1")])], _ANSWER_TIMEOUT_S)
+    except BrokerError:
+        pass
+    finally:
+        connection.close()
+    return connection.suspect is not None
+
 
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.

@@ -1,4 +1,4 @@
-"""Options `intake.*`: reading dead letters."""
+"""Options `intake.*`, `discovery.*` and `cycle.*`: which queues are read, and how fast."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,6 +10,40 @@ from amqsidecar.config.option import Section, StrictInt, Texts, as_texts, option
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
+
+
+class DiscoveryOptions(Section):
+    """Finding dead-letter queues."""
+
+    interval_s: StrictInt = option(
+        60,
+        "How often the broker is asked for new dead-letter queues and changed settings.",
+        unit="seconds",
+        ge=1,
+        le=86_400,
+    )
+
+
+class CycleOptions(Section):
+    """How much is done in one exactly-once unit of work."""
+
+    max_messages: StrictInt = option(
+        0,
+        "Maximum messages that one cycle takes and sends; 0 = the broker's best value.",
+        why="the measured optimum differs between brokers",
+        unit="messages",
+        ge=0,
+        le=100_000,
+    )
+    max_wait_ms: StrictInt = option(
+        500,
+        "Maximum sleep of the service while nothing arrives and nothing is due; commands such "
+        "as `retry` take effect within this time.",
+        why="hardly noticeable, and two wake-ups a second are cheap",
+        unit="milliseconds",
+        ge=1,
+        le=60_000,
+    )
 
 
 class Backlog(StrEnum):

@@ -4,17 +4,23 @@ An offset is the first and the last segment that was read of each stream. So it 
 compaction changes which file holds a segment, and a restarted query reads the same segments again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 import pyarrow
 import structlog
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
+    EqualTo,
     Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -25,7 +31,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.pipeline.sources.filters import may_hold, useful
 from amqsidecar.pipeline.sources.journal_files import (
     Gap,
     JournalFile,
@@ -36,6 +41,41 @@ from amqsidecar.pipeline.sources.journal_files import (
     row_groups_of,
 )
 from amqsidecar.pipeline.tables import EVENTS
+
+_COLUMNS: Final = (("stream",), ("segment",), ("at",))
+"""A file has one stream; the others grow along it, so that the bounds of a row group are narrow."""
+
+_REACHES: Final[dict[type[Filter], Callable[[Any, Any, Any], bool]]] = {
+    EqualTo: lambda value, low, high: low <= value <= high,
+    GreaterThan: lambda value, _low, high: high > value,
+    GreaterThanOrEqual: lambda value, _low, high: high >= value,
+    LessThan: lambda value, low, _high: low < value,
+    LessThanOrEqual: lambda value, low, _high: low <= value,
+    In: lambda values, low, high: any(low <= one <= high for one in values),
+}
+
+
+def useful(filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    """Return the filters that `may_hold` understands."""
+    return tuple(
+        one
+        for one in filters
+        if type(one) in _REACHES and getattr(one, "attribute", None) in _COLUMNS
+    )
+
+
+def may_hold(filters: Sequence[Any], column: str, low: Any, high: Any) -> bool:
+    """Return whether rows whose values of a column lie within bounds can pass these filters.
+
+    Args:
+        filters: see `useful`; all must be passed.
+        column: its name.
+        low: the smallest value.
+        high: the largest value.
+    """
+    own = (one for one in filters if one.attribute == (column,))
+    return all(_REACHES[type(one)](one.value, low, high) for one in own)
+
 
 _TASK_BYTES = 32 * 1024 * 1024
 """Of files that one task reads, about; a segment is not divided."""
