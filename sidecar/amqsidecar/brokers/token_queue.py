@@ -21,7 +21,7 @@ TOKEN_TIMEOUT_S: Final = 15.0
 H = TypeVar("H")
 
 
-class Found(NamedTuple, Generic[H]):
+class TokenMessage(NamedTuple, Generic[H]):
     """A message of the token queue that is in hand.
 
     Attributes:
@@ -62,11 +62,11 @@ class TokenWire(Protocol[H]):
         """Take in what has arrived."""
         ...
 
-    def collect(self, timeout_s: float, /) -> Sequence[Found[H]]:
+    def collect(self, timeout_s: float, /) -> Sequence[TokenMessage[H]]:
         """Wait for a message, then return all that the queue holds; nothing = not in time."""
         ...
 
-    def next(self, timeout_s: float, /) -> Found[H] | None:
+    def next(self, timeout_s: float, /) -> TokenMessage[H] | None:
         """Return the next message; None = not in time."""
         ...
 
@@ -102,7 +102,7 @@ class _Awaited(NamedTuple):
     """The queue is read, and no token was in hand since."""
 
 
-class Held(NamedTuple, Generic[H]):
+class TokenInHand(NamedTuple, Generic[H]):
     """The token is in hand; `handle` is what the wire knows it by."""
 
     handle: H
@@ -128,12 +128,12 @@ class TokenQueue(Generic[H]):
         self._wire = wire
         self._name = name
         wire.open()
-        self._state: _Released | _Awaited | Held[H] | _Sent = _Awaited()
+        self._state: _Released | _Awaited | TokenInHand[H] | _Sent = _Awaited()
 
     @property
     def held(self) -> Token | None:
         """The token in hand."""
-        return self._state.token if isinstance(self._state, Held) else None
+        return self._state.token if isinstance(self._state, TokenInHand) else None
 
     @property
     def is_awaited(self) -> bool:
@@ -160,7 +160,7 @@ class TokenQueue(Generic[H]):
         if isinstance(self._state, _Released):
             self._wire.open()
             self._state = _Awaited()
-        if not isinstance(self._state, Held):
+        if not isinstance(self._state, TokenInHand):
             self._collect(timeout_s)
         return None if self.held is None else self.held.cycle
 
@@ -182,7 +182,7 @@ class TokenQueue(Generic[H]):
         if others:
             self._wire.drop(others)
         if token is not None:
-            self._state = Held(found[best].handle, token)
+            self._state = TokenInHand(found[best].handle, token)
             if found[best].is_redelivered:
                 self.renew(token)
 
@@ -192,13 +192,13 @@ class TokenQueue(Generic[H]):
             self._state = _Sent(token.cycle)
             self.take_for_commit()
 
-    def take_for_commit(self) -> Held[H]:
+    def take_for_commit(self) -> TokenInHand[H]:
         """Return the token in hand; wait for the one that we sent last.
 
         Raises:
             LinkLost: another instance has it.
         """
-        while not isinstance(self._state, Held):
+        while not isinstance(self._state, TokenInHand):
             if not isinstance(self._state, _Sent):
                 raise LinkLost("the token was never taken")
             number = self._state.number
@@ -217,18 +217,18 @@ class TokenQueue(Generic[H]):
                     "instance"
                 )
             else:
-                self._state = Held(found.handle, found.token)
+                self._state = TokenInHand(found.handle, found.token)
         return self._state
 
     def exchanged(self, number: int) -> None:
         """Note that a transaction has exchanged the token; the new one is on its way."""
-        if isinstance(self._state, Held):
+        if isinstance(self._state, TokenInHand):
             self._wire.settle(self._state.handle)
         self._state = _Sent(number)
 
     def undo(self) -> None:
         """Expect the token in hand once more; call before a rollback that gives it back."""
-        if isinstance(self._state, Held):
+        if isinstance(self._state, TokenInHand):
             self._state = _Sent(self._state.token.cycle)
 
     def retake(self) -> None:

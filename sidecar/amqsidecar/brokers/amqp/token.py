@@ -20,7 +20,7 @@ from amqsidecar.brokers.amqp.links import (
 )
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
 from amqsidecar.brokers.token import Token, decode
-from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, Found, TokenWire
+from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
 from amqsidecar.brokers.token_session import TokenQueueMaker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
@@ -126,7 +126,7 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
         self._connection.check()
 
     @override
-    def collect(self, timeout_s: float) -> Sequence[Found[AmqpDelivery]]:
+    def collect(self, timeout_s: float) -> Sequence[TokenMessage[AmqpDelivery]]:
         receiver = self._await(timeout_s)
         if not receiver.arrived:
             return ()
@@ -136,7 +136,7 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
         return [_found(*one) for one in receiver.take_arrived(_STRAY_MAX + 1)]
 
     @override
-    def next(self, timeout_s: float) -> Found[AmqpDelivery] | None:
+    def next(self, timeout_s: float) -> TokenMessage[AmqpDelivery] | None:
         arrived = self._await(timeout_s).take_arrived(1)
         return _found(*arrived[0]) if arrived else None
 
@@ -222,8 +222,8 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
         return (self._receiver is None or self._receiver.is_closed) and self.sender.is_closed
 
 
-def _found(in_hand: AmqpDelivery, message: bytes) -> Found[AmqpDelivery]:
-    return Found(in_hand, _decoded(message), _delivery_count(message) > 0)
+def _found(in_hand: AmqpDelivery, message: bytes) -> TokenMessage[AmqpDelivery]:
+    return TokenMessage(in_hand, _decoded(message), _delivery_count(message) > 0)
 
 
 def encode_token(queue: str, number: int, now_ms: int, rules_digest: str) -> bytes:

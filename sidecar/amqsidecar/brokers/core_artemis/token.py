@@ -14,7 +14,7 @@ from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.token import Token, decode
-from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, Found, TokenWire
+from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.core import packets
@@ -132,7 +132,7 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
         self._connection.poll()
 
     @override
-    def collect(self, timeout_s: float) -> Sequence[Found[CoreDelivery]]:
+    def collect(self, timeout_s: float) -> Sequence[TokenMessage[CoreDelivery]]:
         # Why: with no time to wait nothing else writes the credit, and the token would not come.
         self._connection.flush()
         if self._consumer is None or not self._wait(timeout_s):
@@ -147,7 +147,7 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
         return found
 
     @override
-    def next(self, timeout_s: float) -> Found[CoreDelivery] | None:
+    def next(self, timeout_s: float) -> TokenMessage[CoreDelivery] | None:
         return _found(self._arrived.popleft()) if self._wait(timeout_s) else None
 
     def _wait(self, timeout_s: float) -> bool:
@@ -230,8 +230,8 @@ def _acknowledgement(delivery: CoreDelivery) -> CoreAcknowledgement:
     return CoreAcknowledgement(delivery.consumer, delivery.message.message_id, is_up_to_it=False)
 
 
-def _found(delivery: CoreDelivery) -> Found[CoreDelivery]:
-    return Found(delivery, _decoded(delivery.message), delivery.delivery_count > 1)
+def _found(delivery: CoreDelivery) -> TokenMessage[CoreDelivery]:
+    return TokenMessage(delivery, _decoded(delivery.message), delivery.delivery_count > 1)
 
 
 def _decoded(message: CoreMessage) -> Token | None:

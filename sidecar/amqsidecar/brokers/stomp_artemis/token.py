@@ -28,7 +28,7 @@ from typing_extensions import override
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.token import Token, decode, encode
-from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, Found, TokenWire
+from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
 from amqsidecar.brokers.token_session import TokenQueueMaker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
@@ -149,7 +149,7 @@ class StompTokenWire(TokenWire[bytes]):
             self.connection.poll()
 
     @override
-    def collect(self, timeout_s: float) -> Sequence[Found[bytes]]:
+    def collect(self, timeout_s: float) -> Sequence[TokenMessage[bytes]]:
         arrived = self._next(timeout_s)
         while arrived is not None and not self._guards:
             # Why it may be missing: it was removed from the queue by hand.
@@ -174,7 +174,7 @@ class StompTokenWire(TokenWire[bytes]):
         return found
 
     @override
-    def next(self, timeout_s: float) -> Found[bytes] | None:
+    def next(self, timeout_s: float) -> TokenMessage[bytes] | None:
         arrived = self._next(timeout_s)
         return None if arrived is None else _found(arrived)
 
@@ -266,8 +266,8 @@ class StompTokenWire(TokenWire[bytes]):
             connection.wait(left_s)
 
 
-def _found(arrived: Arrived) -> Found[bytes]:
-    return Found(arrived.ack, decode(arrived.body), arrived.redelivered)
+def _found(arrived: Arrived) -> TokenMessage[bytes]:
+    return TokenMessage(arrived.ack, decode(arrived.body), arrived.redelivered)
 
 
 def _is_ours(frame: Frame) -> bool:
