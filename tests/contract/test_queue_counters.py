@@ -68,6 +68,22 @@ def become(
     eventually(lambda: look() == everywhere, what=str(expected), last=lambda _: str(look()))
 
 
+def classic_urls(broker: Broker) -> dict[str, str]:
+    """Return the URL of each wire to a Classic."""
+    assert isinstance(broker, ClassicBroker)
+    urls = {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
+    return urls | {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
+
+
+def counter_sets(broker: Broker, folder: Path) -> tuple[str, ...]:
+    """Return the options that name the counters of a broker; none = it answers by itself."""
+    if not isinstance(broker, ConsoleBroker):
+        return ()
+    (folder / "secret").write_text("admin\n")
+    secret = f"broker.jolokia_password_file={folder / 'secret'}"
+    return (f"broker.jolokia_url={broker.jolokia_url}", secret)
+
+
 @pytest.mark.parametrize("product", ["artemis", "counting", "console"])
 def test_acknowledged_is_distinguished_from_purged(
     product: str, request: pytest.FixtureRequest, unique: str, tmp_path: Path
@@ -77,15 +93,9 @@ def test_acknowledged_is_distinguished_from_purged(
         wires = {"core", "amqp", "stomp"} & {*broker.release.wires}
         urls = {wire: str(getattr(broker, f"{wire}_url")) for wire in wires}
     else:
-        assert isinstance(broker, ClassicBroker)
-        urls = {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
-        urls |= {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
+        urls = classic_urls(broker)
     peer = JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "core")
-    sets: tuple[str, ...] = ()
-    if isinstance(broker, ConsoleBroker):
-        (tmp_path / "secret").write_text("admin\n")
-        secret = f"broker.jolokia_password_file={tmp_path / 'secret'}"
-        sets = (f"broker.jolokia_url={broker.jolokia_url}", secret)
+    sets = counter_sets(broker, tmp_path)
     with ExitStack() as stack:
         links = looking(stack, urls, sets)
 
@@ -121,6 +131,31 @@ def test_classic_shows_no_acknowledgement_where_no_consumer_was_seen(
             peer.browse(unique, count=3)
             purge(counting, unique)
         become(lambda: counts(links, unique), links, (0, 0, 3))
+
+
+@pytest.mark.parametrize("product", ["counting", "console", "classic_6"])
+def test_a_durable_subscription_that_is_away_is_a_subscriber(
+    product: str, request: pytest.FixtureRequest, unique: str, tmp_path: Path
+) -> None:
+    """The broker keeps messages for it; without its counters only connected consumers are known."""
+    broker: Broker = request.getfixturevalue(product)
+    peer, news = JmsPeer.of(broker, "openwire"), topic(unique)
+    urls, sets = classic_urls(broker), counter_sets(broker, tmp_path)
+
+    def problems() -> dict[str, str | None]:
+        # Why new links: each remembers a subscriber for some seconds.
+        with ExitStack() as stack:
+            links = looking(stack, urls, sets)
+            return {wire: link.send_terms(news).problem for wire, link in links.items()}
+
+    assert all("has no subscriber" in str(one) for one in problems().values())
+    peer.durable_subscribe(unique, unique, "one")
+    if product == "classic_6":
+        assert all("only those connected are known" in str(one) for one in problems().values())
+        return
+    assert problems() == dict.fromkeys(urls)
+    peer.durable_unsubscribe(unique, "one")
+    assert all("has no subscriber, so" in str(one) for one in problems().values())
 
 
 def test_what_is_no_single_queue_is_left_out(artemis: Broker, unique: str) -> None:

@@ -114,7 +114,7 @@ def test_a_consumer_of_a_virtual_topic_is_a_subscriber(
 def test_a_durable_subscription_is_known_while_its_consumer_is_connected(
     classic: Broker, tmp_path: Path, unique: str, wire: str
 ) -> None:
-    """The broker would keep the message for one that is away, and does not report it."""
+    """Without the broker's counters; with them see `contract/test_queue_counters.py`."""
     to = f"{unique}.news"
     peer = JmsPeer.of(classic, "openwire")
     peer.durable_subscribe(to, unique, "one")

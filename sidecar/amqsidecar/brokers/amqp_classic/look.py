@@ -29,7 +29,7 @@ from amqsidecar.brokers.classic.statistics import (
     ClassicCounters,
     StatisticsReply,
 )
-from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
+from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
@@ -310,7 +310,7 @@ class AmqpClassicLook(ClassicSession):
         """
         self._connection = connection
         self._parts = parts
-        self._settings = settings
+        self._settings: AmqpClassicSettings = settings
         self._clock = settings.clock
         self._timeout_s = settings.timeout_s
         self._numbers = count(1)
@@ -358,10 +358,6 @@ class AmqpClassicLook(ClassicSession):
     def wake(self) -> None:
         """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
-
-    @cached_property
-    def _subscribers(self) -> TopicSubscribers:
-        return self._settings.subscribers(self._hears)
 
     def _hears(self, advisories: Destination) -> bool:
         receiver = Receiver(

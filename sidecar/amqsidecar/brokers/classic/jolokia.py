@@ -83,7 +83,7 @@ class JolokiaCounters:
         )
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply]:
-        """Return the counters of queues, in the words of the statistics plugin.
+        """Return the counters of queues and topics, in the words of the statistics plugin.
 
         Args:
             questions: where the plugin would be asked about them.
@@ -91,17 +91,17 @@ class JolokiaCounters:
         Raises:
             BrokerRefused: nothing answers, it refuses the user, or it is another service.
         """
-        names = [question.name.removeprefix(_PREFIX) for question in questions]
+        places = [Destination(one.kind, one.name.removeprefix(_PREFIX)) for one in questions]
         replies = list[StatisticsReply]()
-        for start in range(0, len(names), _ASKED_AT_ONCE):
-            replies += self._read(names[start : start + _ASKED_AT_ONCE])
+        for start in range(0, len(places), _ASKED_AT_ONCE):
+            replies += self._read(places[start : start + _ASKED_AT_ONCE])
         return replies
 
-    def _read(self, names: Sequence[str]) -> list[StatisticsReply]:
+    def _read(self, places: Sequence[Destination]) -> list[StatisticsReply]:
         asked = [{"type": "read", "mbean": _BROKER, "attribute": ["BrokerId"]}]
         asked += [
-            {"type": "read", "mbean": _mbean(name), "attribute": ["Name", *_ATTRIBUTES]}
-            for name in names
+            {"type": "read", "mbean": _mbean(place), "attribute": ["Name", *_ATTRIBUTES]}
+            for place in places
         ]
         answers = self._answers(asked)
         brokers = _values(answers[0])
@@ -112,14 +112,12 @@ class JolokiaCounters:
             )
         broker = brokers[0].get("BrokerId")
         found = list[StatisticsReply]()
-        for name, answer in zip(names, answers[1:], strict=True):
+        for place, answer in zip(places, answers[1:], strict=True):
             for value in _values(answer):
                 # Why: the name of an MBean may stand for several queues.
-                if value.get("Name") == name:
+                if value.get("Name") == place.name:
                     counts = {ours: value.get(theirs) for theirs, ours in _ATTRIBUTES.items()}
-                    found.append(
-                        counts | {"destinationName": f"queue://{name}", "brokerId": broker}
-                    )
+                    found.append(counts | {"destinationName": str(place), "brokerId": broker})
         return found
 
     def _answers(self, asked: Sequence[Mapping[str, object]]) -> list[Any]:
@@ -158,13 +156,14 @@ class JolokiaCounters:
         return answers
 
 
-def _mbean(name: str) -> str:
-    """Return the name under which the broker registers a queue.
+def _mbean(place: Destination) -> str:
+    """Return the name under which the broker registers a queue or a topic.
 
     Source: ActiveMQ Classic, JMXSupport.encodeObjectNamePart.
     """
-    part = _UNSAFE.sub("_", name).translate(_ENTITIES)
-    return f"{_BROKER},destinationType=Queue,destinationName={part}"
+    part = _UNSAFE.sub("_", place.name).translate(_ENTITIES)
+    kind = place.kind.value.title()
+    return f"{_BROKER},destinationType={kind},destinationName={part}"
 
 
 def _values(answer: object) -> list[Mapping[str, object]]:

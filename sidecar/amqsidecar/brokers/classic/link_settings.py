@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from amqsidecar.brokers.classic.statistics import AskStatistics
-from amqsidecar.brokers.classic.subscribers import Hears, TopicSubscribers
 from amqsidecar.brokers.link_settings import LinkSettings
 from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
 from amqsidecar.policy.classic_rules import VirtualTopic
@@ -24,13 +23,3 @@ class ClassicLinkSettings(LinkSettings):
     ask_counters: AskStatistics | None = None
     virtual_topics: tuple[VirtualTopic, ...] = (VirtualTopic(),)
     demands_subscribers: bool = True
-
-    def subscribers(self, hears: Hears) -> TopicSubscribers:
-        """Return what knows the subscribers of topics.
-
-        Args:
-            hears: see `TopicSubscribers`.
-        """
-        return TopicSubscribers(
-            self.clock, self.virtual_topics, hears, demands=self.demands_subscribers
-        )

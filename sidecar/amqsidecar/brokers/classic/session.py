@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from amqsidecar.broker import IntakeQueue, Resend
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.classic.room import Resets, Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
@@ -25,6 +27,8 @@ from amqsidecar.policy.selector import UNKNOWN, PropertyOf
 class ClassicSession(ABC):
     """What every wire to Classic answers alike; see `broker.LookSession`."""
 
+    _settings: ClassicLinkSettings
+
     @property
     @abstractmethod
     def _counters(self) -> ClassicCounters:
@@ -42,10 +46,24 @@ class ClassicSession(ABC):
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
 
-    @property
     @abstractmethod
+    def _hears(self, advisories: Destination) -> bool:
+        """Return whether a new consumer of an advisory topic gets a message.
+
+        Raises:
+            RequestRefused: the user may not ask.
+        """
+
+    @cached_property
     def _subscribers(self) -> TopicSubscribers:
-        """Know the subscribers of topics."""
+        settings = self._settings
+        return TopicSubscribers(
+            settings.clock,
+            settings.virtual_topics,
+            self._hears,
+            self._counters.consumers,
+            demands=settings.demands_subscribers,
+        )
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return what becomes of a send; Classic makes a queue on the first send, and keeps it."""

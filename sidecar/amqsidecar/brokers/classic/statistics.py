@@ -25,7 +25,7 @@ from amqsidecar.brokers.classic.queues import is_wildcard
 from amqsidecar.brokers.classic.token import Connection, Routes
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.clock import Clock
-from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.outcome import Counters
 
 BROKER_QUESTION: Final = topic("ActiveMQ.Statistics.Broker")
@@ -53,8 +53,8 @@ AskStatistics = Callable[[Sequence[Destination]], Sequence[StatisticsReply] | No
 
 
 def about(destination: Destination) -> Destination:
-    """Return where a question about a queue is sent."""
-    return queue(f"ActiveMQ.Statistics.Destination.{destination.name}")
+    """Return where a question about a queue or a topic is sent."""
+    return Destination(destination.kind, f"ActiveMQ.Statistics.Destination.{destination.name}")
 
 
 class StatisticsQuestions(ABC):
@@ -167,6 +167,21 @@ class ClassicCounters:
         seen = dict(filter(None, map(_read, told)))
         found = {one: self._counters(one.name, seen.get(str(one))) for one in queues}
         return {one: counters for one, counters in found.items() if counters is not None}
+
+    def consumers(self, destination: Destination) -> int | None:
+        """Return how many consumers and durable subscriptions a destination has; None = unknown.
+
+        A durable subscription counts also while its consumer is away.
+
+        Raises:
+            BrokerRefused: the user may not ask.
+            LinkLost: the connection is gone.
+        """
+        told = self._ask([about(destination)]) if self._has_plugin else None
+        if told is None:
+            self._has_plugin = False
+            return None
+        return next((one.consumers for _, one in filter(None, map(_read, told))), 0)
 
     def _browsed(self, destination: Destination) -> Counters:
         count = self._count(destination, BROWSED_MAX)

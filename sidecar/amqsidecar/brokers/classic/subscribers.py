@@ -1,10 +1,10 @@
 """Whether a topic of Classic has subscribers: without any, it drops what is sent to it.
 
-The broker's advisories name the consumers that are connected. A durable subscription without a
-consumer is not among them, though the broker keeps messages for it.
+The broker's advisories name the consumers that are connected. A durable subscription whose consumer
+is away is not among them, though the broker keeps messages for it; the broker's counters have it.
 
 Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer hears of all consumers),
-VirtualTopicInterceptor.send.
+VirtualTopicInterceptor.send, Topic.addSubscription (counts durable subscriptions until they end).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.classic_rules import VirtualTopic
@@ -27,12 +28,21 @@ _QUEUES = "ActiveMQ.Advisory.Consumer.Queue."
 Hears = Callable[[Destination], bool]
 """Returns whether a new consumer of an advisory topic gets a message; raises RequestRefused."""
 
+Counts = Callable[[Destination], int | None]
+"""See `ClassicCounters.consumers`."""
+
 
 class TopicSubscribers:
     """Answers for topics, kept for some seconds."""
 
     def __init__(
-        self, clock: Clock, virtual_topics: Sequence[VirtualTopic], hears: Hears, *, demands: bool
+        self,
+        clock: Clock,
+        virtual_topics: Sequence[VirtualTopic],
+        hears: Hears,
+        count: Counts,
+        *,
+        demands: bool,
     ) -> None:
         """Know nothing yet.
 
@@ -40,11 +50,13 @@ class TopicSubscribers:
             clock: where the time comes from.
             virtual_topics: of the broker.
             hears: asks the broker.
+            count: asks for its counters, if there are any.
             demands: False = the operator lets messages go to topics without subscribers.
         """
         self._clock = clock
         self._virtual = DestinationMap([(one.destinations, one) for one in virtual_topics])
         self._hears = hears
+        self._count = count
         self._demands = demands
         self._until_s: dict[Destination, float] = {}
 
@@ -61,15 +73,17 @@ class TopicSubscribers:
             return None
         try:
             has_any = any(map(self._hears, self._advisories(destination.name)))
-        except RequestRefused as cause:
+            count = None if has_any else self._count(destination)
+        except (RequestRefused, BrokerRefused) as cause:
             return f"whether {destination} has subscribers can't be asked: {cause}; {_CURE}"
-        if has_any:
+        if has_any or count:
             self._until_s = {one: at for one, at in self._until_s.items() if at > now_s}
             self._until_s[destination] = now_s + _KEEP_S
             return None
+        which = "" if count is not None else " (of durable ones only those connected are known)"
         return (
-            f"{destination} has no subscriber, so the broker would drop the message; it goes once "
-            f"one is connected, or {ResendEffect.DROP.advice}"
+            f"{destination} has no subscriber{which}, so the broker would drop the message; it "
+            f"goes once one is connected, or {ResendEffect.DROP.advice}"
         )
 
     def _advisories(self, name: str) -> list[Destination]:

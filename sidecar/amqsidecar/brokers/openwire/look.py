@@ -12,7 +12,6 @@ from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import ClassicCounters
-from amqsidecar.brokers.classic.subscribers import TopicSubscribers
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -214,7 +213,6 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
             partial(takes, settings.endpoint, clock),
         )
         self._settings = settings
-        self._ask_counters = settings.ask_counters
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
 
     @property
@@ -232,10 +230,6 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
     @property
     def _has_arrived(self) -> bool:
         return self._consumers.has_arrived
-
-    @cached_property
-    def _subscribers(self) -> TopicSubscribers:
-        return self._settings.subscribers(self._hears)
 
     def _hears(self, advisories: Destination) -> bool:
         heard: list[bytes] = []
@@ -309,7 +303,7 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
             self._connection, self._consumers, self._encoder, self._clock
         )
         return ClassicCounters(
-            self._ask_counters or statistics.ask,
+            self._settings.ask_counters or statistics.ask,
             lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 

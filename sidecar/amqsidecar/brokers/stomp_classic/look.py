@@ -20,7 +20,7 @@ from amqsidecar.brokers.classic.statistics import (
     ClassicCounters,
     StatisticsQuestions,
 )
-from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S, TopicSubscribers
+from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
@@ -221,7 +221,6 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
         self._is_closed = False
         self._endpoint = settings.endpoint
         self._settings = settings
-        self._ask_counters = settings.ask_counters
         self._unreadable = settings.unreadable
         self._rules = IntakeLimits(
             settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
@@ -271,7 +270,9 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
     def _counters(self) -> ClassicCounters:
         statistics = StompStatistics(self._connection, self._consumers, self._clock)
         # Why no browse: an application's body with a NUL in it would end the connection.
-        return ClassicCounters(self._ask_counters or statistics.ask, lambda _, at_most: at_most)
+        return ClassicCounters(
+            self._settings.ask_counters or statistics.ask, lambda _, at_most: at_most
+        )
 
     def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         return foreign_tokens(self._connection, self._consumers, self._clock, known)
@@ -291,10 +292,6 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
 
     def _route(self) -> None:
         self._consumers.route()
-
-    @cached_property
-    def _subscribers(self) -> TopicSubscribers:
-        return self._settings.subscribers(self._hears)
 
     def _hears(self, advisories: Destination) -> bool:
         heard: list[Frame] = []
