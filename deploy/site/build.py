@@ -19,6 +19,7 @@ from reference_pages import (
     event_page,
     packet_page,
     plugin_page,
+    tables_page,
     values_page,
 )
 from ruamel.yaml import YAML
@@ -41,6 +42,7 @@ GENERATED = {
     "reference/http-api": api_page,
     "reference/events": event_page,
     "reference/plugin-api": plugin_page,
+    "reference/columns": tables_page,
     "reference/chart-values": values_page,
     "reference/core-packets": packet_page,
     FIDELITY: fidelity_markdown,

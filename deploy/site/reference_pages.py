@@ -1,17 +1,20 @@
 """Reference pages of the site that are made of the code.
 
-They are the commands, the HTTP API, events, the plugin API, the chart's values and the packets of
-Core.
+They are the commands, the HTTP API, events, the plugin API, the tables of journal and pipeline, the
+chart's values and the packets of Core.
 """
 
+import ast
 import inspect
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import typer
+from pyspark.sql.types import StructType
 
 from amqsidecar import plugin
 from amqsidecar.cli.main import app
@@ -20,6 +23,7 @@ from amqsidecar.formats.core.packets import FORMATS
 from amqsidecar.http.api.api import endpoints
 from amqsidecar.http.api.openapi import document
 from amqsidecar.model.event import AnyEvent, Event
+from amqsidecar.pipeline import tables
 
 VALUES = Path(__file__).parents[2] / "helm" / "amqsidecar" / "values.schema.json"
 
@@ -198,6 +202,28 @@ def _prose(thing: Any) -> str:
         is_entry = line.startswith("    ") and not line.startswith("     ")
         lines.append(f"- {line.strip()}" if is_entry else line.strip())
     return "\n".join(lines)
+
+
+def tables_page() -> str:
+    """Return the columns of the journal and of each table that a job reads or writes."""
+    lines = ["# Columns of the journal and the pipeline's tables"]
+    statements = ast.parse(inspect.getsource(tables)).body
+    for named, described in pairwise(statements):
+        if isinstance(named, ast.AnnAssign) and isinstance(described, ast.Expr):
+            name = ast.unparse(named.target)
+            schema, text = getattr(tables, name), ast.literal_eval(described.value)
+            if isinstance(schema, StructType):
+                lines += [f"## {name.lower()}", text, _columns(schema)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _columns(schema: StructType) -> str:
+    rows = (
+        f"| `{column.name}` | {column.dataType.simpleString()} "
+        f"| {'yes' if column.nullable else 'no'} | {_cell(column.metadata['comment'])} |"
+        for column in schema
+    )
+    return "\n".join(["| column | type | null | meaning |", "|---|---|---|---|", *rows])
 
 
 def values_page() -> str:

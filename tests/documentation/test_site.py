@@ -24,6 +24,7 @@ PAGES = (
     "reference/http-api.html",
     "reference/events.html",
     "reference/plugin-api.html",
+    "reference/columns.html",
     "reference/chart-values.html",
     "reference/core-packets.html",
     "deploy/evidence/records.html",

@@ -1,4 +1,4 @@
-"""The examples of `deploy/guides/readers.md` do what it says, over a journal with overlaps."""
+"""The examples of `deploy/reference/journal.md` do what it says, over a journal with overlaps."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from support.machine.ports import free_port, is_open
 from support.machine.processes import wait_or_kill
 from support.waiting import eventually
 
-PAGE = Path(__file__).parents[2] / "deploy" / "guides" / "readers.md"
+PAGE = Path(__file__).parents[2] / "deploy" / "reference" / "journal.md"
 
 
 def blocks(language: str) -> list[str]:
