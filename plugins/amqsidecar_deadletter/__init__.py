@@ -1,7 +1,6 @@
 """The plugin `deadletter`: ActiveMQ Classic's dead-letter strategies, innermost in every chain."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from amqsidecar.plugin import (
     ConfigError,
@@ -16,9 +15,8 @@ from amqsidecar.plugin import (
     Problem,
     RuleSource,
     SharedDeadLetterStrategy,
+    read_options,
 )
-
-INT_MAX = 2**31 - 1
 
 _STRATEGIES: dict[str, type[DeadLetterStrategy]] = {
     "shared": SharedDeadLetterStrategy,
@@ -31,47 +29,12 @@ def _read_strategy(reader: OptionReader) -> DeadLetterStrategy:
     kind = reader.text("kind", "shared")
     if kind not in _STRATEGIES:
         reader.fail("kind", f"expected one of {', '.join(_STRATEGIES)}, found {kind!r}")
-    default = _STRATEGIES.get(kind, SharedDeadLetterStrategy)()
-    strategy = replace(
-        default,
-        process_expired=reader.boolean("process_expired", default=default.process_expired),
-        process_non_persistent=reader.boolean(
-            "process_non_persistent", default=default.process_non_persistent
-        ),
-        enable_audit=reader.boolean("enable_audit", default=default.enable_audit),
-        expiration_ms=reader.integer("expiration_ms", default.expiration_ms),
-        max_producers_to_audit=reader.integer(
-            "max_producers_to_audit", default.max_producers_to_audit, most=INT_MAX
-        ),
-        max_audit_depth=reader.integer("max_audit_depth", default.max_audit_depth, most=INT_MAX),
-        source=reader.source,
-    )
-    match strategy:
-        case SharedDeadLetterStrategy():
-            strategy = replace(
-                strategy,
-                dead_letter_queue=reader.destination(
-                    "dead_letter_queue", strategy.dead_letter_queue
-                ),
-            )
-        case IndividualDeadLetterStrategy():
-            strategy = replace(
-                strategy,
-                queue_prefix=reader.text("queue_prefix", strategy.queue_prefix),
-                queue_suffix=reader.text("queue_suffix", strategy.queue_suffix),
-                topic_prefix=reader.text("topic_prefix", strategy.topic_prefix),
-                topic_suffix=reader.text("topic_suffix", strategy.topic_suffix),
-                use_queue_for_queue_messages=reader.boolean(
-                    "use_queue_for_queue_messages", default=strategy.use_queue_for_queue_messages
-                ),
-                use_queue_for_topic_messages=reader.boolean(
-                    "use_queue_for_topic_messages", default=strategy.use_queue_for_topic_messages
-                ),
-                destination_per_durable_subscriber=reader.boolean(
-                    "destination_per_durable_subscriber",
-                    default=strategy.destination_per_durable_subscriber,
-                ),
-            )
+    strategy_type = _STRATEGIES.get(kind, SharedDeadLetterStrategy)
+    given: dict[str, object] = {"source": reader.source}
+    if strategy_type is SharedDeadLetterStrategy:
+        usual = SharedDeadLetterStrategy().dead_letter_queue
+        given["dead_letter_queue"] = reader.destination("dead_letter_queue", usual)
+    strategy = read_options(strategy_type, reader, **given)
     reader.finish()
     return strategy
 

@@ -10,9 +10,8 @@ from amqsidecar.plugin import (
     OptionReader,
     Problem,
     RuleSource,
+    read_options,
 )
-
-INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 
 class DiscardingPlugin:
@@ -30,14 +29,8 @@ class DiscardingPlugin:
         """
         problems: list[Problem] = []
         reader = OptionReader(options, source, problems)
-        rules = DiscardingRules(
-            drop_all=reader.boolean("drop_all", default=None),
-            drop_temporary_topics=reader.boolean("drop_temporary_topics", default=None),
-            drop_temporary_queues=reader.boolean("drop_temporary_queues", default=None),
-            drop_only=reader.words("drop_only"),
-            report_interval=reader.integer("report_interval", 1000, least=INT_MIN, most=INT_MAX),
-            source=reader.source,
-        )
+        drop_only = reader.words("drop_only")
+        rules = read_options(DiscardingRules, reader, drop_only=drop_only, source=reader.source)
         reader.finish()
         if problems:
             raise ConfigError(problems)

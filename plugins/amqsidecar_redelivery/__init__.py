@@ -9,10 +9,15 @@ from amqsidecar.plugin import (
     Problem,
     RedeliveryDecider,
     RedeliveryEntry,
+    RedeliveryPolicy,
     RedeliveryRules,
     RuleSource,
-    read_redelivery_policy,
+    read_options,
 )
+
+
+def _policy(reader: OptionReader) -> RedeliveryPolicy:
+    return read_options(RedeliveryPolicy, reader, source=reader.source)
 
 
 class RedeliveryPlugin:
@@ -31,18 +36,14 @@ class RedeliveryPlugin:
         entries = []
         for entry in reader.mappings("entries"):
             destinations = entry.pattern()
-            entries.append(
-                RedeliveryEntry(destinations=destinations, policy=read_redelivery_policy(entry))
-            )
+            entries.append(RedeliveryEntry(destinations=destinations, policy=_policy(entry)))
             entry.finish()
         default_entry = reader.mapping("default_entry")
-        rules = RedeliveryRules(
+        rules = read_options(
+            RedeliveryRules,
+            reader,
             entries=tuple(entries),
-            default_entry=None if default_entry is None else read_redelivery_policy(default_entry),
-            fallback_to_dead_letter=reader.boolean("fallback_to_dead_letter", default=True),
-            send_to_dlq_if_max_retries_exceeded=reader.boolean(
-                "send_to_dlq_if_max_retries_exceeded", default=True
-            ),
+            default_entry=None if default_entry is None else _policy(default_entry),
             source=reader.source,
         )
         if default_entry is not None:

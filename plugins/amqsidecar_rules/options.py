@@ -19,7 +19,7 @@ from amqsidecar.plugin import (
     compile_java_regex,
     lock_of,
     parse_destination,
-    read_redelivery_policy,
+    read_options,
 )
 
 REGEX_TIMEOUT_MS: Final = 50
@@ -289,7 +289,7 @@ def _outcome(row: OptionReader) -> RuleAction | Redelivery | Redirection:
         found = " and ".join(given) or "none of them"
         row.fail("action, redeliver, redirect", f"expected exactly one of these, found {found}")
     elif redeliver is not None:
-        policy = read_redelivery_policy(redeliver)
+        policy = read_options(RedeliveryPolicy, redeliver, source=redeliver.source)
         within_ms = redeliver.limit("within_ms", None, most=_MS_MAX)
         redeliver.finish()
         if policy.maximum_redeliveries is None and within_ms is None:

@@ -51,8 +51,8 @@ from amqsidecar.policy.java_regex.java_regex import (
     compile_java_regex,
 )
 from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy.option_table import read_options
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider, describe_rule
-from amqsidecar.policy.redelivery_options import read_redelivery_policy
 from amqsidecar.policy.redelivery_policy import Chance, DelayTable
 from amqsidecar.policy.rule_source import RuleSource, written_line
 
@@ -218,6 +218,6 @@ __all__ = [
     "lock_of",
     "parse_destination",
     "read_entries",
-    "read_redelivery_policy",
+    "read_options",
     "written_line",
 ]

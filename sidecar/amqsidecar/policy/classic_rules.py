@@ -7,6 +7,7 @@ importers produce and the deciders compile.
 from dataclasses import dataclass, field
 
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.policy.option_table import INT, LIMIT, SHORT
 from amqsidecar.policy.rule_source import DEFAULTS, RuleSource
 
 
@@ -27,14 +28,14 @@ class RedeliveryPolicy:
     Source: org.apache.activemq.RedeliveryPolicy.
     """
 
-    maximum_redeliveries: int | None = 6
+    maximum_redeliveries: int | None = field(default=6, metadata={**INT, **LIMIT})
     initial_redelivery_delay_ms: int = 1000
     redelivery_delay_ms: int = 1000
-    maximum_redelivery_delay_ms: int | None = None
+    maximum_redelivery_delay_ms: int | None = field(default=None, metadata=LIMIT)
     use_exponential_back_off: bool = False
     back_off_multiplier: float = 5.0
     use_collision_avoidance: bool = False
-    collision_avoidance_percent: int = 15
+    collision_avoidance_percent: int = field(default=15, metadata=SHORT)
     source: RuleSource = DEFAULTS
 
 
@@ -85,7 +86,7 @@ class DiscardingRules:
     drop_temporary_topics: bool | None = None
     drop_temporary_queues: bool | None = None
     drop_only: str | None = None
-    report_interval: int = 1000
+    report_interval: int = field(default=1000, metadata=INT)
     source: RuleSource = DEFAULTS
 
 
@@ -95,8 +96,8 @@ class _StrategyCommon:
     process_non_persistent: bool = False
     enable_audit: bool = True
     expiration_ms: int = 0
-    max_producers_to_audit: int = 64
-    max_audit_depth: int = 2048
+    max_producers_to_audit: int = field(default=64, metadata=INT)
+    max_audit_depth: int = field(default=2048, metadata=INT)
     source: RuleSource = DEFAULTS
 
 

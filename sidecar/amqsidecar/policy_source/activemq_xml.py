@@ -27,8 +27,9 @@ from amqsidecar.policy.classic_rules import (
     SharedDeadLetterStrategy,
 )
 from amqsidecar.policy.discarding_decider import DiscardingDecider
+from amqsidecar.policy.option_table import names_of, read_options
 from amqsidecar.policy.rule_source import RuleSource
-from amqsidecar.policy_source.bean_values import DESTINATION_NAMES, BeanValues
+from amqsidecar.policy_source.bean_values import DESTINATION_NAMES, BeanOptions, BeanValues
 from amqsidecar.policy_source.classic_warnings import list_warnings
 from amqsidecar.policy_source.destination_interceptors import (
     INTERCEPTOR_WRAPPERS,
@@ -53,47 +54,16 @@ _WRAPPERS = {
     "discarding": frozenset({"deadLetterQueue"}),
     **INTERCEPTOR_WRAPPERS,
 }
-_POLICY_NAMES = DESTINATION_NAMES | {
-    "maximumRedeliveries",
-    "initialRedeliveryDelay",
-    "redeliveryDelay",
-    "maximumRedeliveryDelay",
-    "useExponentialBackOff",
-    "backOffMultiplier",
-    "useCollisionAvoidance",
-    "collisionAvoidancePercent",
-    "preDispatchCheck",
+_POLICY_NAMES = names_of(RedeliveryPolicy) | DESTINATION_NAMES | {"preDispatchCheck"}
+_PLUGIN_NAMES = names_of(RedeliveryRules) | {
+    "redeliveryPolicyMap",
+    "adminConnectionContext",
+    "next",
 }
-_PLUGIN_NAMES = frozenset(
-    {
-        "fallbackToDeadLetter",
-        "sendToDlqIfMaxRetriesExceeded",
-        "redeliveryPolicyMap",
-        "adminConnectionContext",
-        "next",
-    }
-)
-_DISCARDING_NAMES = frozenset(
-    {"dropAll", "dropTemporaryTopics", "dropTemporaryQueues", "dropOnly", "reportInterval"}
-)
-_STRATEGY_NAMES = frozenset(
-    {
-        "processExpired",
-        "processNonPersistent",
-        "enableAudit",
-        "expiration",
-        "maxProducersToAudit",
-        "maxAuditDepth",
-    }
-)
-_INDIVIDUAL_NAMES = _STRATEGY_NAMES | {
-    "queuePrefix",
-    "queueSuffix",
-    "topicPrefix",
-    "topicSuffix",
-    "useQueueForQueueMessages",
-    "useQueueForTopicMessages",
-    "destinationPerDurableSubscriber",
+_STRATEGIES: dict[str, type[DeadLetterStrategy]] = {
+    "sharedDeadLetterStrategy": SharedDeadLetterStrategy,
+    "individualDeadLetterStrategy": IndividualDeadLetterStrategy,
+    "discarding": DiscardingDeadLetterStrategy,
 }
 _HARMLESS_PLUGINS = frozenset(
     {
@@ -243,13 +213,11 @@ class _ActiveMqXml(BeanValues):
             if default is not None:
                 default_entry = self._policy(default)
                 self._warn_about_short_delays(default, default_entry)
-        return RedeliveryRules(
+        return read_options(
+            RedeliveryRules,
+            BeanOptions(self, bean),
             entries=tuple(entries),
             default_entry=default_entry,
-            fallback_to_dead_letter=self.boolean(bean, "fallbackToDeadLetter", default=True),
-            send_to_dlq_if_max_retries_exceeded=self.boolean(
-                bean, "sendToDlqIfMaxRetriesExceeded", default=True
-            ),
             source=self.source(bean),
         )
 
@@ -268,28 +236,14 @@ class _ActiveMqXml(BeanValues):
     def _policy(self, bean: Bean) -> RedeliveryPolicy:
         self.check_names(bean, _POLICY_NAMES)
         self.boolean(bean, "preDispatchCheck", default=True)
-        maximum = self.integer(bean, "maximumRedeliveries", 6, 32)
-        cap_ms = self.integer(bean, "maximumRedeliveryDelay", -1, 64)
-        return RedeliveryPolicy(
-            maximum_redeliveries=None if maximum == -1 else maximum,
-            initial_redelivery_delay_ms=self.integer(bean, "initialRedeliveryDelay", 1000, 64),
-            redelivery_delay_ms=self.integer(bean, "redeliveryDelay", 1000, 64),
-            maximum_redelivery_delay_ms=None if cap_ms == -1 else cap_ms,
-            use_exponential_back_off=self.boolean(bean, "useExponentialBackOff", default=False),
-            back_off_multiplier=self.double(bean, "backOffMultiplier", 5.0),
-            use_collision_avoidance=self.boolean(bean, "useCollisionAvoidance", default=False),
-            collision_avoidance_percent=self.integer(bean, "collisionAvoidancePercent", 15, 16),
-            source=self.source(bean),
-        )
+        return read_options(RedeliveryPolicy, BeanOptions(self, bean), source=self.source(bean))
 
     def _discarding(self, bean: Bean) -> DiscardingRules:
-        self.check_names(bean, _DISCARDING_NAMES)
-        rules = DiscardingRules(
-            drop_all=self.boolean(bean, "dropAll", default=None),
-            drop_temporary_topics=self.boolean(bean, "dropTemporaryTopics", default=None),
-            drop_temporary_queues=self.boolean(bean, "dropTemporaryQueues", default=None),
+        self.check_names(bean, names_of(DiscardingRules))
+        rules = read_options(
+            DiscardingRules,
+            BeanOptions(self, bean),
             drop_only=self.text(bean, "dropOnly"),
-            report_interval=self.integer(bean, "reportInterval", 1000, 32),
             source=self.source(bean),
         )
         try:
@@ -316,7 +270,7 @@ class _ActiveMqXml(BeanValues):
         strategy = self.only(
             bean,
             "deadLetterStrategy",
-            {"sharedDeadLetterStrategy", "individualDeadLetterStrategy", "discarding"},
+            set(_STRATEGIES),
         )
         return PolicyEntry(
             destinations=destinations,
@@ -325,61 +279,16 @@ class _ActiveMqXml(BeanValues):
         )
 
     def _strategy(self, bean: Bean) -> DeadLetterStrategy:
-        shared_names = _STRATEGY_NAMES | {"deadLetterQueue"}
-        self.check_names(
-            bean,
-            _INDIVIDUAL_NAMES if bean.kind == "individualDeadLetterStrategy" else shared_names,
-        )
-        process_expired = self.boolean(bean, "processExpired", default=True)
-        process_non_persistent = self.boolean(bean, "processNonPersistent", default=False)
-        enable_audit = self.boolean(bean, "enableAudit", default=True)
-        expiration_ms = self.integer(bean, "expiration", 0, 64)
-        max_producers_to_audit = self.integer(bean, "maxProducersToAudit", 64, 32)
-        max_audit_depth = self.integer(bean, "maxAuditDepth", 2048, 32)
-        if bean.kind == "individualDeadLetterStrategy":
-            return IndividualDeadLetterStrategy(
-                process_expired=process_expired,
-                process_non_persistent=process_non_persistent,
-                enable_audit=enable_audit,
-                expiration_ms=expiration_ms,
-                max_producers_to_audit=max_producers_to_audit,
-                max_audit_depth=max_audit_depth,
-                queue_prefix=self.text_or(bean, "queuePrefix", "ActiveMQ.DLQ.Queue."),
-                queue_suffix=self.text_or(bean, "queueSuffix", ""),
-                topic_prefix=self.text_or(bean, "topicPrefix", "ActiveMQ.DLQ.Topic."),
-                topic_suffix=self.text_or(bean, "topicSuffix", ""),
-                use_queue_for_queue_messages=self.boolean(
-                    bean, "useQueueForQueueMessages", default=True
-                ),
-                use_queue_for_topic_messages=self.boolean(
-                    bean, "useQueueForTopicMessages", default=True
-                ),
-                destination_per_durable_subscriber=self.boolean(
-                    bean, "destinationPerDurableSubscriber", default=False
-                ),
-                source=self.source(bean),
-            )
-        dead_letter_queue = self._dead_letter_queue(bean)
-        if bean.kind == "discarding":
-            return DiscardingDeadLetterStrategy(
-                process_expired=process_expired,
-                process_non_persistent=process_non_persistent,
-                enable_audit=enable_audit,
-                expiration_ms=expiration_ms,
-                max_producers_to_audit=max_producers_to_audit,
-                max_audit_depth=max_audit_depth,
-                source=self.source(bean),
-            )
-        return SharedDeadLetterStrategy(
-            process_expired=process_expired,
-            process_non_persistent=process_non_persistent,
-            enable_audit=enable_audit,
-            expiration_ms=expiration_ms,
-            max_producers_to_audit=max_producers_to_audit,
-            max_audit_depth=max_audit_depth,
-            dead_letter_queue=dead_letter_queue,
-            source=self.source(bean),
-        )
+        kind = _STRATEGIES[bean.kind]
+        given: dict[str, object] = {"source": self.source(bean)}
+        names = names_of(kind)
+        if kind is not IndividualDeadLetterStrategy:
+            names |= {"deadLetterQueue"}
+            dead_letter_queue = self._dead_letter_queue(bean)
+            if kind is SharedDeadLetterStrategy:
+                given["dead_letter_queue"] = dead_letter_queue
+        self.check_names(bean, names)
+        return read_options(kind, BeanOptions(self, bean), **given)
 
     def _dead_letter_queue(self, bean: Bean) -> Destination:
         value = bean.values.get("deadLetterQueue")

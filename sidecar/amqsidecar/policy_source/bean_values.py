@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
+from amqsidecar.policy.option_table import broker_name
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
 from amqsidecar.policy_source.xml_file import whole_number
@@ -228,6 +229,38 @@ class BeanValues:
         self.beans.problem(
             bean.values[name].line, f'{bean.kind} {name}="{text}": expected {expected}'
         )
+
+
+class BeanOptions:
+    """The options of one bean, for `read_options`."""
+
+    def __init__(self, values: BeanValues, bean: Bean) -> None:
+        """Prepare; `values` collects the problems."""
+        self._values = values
+        self._bean = bean
+
+    def boolean(self, key: str, *, default: T) -> bool | T:
+        """Return true or false, in the spellings that the broker takes."""
+        return self._values.boolean(self._bean, broker_name(key), default=default)
+
+    def integer(self, key: str, default: int, *, least: int, most: int) -> int:
+        """Return a whole number that fits into as many bits as the bounds."""
+        bits = max(most, -least - 1).bit_length() + 1
+        return self._values.integer(self._bean, broker_name(key), default, bits)
+
+    def limit(self, key: str, default: int | None, *, most: int) -> int | None:
+        """Return a whole number; the broker's -1 is None."""
+        usual = -1 if default is None else default
+        value = self.integer(key, usual, least=-most - 1, most=most)
+        return None if value == -1 else value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a decimal number."""
+        return self._values.double(self._bean, broker_name(key), default)
+
+    def text(self, key: str, default: str) -> str:
+        """Return a text, or the default where none is given."""
+        return self._values.text_or(self._bean, broker_name(key), default)
 
 
 def _suggest(name: str, known: frozenset[str]) -> str:

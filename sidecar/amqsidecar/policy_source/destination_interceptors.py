@@ -14,7 +14,8 @@ from amqsidecar.policy.classic_rules import (
     VirtualTopic,
 )
 from amqsidecar.policy.option_reader import OptionReader
-from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanValues
+from amqsidecar.policy.option_table import read_options
+from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanOptions, BeanValues
 from amqsidecar.policy_source.spring_beans import Bean
 
 INTERCEPTOR_WRAPPERS = {
@@ -49,9 +50,9 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
             composites += _composites(values, bean)
             virtual_topics += _virtual_topics(values, bean)
         elif bean.kind == "mirroredQueue":
-            mirrored_queues = MirroredQueues(
-                prefix=values.text_or(bean, "prefix", MirroredQueues().prefix),
-                postfix=values.text_or(bean, "postfix", MirroredQueues().postfix),
+            mirrored_queues = read_options(
+                MirroredQueues,
+                BeanOptions(values, bean),
                 temporary=temporary,
                 source=values.source(bean),
             )
@@ -68,16 +69,12 @@ def _virtual_topics(values: BeanValues, interceptor: Bean) -> Iterator[VirtualTo
     written = interceptor.values.get("virtualDestinations")
     for bean in values.beans.beans_of(written) if written else ():
         if bean.kind == "virtualTopic":
-            usual = VirtualTopic()
             # Quirk (Classic 5.x): the name of a virtual topic is `>` where none is written.
             name = values.text_or(bean, "name", ">")
-            yield VirtualTopic(
+            yield read_options(
+                VirtualTopic,
+                BeanOptions(values, bean),
                 destinations=values.named(DestinationKind.TOPIC, name, bean.line),
-                prefix=values.text_or(bean, "prefix", usual.prefix),
-                postfix=values.text_or(bean, "postfix", usual.postfix),
-                set_original_destination=values.boolean(
-                    bean, "setOriginalDestination", default=True
-                ),
                 source=values.source(bean),
             )
 
@@ -87,11 +84,11 @@ def _composites(values: BeanValues, interceptor: Bean) -> Iterator[CompositeDest
     for bean in values.beans.beans_of(written) if written else ():
         if bean.kind in _COMPOSITE_KINDS:
             name = values.text_or(bean, "name", "")
-            yield CompositeDestination(
+            yield read_options(
+                CompositeDestination,
+                BeanOptions(values, bean),
                 destinations=values.named(_COMPOSITE_KINDS[bean.kind], name, bean.line),
                 forward_to=tuple(_forwards(values, bean)),
-                forward_only=values.boolean(bean, "forwardOnly", default=True),
-                send_when_not_matched=values.boolean(bean, "sendWhenNotMatched", default=False),
                 source=values.source(bean),
             )
         elif bean.kind != "virtualTopic":
@@ -129,40 +126,27 @@ def read_interceptor_options(options: OptionReader) -> DestinationInterceptors:
     """Return the interceptors of a YAML policy; problems are noted in the reader."""
     composites = []
     for one in options.mappings("composites"):
+        forwards = [forward for item in one.mappings("forward_to") for forward in _forward(item)]
         composites.append(
-            CompositeDestination(
+            read_options(
+                CompositeDestination,
+                one,
                 destinations=one.pattern(),
-                forward_to=tuple(
-                    forward for item in one.mappings("forward_to") for forward in _forward(item)
-                ),
-                forward_only=one.boolean("forward_only", default=True),
-                send_when_not_matched=one.boolean("send_when_not_matched", default=False),
+                forward_to=tuple(forwards),
                 source=one.source,
             )
         )
         one.finish()
     virtual_topics = []
     for one in options.mappings("virtual_topics"):
-        usual = VirtualTopic()
         virtual_topics.append(
-            VirtualTopic(
-                destinations=one.pattern(),
-                prefix=one.text("prefix", usual.prefix),
-                postfix=one.text("postfix", usual.postfix),
-                set_original_destination=one.boolean("set_original_destination", default=True),
-                source=one.source,
-            )
+            read_options(VirtualTopic, one, destinations=one.pattern(), source=one.source)
         )
         one.finish()
     mirrored_queues = None
     mirror = options.mapping("mirrored_queues")
     if mirror is not None:
-        mirrored_queues = MirroredQueues(
-            prefix=mirror.text("prefix", MirroredQueues().prefix),
-            postfix=mirror.text("postfix", ""),
-            temporary=mirror.boolean("temporary", default=True),
-            source=mirror.source,
-        )
+        mirrored_queues = read_options(MirroredQueues, mirror, source=mirror.source)
         mirror.finish()
     options.finish()
     return DestinationInterceptors(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from amqsidecar.errors import ConfigError, Problem
@@ -19,6 +20,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryPolicy,
     RedeliveryRules,
 )
+from amqsidecar.policy.option_table import broker_name, names_of, read_options
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
@@ -26,23 +28,15 @@ from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
 from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml
 
+T = TypeVar("T")
+
 PREFIX = "jms.redeliveryPolicy."
 """The prefix of the options of a redelivery policy."""
 
-_INTEGERS = {
-    "maximumRedeliveries": ("maximum_redeliveries", 32),
-    "initialRedeliveryDelay": ("initial_redelivery_delay_ms", 64),
-    "redeliveryDelay": ("redelivery_delay_ms", 64),
-    "maximumRedeliveryDelay": ("maximum_redelivery_delay_ms", 64),
-    "collisionAvoidancePercent": ("collision_avoidance_percent", 16),
-}
-_BOOLEANS = {
-    "useExponentialBackOff": "use_exponential_back_off",
-    "useCollisionAvoidance": "use_collision_avoidance",
-    "preDispatchCheck": None,
-}
-_KNOWN = (*_INTEGERS, *_BOOLEANS, "backOffMultiplier")
-_NO_LIMIT = ("maximum_redeliveries", "maximum_redelivery_delay_ms")
+_KNOWN = names_of(RedeliveryPolicy) | {"preDispatchCheck"}
+_BOOLEAN = re.compile("true|false", re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def read_jms_uri(uri: str) -> RedeliveryPolicy:
@@ -58,19 +52,15 @@ def read_jms_uri(uri: str) -> RedeliveryPolicy:
     Source: org.apache.activemq.ActiveMQConnectionFactory, buildFromMap.
     """
     place = re.sub(r"(?<=/)[^/@?()]*@", "", uri.split("?", 1)[0])
-    problems: list[Problem] = []
-    values: dict[str, object] = {}
+    options = _UriOptions(place)
     for key, text in parse_qsl(_query(uri), keep_blank_values=True):
-        if not key.startswith(PREFIX):
-            continue
-        name = key.removeprefix(PREFIX)
-        try:
-            _read_option(name, text.strip(), values)
-        except ValueError as error:
-            problems.append(Problem(place, f"{key}={text}: {error}"))
-    if problems:
-        raise ConfigError(problems)
-    return RedeliveryPolicy(source=RuleSource(place), **values)  # type: ignore[arg-type]
+        if key.startswith(PREFIX):
+            options.add(key.removeprefix(PREFIX), text.strip())
+    options.boolean("pre_dispatch_check", default=True)
+    policy = read_options(RedeliveryPolicy, options, source=RuleSource(place))
+    if options.problems:
+        raise ConfigError(options.problems)
+    return policy
 
 
 def _query(uri: str) -> str:
@@ -78,29 +68,57 @@ def _query(uri: str) -> str:
     return outer.split("?", 1)[1] if "?" in outer else ""
 
 
-def _read_option(name: str, text: str, values: dict[str, object]) -> None:
-    if name in _INTEGERS:
-        field, bits = _INTEGERS[name]
-        if not re.fullmatch(r"[+-]?[0-9]+", text):
-            raise ValueError("expected a whole number without a unit")
-        number = int(text)
-        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-            raise ValueError(f"does not fit into {bits} bits")
-        values[field] = None if number == -1 and field in _NO_LIMIT else number
-    elif name in _BOOLEANS:
-        if text.lower() not in ("true", "false"):
-            raise ValueError("expected true or false")
-        target = _BOOLEANS[name]
-        if target is not None:
-            values[target] = text.lower() == "true"
-    elif name == "backOffMultiplier":
-        if not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text):
-            raise ValueError("expected a number such as 2 or 1.5")
-        values["back_off_multiplier"] = float(text)
-    else:
-        close = get_close_matches(name, _KNOWN, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(f"there is no such option{hint}")
+class _UriOptions:
+    """The options of a URI, for `read_options`; of several of a name the last counts."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._texts: dict[str, str] = {}
+        self.problems: list[Problem] = []
+
+    def add(self, name: str, text: str) -> None:
+        """Add an option by the broker's name."""
+        self._texts[name] = text
+        if name not in _KNOWN:
+            close = get_close_matches(name, sorted(_KNOWN), 1)
+            self._fail(
+                name, f"there is no such option{f'; did you mean {close[0]}?' * bool(close)}"
+            )
+
+    def _fail(self, name: str, what: str) -> None:
+        self.problems.append(Problem(self._place, f"{PREFIX}{name}={self._texts[name]}: {what}"))
+
+    def _read(self, key: str, form: re.Pattern[str], expected: str) -> str | None:
+        """Return the text of an option; None = it is not given, or a problem is noted."""
+        name = broker_name(key)
+        text = self._texts.get(name)
+        if text is None or form.fullmatch(text):
+            return text
+        self._fail(name, f"expected {expected}")
+        return None
+
+    def boolean(self, key: str, *, default: T) -> bool | T:
+        text = self._read(key, _BOOLEAN, "true or false")
+        return default if text is None else text.lower() == "true"
+
+    def integer(self, key: str, default: int, *, least: int, most: int) -> int:
+        text = self._read(key, _INTEGER, "a whole number without a unit")
+        if text is None or least <= int(text) <= most:
+            return default if text is None else int(text)
+        self._fail(broker_name(key), f"does not fit into {most.bit_length() + 1} bits")
+        return default
+
+    def limit(self, key: str, default: int | None, *, most: int) -> int | None:
+        usual = -1 if default is None else default
+        value = self.integer(key, usual, least=-most - 1, most=most)
+        return None if value == -1 else value
+
+    def number(self, key: str, default: float) -> float:
+        text = self._read(key, _NUMBER, "a number such as 2 or 1.5")
+        return default if text is None else float(text)
+
+    def text(self, key: str, default: str) -> str:
+        return self._texts.get(broker_name(key), default)
 
 
 INLINE = RuleSource("policy.rules")

@@ -1,6 +1,6 @@
 """Writes rules as a YAML policy that reads back to the same rules."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from io import StringIO
 from textwrap import indent
@@ -13,7 +13,6 @@ from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.policy.artemis_rules import ArtemisRules, WildcardSyntax
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
-    CompositeDestination,
     DeadLetterRules,
     DeadLetterStrategy,
     DestinationInterceptors,
@@ -21,13 +20,11 @@ from amqsidecar.policy.classic_rules import (
     DiscardingRules,
     ForwardTo,
     IndividualDeadLetterStrategy,
-    MirroredQueues,
     PolicyEntry,
-    RedeliveryPolicy,
     RedeliveryRules,
     SharedDeadLetterStrategy,
-    VirtualTopic,
 )
+from amqsidecar.policy.option_table import without_defaults
 
 _STRATEGY_KINDS = {
     SharedDeadLetterStrategy: "shared",
@@ -40,7 +37,6 @@ _KEYS = {
     DestinationKind.TEMP_QUEUE: "temp_queue",
     DestinationKind.TEMP_TOPIC: "temp_topic",
 }
-_NO_LIMIT = frozenset({"maximum_redeliveries", "maximum_redelivery_delay_ms"})
 _WIDTH = 100
 
 
@@ -123,29 +119,22 @@ def _artemis(rules: ArtemisRules) -> dict[str, object]:
 
 def _options(options: object) -> object:
     if isinstance(options, RedeliveryRules):
-        content = _changed(options, RedeliveryRules(), {"entries", "default_entry"})
+        content = without_defaults(options, frozenset({"entries", "default_entry"}))
         if options.default_entry is not None:
-            content["default_entry"] = _policy(options.default_entry)
+            content["default_entry"] = without_defaults(options.default_entry)
         if options.entries:
             content["entries"] = [
-                {**_pattern(entry.destinations), **_policy(entry.policy)}
+                {**_pattern(entry.destinations), **without_defaults(entry.policy)}
                 for entry in options.entries
             ]
         return content
     if isinstance(options, DiscardingRules):
-        return _changed(options, DiscardingRules())
+        return without_defaults(options)
     if isinstance(options, _WritesItself):
         return options.to_mapping()
     if is_dataclass(options):
         return {field.name: getattr(options, field.name) for field in fields(options)}
     return options
-
-
-def _policy(policy: RedeliveryPolicy) -> dict[str, object]:
-    return {
-        name: -1 if value is None and name in _NO_LIMIT else value
-        for name, value in _changed(policy, RedeliveryPolicy()).items()
-    }
 
 
 def _dead_letter(rules: DeadLetterRules) -> dict[str, object]:
@@ -165,20 +154,18 @@ def _interceptors(interceptors: DestinationInterceptors) -> dict[str, object]:
         content["composites"] = [
             {
                 **_pattern(one.destinations),
-                **_changed(
-                    one, CompositeDestination(destinations=()), {"destinations", "forward_to"}
-                ),
+                **without_defaults(one, frozenset({"destinations", "forward_to"})),
                 "forward_to": [_forward(forward) for forward in one.forward_to],
             }
             for one in interceptors.composites
         ]
     if interceptors.virtual_topics:
         content["virtual_topics"] = [
-            {**_pattern(one.destinations), **_changed(one, VirtualTopic(), {"destinations"})}
+            {**_pattern(one.destinations), **without_defaults(one, frozenset({"destinations"}))}
             for one in interceptors.virtual_topics
         ]
     if interceptors.mirrored_queues is not None:
-        content["mirrored_queues"] = _changed(interceptors.mirrored_queues, MirroredQueues())
+        content["mirrored_queues"] = without_defaults(interceptors.mirrored_queues)
     return content
 
 
@@ -194,7 +181,7 @@ def _entry(entry: PolicyEntry) -> dict[str, object]:
 
 def _strategy(strategy: DeadLetterStrategy) -> dict[str, object]:
     content: dict[str, object] = {"kind": _STRATEGY_KINDS[type(strategy)]}
-    content.update(_changed(strategy, type(strategy)()))
+    content.update(without_defaults(strategy))
     if isinstance(strategy, SharedDeadLetterStrategy):
         content["dead_letter_queue"] = str(strategy.dead_letter_queue)
     return content
@@ -209,15 +196,6 @@ def _pattern(destinations: Sequence[Destination]) -> dict[str, object]:
         for destination in destinations
     ]
     return {_KEYS[kind]: texts[0] if len(texts) == 1 and "," not in texts[0] else texts}
-
-
-def _changed(value: object, default: object, left_out: Iterable[str] = ()) -> dict[str, object]:
-    names = [field.name for field in fields(value)]  # type: ignore[arg-type]
-    return {
-        name: getattr(value, name)
-        for name in names
-        if name not in {"source", *left_out} and getattr(value, name) != getattr(default, name)
-    }
 
 
 def _quoted(value: object) -> object:
