@@ -11,7 +11,7 @@ from typing import Final
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.config.load import load_config
-from amqsidecar.engine.judging.judge import Judge
+from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.model.destination import queue
@@ -65,9 +65,11 @@ def judge_of(*plugins: Mapping[str, object], group_by: str = "{}") -> Judge:
         rules,
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
+        Readers(
+            death_group=load_grouping(config),
+            facts=delivery_facts if getattr(rules, "asks", ()) else None,
+        ),
         keeps_exhausted=True,
-        death_group_of=load_grouping(config),
-        facts_of=delivery_facts if getattr(rules, "asks", ()) else None,
     )
 
 

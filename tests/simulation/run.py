@@ -14,7 +14,6 @@ from unittest import mock
 from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES
-from amqsidecar.engine.judging.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
@@ -130,7 +129,7 @@ class Run:
                 fell=self.history.fell,
                 began=self.history.began,
                 make_gates=make_gates,
-                group_of=group_of if has_gates else no_group,
+                group_of=group_of if has_gates else None,
             )
             for medium in self._media
         ]

@@ -12,7 +12,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
-from amqsidecar.engine.judging.judge import GroupOf, Judge, no_group
+from amqsidecar.engine.judging.judge import GroupOf, Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import LinkLost, StoreUnavailable
@@ -50,7 +50,7 @@ class Surroundings:
     fell: Callable[[Exception], None]
     began: Callable[[], None]
     make_gates: Callable[[], Gates] = lambda: NO_GATES
-    group_of: GroupOf = no_group
+    group_of: GroupOf | None = None
     in_cycles: dict[int, set[str]] = field(default_factory=dict)
 
 
@@ -152,10 +152,12 @@ class Sidecar:
                 around.rules,
                 SendRules(BrokerKind.ARTEMIS, _is_intake, ".exhausted"),
                 lambda: 0.5,
-                group_of=around.group_of,
-                facts_of=delivery_facts if getattr(around.rules, "asks", ()) else None,
-                # Why as it was: messages are known by their bytes here.
-                edit_properties=lambda _encoding, message, _edit: message,
+                Readers(
+                    message_group=around.group_of,
+                    facts=delivery_facts if getattr(around.rules, "asks", ()) else None,
+                    # Why as it was: messages are known by their bytes here.
+                    edit=lambda _encoding, message, _edit: message,
+                ),
             ),
             backlog=self._backlog,
             clock=self.clock,

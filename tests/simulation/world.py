@@ -15,7 +15,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
-from amqsidecar.engine.judging.judge import GroupOf, Judge, no_group
+from amqsidecar.engine.judging.judge import GroupOf, Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
@@ -56,7 +56,7 @@ class StoreWorld(Generic[S]):
         self.losses = Losses()
         self.gates: Gates = NO_GATES
         self.keeps_exhausted = False
-        self.group_of: GroupOf = no_group
+        self.group_of: GroupOf | None = None
         self._store: S | None = None
         self._link: MemoryLink | MemoryPair | None = None
         self._engine: CycleEngine | None = None
@@ -119,8 +119,8 @@ class StoreWorld(Generic[S]):
             self.rules,
             SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted"),
             random.Random(1).random,
+            Readers(message_group=self.group_of),
             keeps_exhausted=self.keeps_exhausted,
-            group_of=self.group_of,
         )
         backlog = BacklogGate(
             lambda source: (

@@ -26,7 +26,7 @@ from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
 from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
-from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml
+from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml, whole_number
 
 T = TypeVar("T")
 
@@ -81,9 +81,8 @@ class _UriOptions:
         self._texts[name] = text
         if name not in _KNOWN:
             close = get_close_matches(name, sorted(_KNOWN), 1)
-            self._fail(
-                name, f"there is no such option{f'; did you mean {close[0]}?' * bool(close)}"
-            )
+            hint = f"; did you mean {close[0]}?" if close else ""
+            self._fail(name, f"there is no such option{hint}")
 
     def _fail(self, name: str, what: str) -> None:
         self.problems.append(Problem(self._place, f"{PREFIX}{name}={self._texts[name]}: {what}"))
@@ -103,10 +102,14 @@ class _UriOptions:
 
     def integer(self, key: str, default: int, *, least: int, most: int) -> int:
         text = self._read(key, _INTEGER, "a whole number without a unit")
-        if text is None or least <= int(text) <= most:
-            return default if text is None else int(text)
-        self._fail(broker_name(key), f"does not fit into {most.bit_length() + 1} bits")
-        return default
+        if text is None:
+            return default
+        bits = max(most, -least - 1).bit_length() + 1
+        value = whole_number(text, bits)
+        if value is None:
+            self._fail(broker_name(key), f"does not fit into {bits} bits")
+            return default
+        return value
 
     def limit(self, key: str, default: int | None, *, most: int) -> int | None:
         usual = -1 if default is None else default

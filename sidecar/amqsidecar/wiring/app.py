@@ -29,7 +29,6 @@ from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.observed_log import LogObserved
 from amqsidecar.wiring.gates import gates_at
 from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
-from amqsidecar.wiring.properties import journaled_properties
 from amqsidecar.wiring.reported_health import tokenless_health
 from amqsidecar.wiring.stored import run_stored
 
@@ -126,7 +125,7 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
     health = tokenless_health(parts.health, parts.metrics)
     mode = BrokerHeldMode(
         make_link=parts.links.make,
-        make_judge=parts.rules.judges(parts.chance, journaled_properties(config)),
+        make_judge=parts.rules.judges(parts.chance),
         parts=parts.engine_parts(),
     )
     service = parts.make_service(

@@ -12,14 +12,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judging.judge import (
-    Advise,
-    GroupOf,
-    Judge,
-    PropertiesOf,
-    no_group,
-    no_properties,
-)
+from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.origin import true_origins
 from amqsidecar.engine.judging.resend_copies import (
     ResendProblem,
@@ -32,7 +25,7 @@ from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.interceptions import vetting
-from amqsidecar.messages.kept_message import chosen_cause
+from amqsidecar.messages.kept_message import chosen_cause, chosen_properties
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
@@ -220,23 +213,25 @@ class RunningRules:
     def judges(
         self,
         chance: Chance,
-        properties_of: PropertiesOf = no_properties,
-        group_of: GroupOf = no_group,
-        advise: Advise | None = None,
+        readers: Readers = Readers(),  # noqa: B008 - a value
     ) -> MakeJudge:
         """Return the factory of judges for open links.
 
         Args:
             chance: spreads delays.
-            properties_of: which properties of a message are kept.
-            group_of: finds the group of a message.
-            advise: asks consumers about redeliveries; None = their verdicts are ignored.
+            readers: of the mode; all others follow from the configuration.
         """
         keeps_exhausted = self._config.redelivery.exhausted is ExhaustedChoice.KEEP
-        cause_of = chosen_cause(self._config.intake.cause_properties)
-        true_origin = true_origins(self.classic)
-        death_group_of = load_grouping(self._config)
-        keys = copy_keys(self._config)
+        journaled = self._config.journal.properties
+        readers = replace(
+            readers,
+            properties=chosen_properties(journaled) if journaled else None,
+            true_origin=true_origins(self.classic),
+            cause=chosen_cause(self._config.intake.cause_properties),
+            death_group=load_grouping(self._config),
+            edit=edit_properties,
+            vet=vetting(copy_keys(self._config)),
+        )
 
         def make(link: LookSession, names: IntakeNames) -> Judge:
             decider = self.decider(link)
@@ -244,15 +239,7 @@ class RunningRules:
                 decider,
                 send_rules(self._config, self.classic, names),
                 chance,
-                true_origin,
-                properties_of,
-                cause_of,
-                group_of,
-                death_group_of,
-                delivery_facts if getattr(decider, "asks", ()) else None,
-                advise,
-                edit_properties,
-                vetting(keys),
+                replace(readers, facts=delivery_facts if getattr(decider, "asks", ()) else None),
                 keeps_exhausted=keeps_exhausted,
             )
 

@@ -13,7 +13,7 @@ from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
-from amqsidecar.engine.judging.judge import no_group
+from amqsidecar.engine.judging.judge import Readers
 from amqsidecar.messages.kept_message import chosen_properties, group_of
 from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.operate import Means
@@ -37,7 +37,6 @@ from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
 from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.parts import ProcessParts
-from amqsidecar.wiring.properties import journaled_properties
 from amqsidecar.wiring.reported_health import reported_health
 
 
@@ -127,9 +126,10 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
             make_link=parts.links.make,
             make_judge=parts.rules.judges(
                 parts.chance,
-                journaled_properties(config),
-                group_of if need_groups(gates) else no_group,
-                notes.advise if notes is not None and notes.obeys else None,
+                Readers(
+                    message_group=group_of if need_groups(gates) else None,
+                    advice=notes.advise if notes is not None and notes.obeys else None,
+                ),
             ),
             parts=parts.engine_parts(),
             gates=Gates(gates, parts.metrics.gate_waits, log_gate_fault),

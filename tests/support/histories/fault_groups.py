@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
-from amqsidecar.engine.judging.judge import Judge
+from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.messages.kept_message import chosen_cause
@@ -54,7 +54,7 @@ def groups_of(deliveries: list[Delivery], folder: Path) -> list[int]:
         _Always(),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
-        cause_of=chosen_cause([PROPERTY_CAUSE]),
+        Readers(cause=chosen_cause([PROPERTY_CAUSE])),
     )
     store = SqliteStore(folder / "schedule.db", clock=SystemClock())
     uid = store.open().uid

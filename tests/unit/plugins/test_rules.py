@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -342,11 +342,12 @@ def judge_of(rules: Decider, *, asks_facts: bool = True) -> Judge:
         rules,
         SEND_RULES,
         lambda: 0.5,
+        Readers(
+            properties=JOURNALED,
+            facts=delivery_facts if asks_facts else None,
+            edit=edit_properties,
+        ),
         keeps_exhausted=True,
-        properties_of=JOURNALED,
-        cause_of=lambda _encoding, _message: None,
-        facts_of=delivery_facts if asks_facts else None,
-        edit_properties=edit_properties,
     )
 
 

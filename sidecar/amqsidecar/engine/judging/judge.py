@@ -4,7 +4,7 @@ Pure: the same delivery, time and chance give the same judgement.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, assert_never
 
@@ -65,61 +65,38 @@ LONGEST_REASON = 2_048
 """Characters of a reason: it may quote a broker or a sender."""
 
 
-PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
-"""Encoding and message to the application properties that events carry; None = none."""
-
-
-def no_properties(_encoding: str, _message: bytes) -> dict[str, str] | None:
-    """Return None."""
-    return None
-
-
-CauseOf = Callable[[str, bytes], str | None]
-"""Encoding and message to the cause of death that its consumer recorded; None = none."""
-
-
-def no_cause(_encoding: str, _message: bytes) -> str | None:
-    """Return None."""
-    return None
-
-
 GroupOf = Callable[[str, bytes], str | None]
 """Encoding and message to its message group; None = none."""
-
-
-def no_group(_encoding: str, _message: bytes) -> str | None:
-    """Return None."""
-    return None
-
-
 DeathGroupOf = Callable[[Delivery, Destination | None, str | None], str]
 """Delivery, true origin and cause to the group of the death; "" = that of its cause."""
 
 
-FactsOf = Callable[[Delivery, str | None, int], Facts]
-"""Maps delivery, cause and milliseconds since the first death to the inputs of other rules."""
+@dataclass(frozen=True, kw_only=True)
+class Readers:
+    """The functions that read a dead letter beyond its provenance; None = that is not read.
 
+    Attributes:
+        true_origin: finds the origin where a message shows another.
+        properties: encoding and message to the application properties that events carry.
+        cause: encoding and message to the cause of death that its consumer recorded.
+        message_group: see `GroupOf`.
+        death_group: see `DeathGroupOf`; None = each death has the group of its cause.
+        facts: delivery, cause and milliseconds since the first death to the facts that rules ask
+            for; None = they ask for no facts and no age.
+        advice: delivery and its redelivery to the consumer's advice, which may be the redelivery.
+        edit: encoding, message and edit to the message after it; raises EditRefused.
+        vet: returns a delivery whose claims are proven, or that has a problem.
+    """
 
-Advise = Callable[[Delivery, Redeliver], Decision]
-"""Maps a delivery and its redelivery to the consumer's advice; unchanged without one."""
-
-
-Vet = Callable[[Delivery], Delivery]
-"""Returns a delivery whose claims are proven, or one with a problem."""
-
-
-def no_vetting(delivery: Delivery) -> Delivery:
-    """Return the delivery."""
-    return delivery
-
-
-EditProperties = Callable[[str, bytes, MessageEdit], bytes]
-"""Encoding, message and edit to the message after it; raises EditRefused."""
-
-
-def no_edits(_encoding: str, _message: bytes, _edit: MessageEdit) -> bytes:
-    """Refuse any edit."""
-    raise EditRefused("properties can't be edited here")
+    true_origin: TrueOrigin = named_origin
+    properties: Callable[[str, bytes], dict[str, str] | None] | None = None
+    cause: Callable[[str, bytes], str | None] | None = None
+    message_group: GroupOf | None = None
+    death_group: DeathGroupOf | None = None
+    facts: Callable[[Delivery, str | None, int], Facts] | None = None
+    advice: Callable[[Delivery, Redeliver], Decision] | None = None
+    edit: Callable[[str, bytes, MessageEdit], bytes] | None = None
+    vet: Callable[[Delivery], Delivery] | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -160,7 +137,6 @@ class Judge:
 
     Attributes:
         send_rules: where no message is sent.
-        vet: applied to each delivery.
     """
 
     def __init__(
@@ -168,15 +144,7 @@ class Judge:
         decider: Decider,
         send_rules: SendRules,
         chance: Chance,
-        true_origin: TrueOrigin = named_origin,
-        properties_of: PropertiesOf = no_properties,
-        cause_of: CauseOf = no_cause,
-        group_of: GroupOf = no_group,
-        death_group_of: DeathGroupOf | None = None,
-        facts_of: FactsOf | None = None,
-        advise: Advise | None = None,
-        edit_properties: EditProperties = no_edits,
-        vet: Vet = no_vetting,
+        readers: Readers = Readers(),
         *,
         keeps_exhausted: bool = False,
     ) -> None:
@@ -186,32 +154,20 @@ class Judge:
             decider: the rules.
             send_rules: see the attribute.
             chance: where collision avoidance draws from.
-            true_origin: finds the origin where a message shows another.
-            properties_of: finds the properties that events record.
-            cause_of: finds the cause that a consumer recorded.
-            group_of: finds the message group.
-            death_group_of: finds the group of a death; None = each has that of its cause.
-            facts_of: makes the facts of a dead letter; None = the rules ask for no facts and no
-                age.
-            advise: asks the consumer about a redelivery; None = the rules alone decide.
-            edit_properties: edits a message that rules re-send.
-            vet: see the attribute.
+            readers: read dead letters.
             keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
                 dead-letter queue.
         """
         self._decider = decider
         self.send_rules = send_rules
-        self._true_origin = true_origin
-        self._keeps_exhausted = keeps_exhausted
         self._chance = chance
-        self._properties_of = properties_of
-        self._cause_of = cause_of
-        self._group_of = group_of
-        self._death_group_of = death_group_of
-        self._facts_of = facts_of
-        self._advise = advise
-        self._edit_properties = edit_properties
-        self.vet = vet
+        self._readers = readers
+        self._keeps_exhausted = keeps_exhausted
+
+    def vet(self, delivery: Delivery) -> Delivery:
+        """Return a delivery whose claims are proven, or that has a problem."""
+        vet = self._readers.vet
+        return delivery if vet is None else vet(delivery)
 
     def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
         """Do nothing: each delivery is judged by itself."""
@@ -228,6 +184,7 @@ class Judge:
             now_ms: the time of intake; delays count from here.
             is_backlog: it was in the queue before the sidecar came and is held for a person.
         """
+        readers = self._readers
         delivery = self.vet(delivery)
         provenance = delivery.provenance
         origin = provenance.origin
@@ -235,36 +192,16 @@ class Judge:
             provenance = _without_origin(provenance, len(origin.name))
             origin = None
         if origin is not None:
-            origin = self._true_origin(origin, delivery.source)
+            origin = readers.true_origin(origin, delivery.source)
         redelivery_id = provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
             redelivery_id = first_redelivery_id(uid, row_id)
-            if self._facts_of is not None:
+            if readers.facts is not None:
                 redelivery_id = dated_redelivery_id(redelivery_id, now_ms)
-        # Why this order: the consumer's cause is better than the broker's.
-        cause = self._cause_of(delivery.encoding, delivery.message) or provenance.cause
-        received = (Received if provenance.redelivery_count == 0 else Returned)(
-            at_ms=now_ms,
-            id=row_id,
-            redelivery_id=redelivery_id,
-            source=str(delivery.source),
-            origin=None if origin is None else str(origin),
-            cause=cause,
-            expired=provenance.expired,
-            redelivery_count=provenance.redelivery_count,
-            message_id=kept_message_id(provenance.message_id),
-            size_bytes=len(delivery.message),
-            life=life_of_death(delivery.source, origin, provenance.number),
-            persistent=provenance.persistent,
-            properties=self._properties_of(delivery.encoding, delivery.message),
-            cause_group=(
-                ""
-                if self._death_group_of is None
-                else self._death_group_of(delivery, origin, cause)
-            ),
+        received = self._received(delivery, provenance, origin, row_id, redelivery_id, now_ms)
+        draft = _Draft(
+            delivery, row_id, redelivery_id, now_ms, received, self._message_group(delivery)
         )
-        group = self._group_of(delivery.encoding, delivery.message)
-        draft = _Draft(delivery, row_id, redelivery_id, now_ms, received, group)
         if origin is None:
             what = provenance.problem or "the message does not name its origin"
             return draft.park(delivery.source, what)
@@ -281,8 +218,8 @@ class Judge:
                 provenance.expired,
                 provenance.is_store_duplicate,
             )
-            if self._facts_of is not None:
-                facts = self._facts_of(delivery, cause, age_ms(redelivery_id, now_ms))
+            if readers.facts is not None:
+                facts = readers.facts(delivery, received.cause, age_ms(redelivery_id, now_ms))
                 dead_letter = replace(dead_letter, facts=facts)
             decision = self._decider.decide(dead_letter, self._chance)
         except SidecarError:
@@ -293,9 +230,47 @@ class Judge:
             )
         if (fault := _fault_of(decision)) is not None:
             return draft.park(origin, f"the rules failed on this message: {fault}")
-        if self._advise is not None and isinstance(decision, Redeliver):
-            decision = self._advised(decision, self._advise(delivery, decision))
+        if readers.advice is not None and isinstance(decision, Redeliver):
+            decision = self._advised(decision, readers.advice(delivery, decision))
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
+
+    def _received(
+        self,
+        delivery: Delivery,
+        provenance: Provenance,
+        origin: Destination | None,
+        row_id: int,
+        redelivery_id: str,
+        now_ms: int,
+    ) -> Received:
+        readers = self._readers
+        # Why this order: the consumer's cause is better than the broker's.
+        encoding, message = delivery.encoding, delivery.message
+        cause = None if readers.cause is None else readers.cause(encoding, message)
+        cause = cause or provenance.cause
+        properties = None if readers.properties is None else readers.properties(encoding, message)
+        return (Received if provenance.redelivery_count == 0 else Returned)(
+            at_ms=now_ms,
+            id=row_id,
+            redelivery_id=redelivery_id,
+            source=str(delivery.source),
+            origin=None if origin is None else str(origin),
+            cause=cause,
+            expired=provenance.expired,
+            redelivery_count=provenance.redelivery_count,
+            message_id=kept_message_id(provenance.message_id),
+            size_bytes=len(message),
+            life=life_of_death(delivery.source, origin, provenance.number),
+            persistent=provenance.persistent,
+            properties=properties,
+            cause_group=(
+                "" if readers.death_group is None else readers.death_group(delivery, origin, cause)
+            ),
+        )
+
+    def _message_group(self, delivery: Delivery) -> str | None:
+        read = self._readers.message_group
+        return None if read is None else read(delivery.encoding, delivery.message)
 
     def _advised(self, decision: Redeliver, advised: Decision) -> Decision:
         """Return the consumer's advice, or the rules' decision if the advice is not allowed."""
@@ -336,7 +311,7 @@ class Judge:
     ) -> Judgement:
         if decision.edit is not None:
             try:
-                draft.edit(self._edit_properties, decision.edit, decision.redelivery_count)
+                draft.edit(self._readers.edit, decision.edit, decision.redelivery_count)
             except EditRefused as refused:
                 # Why not re-sent as it is: the rule has a reason to remove a property.
                 return draft.park(origin, f"{decision.rule}: {refused}")
@@ -496,12 +471,19 @@ class _Draft:
             final_queue=None if final is None else str(final),
         )
 
-    def edit(self, edit_properties: EditProperties, edit: MessageEdit, count: int) -> None:
+    def edit(
+        self,
+        edit_message: Callable[[str, bytes, MessageEdit], bytes] | None,
+        edit: MessageEdit,
+        count: int,
+    ) -> None:
         """Edit the message that is kept.
 
         Raises:
             EditRefused: it stays as it was.
         """
+        if edit_message is None:
+            raise EditRefused("properties can't be edited here")
         filled = [
             msgspec.structs.replace(
                 one,
@@ -512,7 +494,7 @@ class _Draft:
             for one in edit.set_properties
         ]
         edit = msgspec.structs.replace(edit, set_properties=tuple(filled))
-        self.message = edit_properties(self.delivery.encoding, self.message, edit)
+        self.message = edit_message(self.delivery.encoding, self.message, edit)
 
     def park(self, destination: Destination, reason: str) -> Judgement:
         count = self.delivery.provenance.redelivery_count

@@ -7,7 +7,7 @@ from typing import TypedDict, TypeVar, Unpack
 import pytest
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement
+from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.dead_letter import DeadLetter
@@ -174,7 +174,9 @@ def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
         Answers(REDELIVER),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
-        cause_of=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None,
+        Readers(
+            cause=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None
+        ),
     )
     died = Provenance(origin=queue("orders"), cause=by_broker)
 
@@ -192,7 +194,7 @@ def test_the_event_has_only_the_chosen_properties() -> None:
         Answers(REDELIVER),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
-        properties_of=lambda encoding, message: {encoding: message.decode()},
+        Readers(properties=lambda encoding, message: {encoding: message.decode()}),
     )
     delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=queue("orders")), "e/1")
     verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
@@ -313,7 +315,7 @@ def test_the_true_origin_is_asked_about_and_sent_to() -> None:
         rules,
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
-        lambda origin, source: queue(f"{source.name}.{origin.name}"),
+        Readers(true_origin=lambda origin, source: queue(f"{source.name}.{origin.name}")),
     )
     delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=topic("news")), "e/1")
     verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)

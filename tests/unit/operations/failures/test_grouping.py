@@ -8,7 +8,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
-from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -39,8 +39,8 @@ def judged(group_by: str, origin: str, body: bytes, count: int = 0, **more: Any)
         Rules(),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
+        Readers(death_group=load_grouping(config)),
         keeps_exhausted=True,
-        death_group_of=load_grouping(config),
     )
     provenance = Provenance(origin=queue(origin), redelivery_count=count, **more)
     delivery = Delivery(1, queue("DLQ"), body, provenance, ENCODING)
