@@ -176,65 +176,55 @@ class LogEvents:
 
     def _write(self, kind: type, events: Sequence[AnyEvent]) -> None:
         for event in events:
-            if type(event) is not kind:
-                continue
-            if self._lines[kind] >= MAX_LINES_PER_KIND:
-                return
-            self._lines[kind] += 1
-            self._write_one(event)
+            if type(event) is kind and (line := _line_of(event)) is not None:
+                if self._lines[kind] >= MAX_LINES_PER_KIND:
+                    return
+                self._lines[kind] += 1
+                name, fields = line
+                is_loss = isinstance(event, Discarded | CycleInDoubt)
+                (self._log.warning if is_loss else self._log.info)(name, **fields)
 
-    def _write_one(self, event: AnyEvent) -> None:
-        match event:
-            case Parked():
-                self._log.info(
-                    "parked",
-                    id=event.id,
-                    redelivery_id=event.redelivery_id,
-                    destination=event.destination,
-                    reason=cut(event.reason),
-                )
-            case Exhausted():
-                self._log.info(
-                    "exhausted",
-                    id=event.id,
-                    redelivery_id=event.redelivery_id,
-                    destination=event.destination,
-                    rule=cut(event.rule),
-                )
-            case Discarded(actor=None):
-                self._log.warning(
-                    "discarded",
-                    id=event.id,
-                    redelivery_id=event.redelivery_id,
-                    destination=event.destination,
-                    rule=cut(event.rule),
-                )
-            case DestinationBlocked():
-                self._log.info(
-                    "destination_blocked",
-                    destination=event.destination,
-                    reason=cut(event.reason),
-                    retry_in_s=max(0, event.retry_at_ms - event.at_ms) // 1000,
-                )
-            case CycleRecovered():
-                self._log.info(
-                    "cycle_recovered",
-                    cycle=event.cycle,
-                    verdict=event.verdict,
-                    taken_count=event.taken_count,
-                    sent_count=event.sent_count,
-                )
-            case CycleInDoubt():
-                self._log.warning(
-                    "cycle_in_doubt",
-                    cycle=event.cycle,
-                    taken_count=event.taken_count,
-                    sent_count=event.sent_count,
-                    reason=cut(event.reason),
-                    meaning=_DOUBT if event.taken_count or event.sent_count else _NO_DOUBT,
-                )
-            case _:
-                pass
+
+def _line_of(event: AnyEvent) -> tuple[str, dict[str, object]] | None:
+    """Return name and fields of the line about an event; None = it has none."""
+    match event:
+        case Parked():
+            return "parked", _of_message(event, reason=event.reason)
+        case Exhausted() | Discarded(actor=None):
+            name = "exhausted" if isinstance(event, Exhausted) else "discarded"
+            return name, _of_message(event, rule=event.rule)
+        case DestinationBlocked():
+            return "destination_blocked", {
+                "destination": event.destination,
+                "reason": cut(event.reason),
+                "retry_in_s": max(0, event.retry_at_ms - event.at_ms) // 1000,
+            }
+        case CycleRecovered():
+            return "cycle_recovered", {
+                "cycle": event.cycle,
+                "verdict": event.verdict,
+                "taken_count": event.taken_count,
+                "sent_count": event.sent_count,
+            }
+        case CycleInDoubt():
+            return "cycle_in_doubt", {
+                "cycle": event.cycle,
+                "taken_count": event.taken_count,
+                "sent_count": event.sent_count,
+                "reason": cut(event.reason),
+                "meaning": _DOUBT if event.taken_count or event.sent_count else _NO_DOUBT,
+            }
+        case _:
+            return None
+
+
+def _of_message(event: Parked | Exhausted | Discarded, **texts: str) -> dict[str, object]:
+    return {
+        "id": event.id,
+        "redelivery_id": event.redelivery_id,
+        "destination": event.destination,
+        **{name: cut(text) for name, text in texts.items()},
+    }
 
 
 _DOUBT: Final = (

@@ -15,6 +15,7 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
     DestinationBlocked,
+    Discarded,
     Exhausted,
     Parked,
     Received,
@@ -137,6 +138,24 @@ def test_a_flood_of_problems_is_summed_up_too(stream: io.StringIO) -> None:
     assert lines(stream)[-1]["parked"] == 1001
     log.observe([parked()])
     assert events_of(stream)[-1] == "parked"
+
+
+def test_discards_of_a_person_leave_the_lines_of_a_period_to_those_of_rules(
+    stream: io.StringIO,
+) -> None:
+    log = LogEvents(FakeClock())
+    log.observe([discarded(number, "cli:ada") for number in range(MAX_LINES_PER_KIND)])
+    log.observe([discarded(9, None)])
+    log.flush()
+    assert events_of(stream) == ["discarded", "summary"]
+    assert lines(stream)[0]["level"] == "warning"
+    assert lines(stream)[-1]["discarded"] == MAX_LINES_PER_KIND + 1
+
+
+def discarded(row_id: int, actor: str | None) -> Discarded:
+    return Discarded(
+        at_ms=1, id=row_id, redelivery_id="r", destination=QUEUE, rule="a rule", actor=actor
+    )
 
 
 def test_nothing_happened_says_nothing(stream: io.StringIO) -> None:
