@@ -20,7 +20,7 @@ from amqsidecar.model.sidecar_names import (
 )
 
 CopyKeysOf = Callable[[], Sequence[bytes]]
-"""Returns the keys of now, at least one; the first one seals."""
+"""Returns the keys of now, at least one; the first key seals."""
 
 SEALED_PROPERTIES: Final = (
     *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", PROPERTY_CAUSE),

@@ -86,8 +86,8 @@ class ListenerOptions(Section):
     copy_key_file: OptionalPath = option(
         None,
         "File with the keys that seal the copies in `amqsidecar.intercepted`, one a line, each of "
-        "32 characters or more: the first one seals, all are accepted. The same file for `listen` "
-        "and `run`; a replaced file is read again. Empty = copies are parked.",
+        "32 characters or more: the first key seals, every key is accepted. The same file for "
+        "`listen` and `run`; a replaced file is read again. Empty = copies are parked.",
     )
     on_failure: OnFailure = option(
         OnFailure.CLOSED,

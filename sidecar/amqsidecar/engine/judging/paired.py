@@ -19,8 +19,8 @@ from amqsidecar.model.life import COPY, life_of_death, twin_of
 from amqsidecar.model.schedule import RowState, TakenRow
 
 IS_TWIN: Final = (
-    "the listener died between its copy and the acknowledgement: the other one of copy and dead "
-    "letter of this delivery was taken, this one is a duplicate"
+    "the listener died between its copy and the acknowledgement: of the copy and the dead letter "
+    "of this delivery, this is the second; the first was taken"
 )
 IS_REPLAY: Final = "this copy of the listener was taken before: somebody sent it once more"
 
