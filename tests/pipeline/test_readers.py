@@ -121,7 +121,7 @@ def test_an_object_store_is_read_and_a_delta_table_written(
     store: dict[str, str], tmp_path: Path
 ) -> None:
     """DuckDB, pandas and `ingest` find the journal there; the copy has each event once."""
-    _, register, delta, _ = blocks("python")
+    _, register, delta = blocks("python")
     view = blocks("sql")[0].replace("'journal/", "'s3://bucket/journal/")
     program = PROGRAM.format(register=register, view=view, delta=delta)
     assert finish(store, "-c", program).split() == ["9", "3", "9"]
