@@ -1,6 +1,6 @@
 """Sends that are begun before the commit of their transaction, on every wire."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from amqsidecar.broker import Resend
@@ -18,21 +18,42 @@ class BegunTransaction(Protocol):
 BegunT = TypeVar("BegunT", bound=BegunTransaction)
 
 
+Misrouted = Callable[[], Mapping[int, str]]
+"""Returns why the broker may have routed some sends nowhere, by their index; once it has all."""
+
+WatchSends = Callable[[Sequence[Resend]], Misrouted]
+"""Takes note of where sends would go just before they are begun."""
+
+
+def watch_nothing(_sends: Sequence[Resend]) -> Misrouted:
+    """Return a check that finds nothing, for a broker that routes what it has taken."""
+    return dict
+
+
 class SendsAhead(Generic[BegunT]):
     """Knows what was begun for the next commit: at most one transaction.
 
     If the process dies, nothing of what is begun has happened.
+
+    Attributes:
+        misrouted: of the transaction that was begun last.
     """
 
     def __init__(
-        self, start: Callable[[Sequence[Resend]], BegunT], undo: Callable[[BegunT], None]
+        self,
+        start: Callable[[Sequence[Resend]], BegunT],
+        undo: Callable[[BegunT], None],
+        watch: WatchSends = watch_nothing,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             start: begins a transaction and hands its sends to the broker.
             undo: rolls it back.
+            watch: called before each start.
         """
+        self._watch = watch
+        self.misrouted: Misrouted = dict
         self._start = start
         self._undo = undo
         self._begun: list[BegunT] = []
@@ -49,6 +70,7 @@ class SendsAhead(Generic[BegunT]):
             LinkLost: the connection is gone.
         """
         self.abandon()
+        self.misrouted = self._watch(sends)
         self._begun.append(self._start(sends))
 
     def abandon(self) -> None:

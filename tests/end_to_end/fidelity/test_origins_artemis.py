@@ -54,6 +54,7 @@ def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Ite
     made.close()
 
 
+RED = "color = 'red'"
 on_every_wire = pytest.mark.parametrize("origins", WIRES, indirect=True)
 """For what a wire may do in another way; the rest is so in `make proof` alone."""
 
@@ -626,6 +627,37 @@ def sends(origins: Origins, link: Take, deliveries: list[Delivery]) -> bool:
         origins.cycle -= 1
         return False
     return True
+
+
+@on_every_wire
+@pytest.mark.parametrize("change", ["another filter", "a first filter", "disabled"])
+def test_a_queue_that_changes_after_the_question_costs_no_message(
+    origins: Origins, change: str
+) -> None:
+    """The broker routes at the send, so what it says of its queues after all sends is the truth."""
+    name = origins.queue("a", filter_string=RED if change == "another filter" else "")
+    origins.put("a", 2, to_topic=False, color="red")
+    assert origins.harness.kill(name) == 2
+
+    def make(*, fit: bool) -> None:
+        if change == "disabled":
+            assert origins.harness.ask(f"queue.{name}", "enable" if fit else "disable").is_ok
+        else:
+            origins.update_filter("a", RED if fit else "color = 'blue'")
+
+    with origins.link() as link:
+        deliveries = origins.take(link, 2)
+
+        def refusals() -> set[str | None]:
+            return {refusal_of(link, redelivery_of(one)) for one in deliveries}
+
+        assert refusals() == {None}
+        make(fit=False)
+        assert not sends(origins, link, deliveries)
+        make(fit=True)
+        eventually(lambda: refusals() == {None}, what="the queue takes them")
+        eventually(lambda: sends(origins, link, deliveries), what="they are sent")
+    assert origins.depths("a") == {"a": 2}
 
 
 # ------------------------------------------------------------------ doctor

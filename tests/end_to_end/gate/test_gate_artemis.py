@@ -125,7 +125,7 @@ def test_a_rule_that_changes_what_the_filter_of_the_queue_asks_for(
     action = "redeliver: {maximum_redeliveries: 9}\n            set_properties: {color: blue}"
     with running(origins, tmp_path, action) as sidecar:
         refuses(sidecar, origins, RED, "a")
-        update_filter(origins, "a", "color = 'blue'")
+        origins.update_filter("a", "color = 'blue'")
         sidecar.run_command("retry", "--state", "parked", "--yes")
         delivers(origins, "a")
 
@@ -172,25 +172,14 @@ def test_a_redirect_by_a_person_to_a_queue_whose_filter_does_not_match(
         refuses(sidecar, origins, RED, "a", "b")
 
 
-def update_filter(origins: Origins, name: str, filter_text: str) -> None:
-    """Change the filter of a queue of the broker."""
-    changed = {
-        "name": f"{origins.prefix}.{name}",
-        "address": f"{origins.prefix}.{name}",
-        "routing-type": "ANYCAST",
-        "filter-string": filter_text,
-    }
-    assert origins.harness.ask("broker", "updateQueue", json.dumps(changed)).is_ok
-
-
 def test_a_filter_that_changes_while_messages_wait(origins: Origins, tmp_path: Path) -> None:
     origins.queue("a", filter_string=RED)
     die(origins, color="red")
     with running(origins, tmp_path, delay_ms=2_000) as sidecar:
         listed(sidecar, "waiting")
-        update_filter(origins, "a", "color = 'blue'")
+        origins.update_filter("a", "color = 'blue'")
         refuses(sidecar, origins, "color = 'blue'", "a")
-        update_filter(origins, "a", RED)
+        origins.update_filter("a", RED)
         sidecar.run_command("retry", "--state", "parked", "--yes")
         delivers(origins, "a")
 

@@ -100,6 +100,16 @@ class Origins:
         assert answer.is_ok, answer
         return f"{self.prefix}.{name}"
 
+    def update_filter(self, name: str, filter_text: str) -> None:
+        """Change the filter of an anycast queue of the broker."""
+        changed = {
+            "name": f"{self.prefix}.{name}",
+            "address": f"{self.prefix}.{name}",
+            "routing-type": "ANYCAST",
+            "filter-string": filter_text,
+        }
+        assert self.harness.ask("broker", "updateQueue", json.dumps(changed)).is_ok
+
     def divert(self, name: str, address: str, to: str, **more: object) -> None:
         """Make a divert."""
         configuration = {

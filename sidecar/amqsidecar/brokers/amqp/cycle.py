@@ -14,7 +14,7 @@ from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
-from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
+from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends, begin_nothing, watch_nothing
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
@@ -33,6 +33,7 @@ class AmqpTools(NamedTuple):
         clock: where the time comes from.
         crash_point: called at each step of a transaction.
         encode: returns the message to send, at a time in milliseconds.
+        watch: checks where sends went.
     """
 
     connection: AmqpConnection
@@ -41,6 +42,7 @@ class AmqpTools(NamedTuple):
     clock: Clock
     crash_point: CrashPoint
     encode: Callable[[Resend, int], bytes]
+    watch: WatchSends = watch_nothing
 
 
 class _Exchange(NamedTuple):
@@ -73,7 +75,7 @@ class AmqpMoves:
 
     def __init__(self, tools: AmqpTools) -> None:
         self._tools = tools
-        self._ahead = SendsAhead(self._start, self._undo)
+        self._ahead = SendsAhead(self._start, self._undo, tools.watch)
         self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
@@ -81,7 +83,7 @@ class AmqpMoves:
         self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        connection, coordinator, pool, clock, _, encode = self._tools
+        connection, coordinator, pool, clock, _, encode, _ = self._tools
         transaction = coordinator.begin()
         work = TransactionSends(connection, pool, transaction, clock.now_ms(), encode)
         with self._clean_or_lost():
@@ -137,9 +139,11 @@ class AmqpMoves:
         if _TOKEN_INDEX in work.refusals:
             coordinator.abort(transaction)
             raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
-        if work.refusals:
+        with self._clean_or_lost():
+            refusals = work.refusals or self._ahead.misrouted()
+        if refusals:
             coordinator.abort(transaction)
-            raise SendsRefused(work.refusals)
+            raise SendsRefused(refusals)
         self._tools.crash_point("sent")
         for in_hand in held:
             transaction.accept(in_hand)

@@ -126,7 +126,13 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
         """Return what transactions are made with."""
         return AmqpTools(
-            self._connection, coordinator, self._pool, self._clock, self._crash_point, encode_resend
+            self._connection,
+            coordinator,
+            self._pool,
+            self._clock,
+            self._crash_point,
+            encode_resend,
+            self._watch_sends,
         )
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:

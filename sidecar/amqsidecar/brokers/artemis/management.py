@@ -136,6 +136,21 @@ class QueueRow(NamedTuple):
         return self.is_last_value or self.ring_size >= 0
 
 
+class QueueRouting(NamedTuple):
+    """Which messages a queue takes now.
+
+    Quirk (Artemis 2.44): the answer to a question over Core has the filter that a queue was made
+    with, so only the management is asked.
+
+    Attributes:
+        filter: "" = all.
+        is_enabled: False = none.
+    """
+
+    filter: str
+    is_enabled: bool
+
+
 class ArtemisQuestions:
     """Questions to the management, over any wire."""
 
@@ -243,6 +258,23 @@ class ArtemisQuestions:
         """Return when the first message of a queue was sent; None = none, or not reported."""
         answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="FirstMessageTimestamp"))
         return int(answer.value) if answer.is_ok and answer.value else None
+
+    def routings(self, queues: Sequence[str]) -> list[QueueRouting | None]:
+        """Return what each queue takes; None = it is gone, or not reported.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        questions = [
+            ManagementQuestion(f"queue.{name}", attribute=attribute)
+            for attribute in ("Filter", "Enabled")
+            for name in queues
+        ]
+        answers = self.ask_all(questions)
+        return [
+            QueueRouting(str(has.value or ""), takes.value) if has.is_ok and takes.is_ok else None
+            for has, takes in zip(answers[: len(queues)], answers[len(queues) :], strict=True)
+        ]
 
     def routing_types(self, address: str) -> frozenset[str] | None:
         """Return `ANYCAST`, `MULTICAST`, both or none; None = there is no such address."""

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.management import (
     DIVERT_NAMES,
     ArtemisQuestions,
@@ -29,6 +29,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.queue_watch import ArtemisQueueWatch
 from amqsidecar.brokers.artemis.resend_effects import Divert, resend_effects
+from amqsidecar.brokers.sends_ahead import Misrouted
 from amqsidecar.clock import Clock
 from amqsidecar.engine.judging.send_rules import is_internal
 from amqsidecar.errors import DiscoveryRefused
@@ -176,6 +177,38 @@ class ArtemisRoutes:
         if refused is not None:
             return SendTerms(f"queue {name} can't be made: {refused}", exists=False)
         return self._route(destination).terms
+
+    def watch_sends(self, sends: Sequence[Resend]) -> Misrouted:
+        """Return a check of these sends; see `WatchSends`.
+
+        The broker routes a message when it gets it, also in a transaction: what was sent to enabled
+        queues that have the same filters before and after is in them.
+        """
+        bound = {
+            one.destination: route.terms.queues
+            for one in sends
+            if (route := self._routes.get(one.destination)) is not None
+        }
+        pairs = [(one, queue) for one, queues in bound.items() for queue in queues]
+
+        def misrouted() -> dict[int, str]:
+            found = self._management.routings([queue.name for _, queue in pairs])
+            doubtful = {
+                one
+                for (one, queue), now in zip(pairs, found, strict=True)
+                if now != (queue.filter, True)
+            }
+            if doubtful:
+                # Why again: whom one question is refused may still ask for the list.
+                self._look(sorted(doubtful, key=str))
+            changed = {one for one in doubtful if self._routes[one].terms.queues != bound[one]}
+            return {
+                index: f"the queues of {one.destination} changed while messages were sent there"
+                for index, one in enumerate(sends)
+                if one.destination in changed
+            }
+
+        return misrouted
 
     def expires(self, destination: Destination) -> bool:
         """Return whether the broker gives what arrives there an expiration, by the last answer."""

@@ -14,6 +14,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
+from amqsidecar.brokers.sends_ahead import Misrouted
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
 from amqsidecar.errors import BrokerRefused
@@ -272,6 +273,9 @@ class ManagedSession(Generic[M]):
     def _target_of(self, destination: Destination) -> str:
         """Return the name to send to, as known from the last question."""
         return self._routes.target(destination)
+
+    def _watch_sends(self, sends: Sequence[Resend]) -> Misrouted:
+        return self._routes.watch_sends(sends)
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         """Return the tokens of all other instances."""

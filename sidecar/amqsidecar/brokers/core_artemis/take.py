@@ -114,6 +114,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
             self._target_of,
             self._clock,
             settings.crash_point,
+            self._watch_sends,
         )
         self._chosen = ChosenMessages(self._management, self._intake, self.attach)
 

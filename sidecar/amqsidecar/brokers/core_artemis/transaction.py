@@ -22,7 +22,7 @@ from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreHandle, CoreIntake
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
-from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
+from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends, begin_nothing
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
@@ -43,6 +43,7 @@ class CoreTools(NamedTuple):
         target_of: returns the name to send to for a destination.
         clock: where the time comes from.
         crash_point: called at each step of a transaction.
+        watch: checks where sends went.
     """
 
     connection: CoreConnection
@@ -52,6 +53,7 @@ class CoreTools(NamedTuple):
     target_of: Callable[[Destination], str]
     clock: Clock
     crash_point: CrashPoint
+    watch: WatchSends
 
 
 class _Begun(NamedTuple):
@@ -79,7 +81,7 @@ class CoreMoves:
 
     def __init__(self, tools: CoreTools) -> None:
         self._tools = tools
-        self._ahead = SendsAhead(self._start, self._undo_sends)
+        self._ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
         self.while_committing: Callable[[], None] = begin_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
@@ -199,6 +201,7 @@ class CoreMoves:
             for index, resend in enumerate(begun.sends):
                 if resend.destination in gone:
                     refusals[index] = gone[resend.destination]
+        refusals = refusals or dict(self._ahead.misrouted())
         if refusals:
             return SendsRefused(refusals)
         for answer in answers[len(numbers) :]:

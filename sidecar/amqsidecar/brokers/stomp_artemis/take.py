@@ -146,7 +146,12 @@ class StompArtemisTake(
             raise
         self._is_settled = False
         self._cycle = Transactions(
-            self._token_wire, self._token, self._clock, self._crash_point, self._target_of
+            self._token_wire,
+            self._token,
+            self._clock,
+            self._crash_point,
+            self._target_of,
+            self._watch_sends,
         )
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.sends_ahead import SendsAhead
+from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, error_text
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
@@ -61,6 +61,7 @@ class Transactions:
         clock: Clock,
         crash_point: CrashPoint,
         target_of: Callable[[Destination], str],
+        watch: WatchSends,
     ) -> None:
         """Prepare.
 
@@ -70,6 +71,7 @@ class Transactions:
             clock: where the time comes from.
             crash_point: called at each step of a transaction.
             target_of: returns the name to send to for a destination.
+            watch: checks where sends went.
         """
         self._wire = wire
         self._token = token
@@ -77,7 +79,7 @@ class Transactions:
         self._clock = clock
         self._crash_point = crash_point
         self._numbers = count(1)
-        self._ahead = SendsAhead(self._start, self._undo)
+        self._ahead = SendsAhead(self._start, self._undo, watch)
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Begin a transaction and put its sends; they are invisible before the commit.
@@ -158,6 +160,11 @@ class Transactions:
             if 0 <= index < len(sends):
                 raise SendsRefused({index: words})
             raise CommitRefused(f"the broker refused a transaction: {words}")
+        misrouted = self._ahead.misrouted()
+        if misrouted:
+            connection.send("ABORT", [begun.header])
+            connection.flush()
+            raise SendsRefused(misrouted)
         self._crash_point("sent")
         receipt = connection.ask("COMMIT", [begun.header])
         connection.flush()
