@@ -21,7 +21,7 @@ ROWS_OF_A_CHANGE: Final = 60
 SEED_OF_A_CHANGE: Final = 39
 """What `make test` plays; the first rows of this seed find each fault of `planted.py`."""
 AT_ONCE: Final = 250
-"""Rows that share the brokers' queues; then a new Classic is started."""
+"""Rows that share brokers; an Artemis of tests gets full by the settings of some 1,500."""
 
 
 def make_row(*values: str) -> Row:
@@ -65,12 +65,14 @@ def main(arguments: Sequence[str]) -> int:
         chosen = array(given.rows, given.seed)
         rows = {number: row for number, row in chosen.items() if given.only in str(row)}
     began, red = time.monotonic(), 0
-    with tempfile.TemporaryDirectory() as made, Brokers() as brokers:
+    with tempfile.TemporaryDirectory() as made:
         folder = given.folder or Path(made)
         numbered = list(rows.items())
         for begin in range(0, len(numbered), AT_ONCE):
             part = dict(numbered[begin : begin + AT_ONCE])
-            for verdict in play(part, brokers, folder, label=f"-{begin}"):
+            with Brokers() as brokers:
+                verdicts = play(part, brokers, folder, label=f"-{begin}")
+            for verdict in verdicts:
                 if verdict.problems:
                     red += 1
                     print(told(verdict), flush=True)

@@ -118,9 +118,10 @@ def classic_xml(
         scheduler_support=str(scheduler_support).lower(),
         destination_policy=destination_policy.strip(),
         plugins=f"    <plugins>\n{plugins.strip()}\n    </plugins>" if plugins.strip() else "",
+        # Why syncs: without, KahaDB answers before it writes, and kill -9 loses what it answered.
         persistence=(
             "    <persistenceAdapter>\n"
-            '      <kahaDB directory="@DATA@/kahadb" enableJournalDiskSyncs="@SYNC@" '
+            '      <kahaDB directory="@DATA@/kahadb" enableJournalDiskSyncs="true" '
             f"{kahadb_attributes}/>\n"
             "    </persistenceAdapter>"
             if persistent

@@ -278,7 +278,7 @@ class Broker(ABC):
     def _filled(self, text: str) -> str:
         for mark, port in self.ports.items():
             text = text.replace(f"@{mark}@", str(port))
-        # Why not in function tests: kill -9 leaves what was written, only a machine's end does not.
+        # Why not in function tests: Artemis answers what it has written, which kill -9 leaves.
         syncs = at_length(True, otherwise=self._jvm_flags != QUICK_START)
         return text.replace("@DATA@", str(self.data)).replace("@SYNC@", str(syncs).lower())
 
