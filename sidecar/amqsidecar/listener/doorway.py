@@ -1,7 +1,8 @@
 """Places of clients that have not logged in, so that strangers can't keep consumers out; no IO.
 
 A client has a place from its acceptance until the broker accepts its log-in. Where one address or
-network has more than its share, or all places are taken, the oldest of the crowd gives way.
+network has more than its share, or all places are taken, the oldest of the crowd gives way. A
+client whose protocol is not read may never log in: it has one of the places for such clients.
 """
 
 from collections import Counter
@@ -29,13 +30,16 @@ class _Place(NamedTuple):
 class Doorway(Generic[ClientT]):
     """The places before the log-in, in the order taken."""
 
-    def __init__(self, places_max: int, trusted: Sequence[IpNetwork]) -> None:
+    def __init__(self, places_max: int, trusted: Sequence[IpNetwork], unread_max: int) -> None:
         """Begin without guests.
 
         Args:
             places_max: in all; half of them for one address, three quarters for one network.
             trusted: networks without these shares, such as those of proxies.
+            unread_max: places of clients whose protocol is not read; half of them for one address.
         """
+        self._unread_max = unread_max
+        self._unread: dict[ClientT, str] = {}
         self._places_max = places_max
         self._trusted = tuple(trusted)
         self._places: dict[ClientT, _Place] = {}
@@ -68,6 +72,17 @@ class Doorway(Generic[ClientT]):
     def leave(self, guest: ClientT) -> None:
         """Give a place up; safe to call twice."""
         self._places.pop(guest, None)
+        self._unread.pop(guest, None)
+
+    def pass_unread(self, guest: ClientT) -> bool:
+        """Give a place up for one of the clients that are not read; return whether there is one."""
+        place = self._places.pop(guest)
+        if not place.is_trusted:
+            same = sum(one == place.address for one in self._unread.values())
+            if len(self._unread) >= self._unread_max or same >= max(1, self._unread_max // 2):
+                return False
+            self._unread[guest] = place.address
+        return True
 
     def _place_at(self, address: str, now_s: float) -> _Place:
         found = ip_address(address.partition("%")[0])

@@ -46,8 +46,8 @@ ChooseSession = Callable[[bytes], ClientSession]
 class Listening(Protocol):
     """Receives the reports of relays."""
 
-    def logged_in(self, relay: "Relay") -> None:
-        """Note that the broker has accepted a client's log-in."""
+    def logged_in(self, relay: "Relay", is_unread: bool) -> None:
+        """Note that the broker has accepted a client's log-in, or that nobody can see it."""
         ...
 
     def held(self, relay: "Relay", change: int) -> None:
@@ -248,7 +248,7 @@ class Relay:
 
     Attributes:
         held_bytes: held for the client beside messages.
-        is_logged_in: the broker has accepted its log-in.
+        is_logged_in: the broker has accepted its log-in, or nobody can see it.
     """
 
     def __init__(self, choose: ChooseSession, listening: Listening, connect: ConnectBroker) -> None:
@@ -361,7 +361,7 @@ class Relay:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._listening.logged_in(self)
+        self._listening.logged_in(self, self._session.is_unread)
 
     def _note_held(self) -> None:
         held_bytes = 0 if self._is_over else self._session.held_bytes

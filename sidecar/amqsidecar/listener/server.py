@@ -141,7 +141,9 @@ class Listener:
             counts.unkept,
         )
         counts.watch(lambda: budget.memory_bytes, lambda: budget.spooled_bytes)
-        self._doorway: Doorway[Relay] = Doorway(settings.logins_max, settings.trusted)
+        self._doorway: Doorway[Relay] = Doorway(
+            settings.logins_max, settings.trusted, max(1, settings.connections_max // 2)
+        )
         self._held_bytes = self._unfinished = 0
         self._relays: set[Relay] = set()
         self._all_ended = asyncio.Event()
@@ -289,9 +291,13 @@ class Listener:
 
     # Reports of the relays
 
-    def logged_in(self, relay: Relay) -> None:
-        """Note that the broker has accepted a client's log-in."""
-        self._doorway.leave(relay)
+    def logged_in(self, relay: Relay, is_unread: bool) -> None:
+        """Note that the broker has accepted a client's log-in, or that nobody can see it."""
+        if not is_unread:
+            self._doorway.leave(relay)
+        elif not self._doorway.pass_unread(relay):
+            self._counts.refused()
+            relay.end("", True)
         self._count()
 
     def held(self, relay: Relay, change: int) -> None:

@@ -90,6 +90,11 @@ class ClientSession(Protocol):
     is_logged_in: bool
 
     @property
+    def is_unread(self) -> bool:
+        """Whether the client's bytes are passed on unread, a log-in among them."""
+        ...
+
+    @property
     def held_bytes(self) -> int:
         """Bytes held for the client beside messages: unfinished frames, names, what waits."""
         ...
@@ -173,6 +178,11 @@ class CutSession(Generic[CutterT, PieceT]):
         self._said: list[bytes] = []
 
     @property
+    def is_unread(self) -> bool:
+        """Whether the client's bytes are passed on unread, a log-in among them."""
+        return self._client_is_plain
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the client's bytes have to wait for the broker; feed no more of them."""
         return bool(self._waiting)
@@ -181,11 +191,12 @@ class CutSession(Generic[CutterT, PieceT]):
     def held_bytes(self) -> int:
         """Bytes held for the client beside messages: unfinished frames, names, what waits."""
         cut = self._from_client.held_bytes + self._from_broker.held_bytes
-        return cut + self._named_bytes + sum(len(one.raw) for one in self._waiting)
+        names = len(self.login) + self._named_bytes
+        return cut + names + sum(len(one.raw) for one in self._waiting)
 
     @property
     def _named_bytes(self) -> int:
-        """Bytes of the names that the client gave to what is open."""
+        """Bytes of the names that the client gave to itself and to what is open."""
         raise NotImplementedError
 
     def client_ended(self) -> list[Effect]:

@@ -11,7 +11,7 @@ PLACES = 20
 
 
 def test_one_address_keeps_nobody_else_out() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, ())
+    doorway: Doorway[int] = Doorway(PLACES, (), PLACES)
     for number in range(1000):
         doorway.enter(number, "10.0.0.1", float(number))
     assert len(doorway) == PLACES // 2
@@ -19,7 +19,7 @@ def test_one_address_keeps_nobody_else_out() -> None:
 
 
 def test_one_network_keeps_nobody_else_out() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, ())
+    doorway: Doorway[int] = Doorway(PLACES, (), PLACES)
     for number in range(1000):
         doorway.enter(number, f"10.0.0.{number % 250}", float(number))
     assert len(doorway) == PLACES * 3 // 4
@@ -27,27 +27,50 @@ def test_one_network_keeps_nobody_else_out() -> None:
 
 
 def test_where_all_is_taken_the_oldest_of_the_busiest_network_gives_way() -> None:
-    doorway: Doorway[str] = Doorway(4, ())
+    doorway: Doorway[str] = Doorway(4, (), 4)
     for name, address in (("a", "10.0.1.1"), ("b", "10.0.0.1"), ("c", "10.0.0.2"), ("d", "::1")):
         assert doorway.enter(name, address, 0.0) is None
     assert doorway.enter("e", "10.9.0.1", 1.0) == "b"
 
 
 def test_in_a_rush_those_who_come_first_log_in() -> None:
-    doorway: Doorway[int] = Doorway(4, ())
+    doorway: Doorway[int] = Doorway(4, (), 4)
     evicted = [doorway.enter(number, "10.0.0.1", 0.0) for number in range(6)]
     assert evicted == [None, None, 2, 3, 4, 5]
     assert doorway.enter(6, "10.0.0.1", GRACE_S) == 0
 
 
 def test_a_proxy_may_have_all_places() -> None:
-    doorway: Doorway[int] = Doorway(4, [ip_network("10.0.0.0/8")])
+    doorway: Doorway[int] = Doorway(4, [ip_network("10.0.0.0/8")], 1)
     assert [doorway.enter(number, "::ffff:10.0.0.1", 0.0) for number in range(4)] == [None] * 4
+
+
+def test_clients_that_are_not_read_never_have_all_connections() -> None:
+    doorway: Doorway[int] = Doorway(PLACES, (), 8)
+
+    def passed(number: int, address: str) -> bool:
+        doorway.enter(number, address, float(number))
+        return doorway.pass_unread(number)
+
+    assert [passed(number, "10.0.0.1") for number in range(6)] == [True] * 4 + [False] * 2
+    assert [passed(number, f"10.0.1.{number}") for number in range(6, 12)] == [True] * 4 + [
+        False
+    ] * 2
+    assert len(doorway) == 0
+    doorway.leave(0)
+    assert passed(12, "10.0.2.1")
+
+
+def test_trusted_clients_that_are_not_read_are_not_limited() -> None:
+    doorway: Doorway[int] = Doorway(PLACES, [ip_network("10.0.0.0/8")], 1)
+    for number in range(3):
+        doorway.enter(number, "10.0.0.1", 0.0)
+        assert doorway.pass_unread(number)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2", "1::1"]), st.booleans())))
 def test_never_more_than_there_are(steps: list[tuple[str, bool]]) -> None:
-    doorway: Doorway[int] = Doorway(4, ())
+    doorway: Doorway[int] = Doorway(4, (), 4)
     for number, (address, leaves) in enumerate(steps):
         doorway.enter(number, address, float(number))
         if leaves:

@@ -124,7 +124,8 @@ class ListenerOptions(Section):
     trusted: Networks = option(
         (),
         "Addresses and networks of proxies and gateways, such as `[10.1.0.0/16]`, through which "
-        "many consumers come: each may have all of `logins_max`.",
+        "many consumers come: each may have all of `logins_max`, and clients of protocols that are "
+        "not read as many connections as there are.",
     )
     memory_mib: StrictInt = option(
         64,

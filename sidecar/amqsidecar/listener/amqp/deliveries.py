@@ -90,10 +90,12 @@ class ClientChannel:
     def ask_for(self, attach: Performative) -> None:
         """Note a client's attach that asks for messages."""
         name = attach.text(0)
+        handle, source = attach.number(1), attach.field(5)
         self._forget(name)
-        self._asked[name] = attach.field(5)
-        self.named_bytes += 3 * len(name) + len(attach.field(5)) + LINK_BYTES
-        self._client_names[attach.number(1)] = name
+        self._forget_handle(handle)
+        self._asked[name] = source
+        self._client_names[handle] = name
+        self.named_bytes += 3 * len(name) + len(source) + 2 * LINK_BYTES
 
     def attach(self, attach: Performative) -> None:
         """Note a broker's attach that sends messages."""
@@ -104,7 +106,7 @@ class ClientChannel:
 
     def give_back(self, handle: int) -> None:
         """Note that the client ends a link: what is unsettled is the broker's again."""
-        name = self._client_names.pop(handle, "")
+        name = self._forget_handle(handle)
         self._forget(name)
         for number, link in list(self._links.items()):
             if link.name == name:
@@ -114,7 +116,14 @@ class ClientChannel:
         """Forget the name of a link."""
         source = self._asked.pop(name, None)
         if source is not None:
-            self.named_bytes -= 3 * len(name) + len(source) + LINK_BYTES
+            self.named_bytes -= len(name) + len(source) + LINK_BYTES
+
+    def _forget_handle(self, handle: int) -> str:
+        """Forget the name that a link has by its handle, and return it; "" = there is none."""
+        name = self._client_names.pop(handle, None)
+        if name is not None:
+            self.named_bytes -= 2 * len(name) + LINK_BYTES
+        return name or ""
 
     def detach(self, handle: int) -> None:
         """Note that the broker ends a link."""

@@ -159,7 +159,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
     @property
     def _named_bytes(self) -> int:
         sessions = self._by_client.values()
-        return sum(one.named_bytes + LINK_BYTES for one in sessions)
+        return len(self._container) + sum(one.named_bytes + LINK_BYTES for one in sessions)
 
     def close(self) -> None:
         """Release the space of all kept bodies."""

@@ -174,7 +174,8 @@ class StompSession(CutSession[StreamCutter, Piece]):
 
     @property
     def _named_bytes(self) -> int:
-        return self._transaction_bytes + self._deliveries.subscription_bytes
+        of_open = self._transaction_bytes + self._deliveries.subscription_bytes
+        return len(self._client_id) + of_open
 
     def close(self) -> None:
         """Release the space of all kept bodies."""
