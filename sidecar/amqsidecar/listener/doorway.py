@@ -7,22 +7,23 @@ client whose protocol is not read may never log in: it has one of the places for
 
 from collections import Counter
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final, Generic, NamedTuple, TypeVar
 
 ClientT = TypeVar("ClientT")
 IpNetwork = IPv4Network | IPv6Network
 
-_PREFIXES: Final = {4: 24, 6: 64}
-"""Bits of an address that its network has."""
+_NETWORK_BYTES: Final = {4: 3, 6: 8}
+"""Bytes of an address that its network has."""
 
 GRACE_S: Final = 0.25
-"""Time in which nobody gives way: a log-in takes milliseconds, so a rush of consumers gets in."""
+"""Time in which nobody gives way to the own network: a log-in takes milliseconds, so a rush of
+consumers gets in."""
 
 
 class _Place(NamedTuple):
     address: str
-    network: IpNetwork
+    network: bytes
     is_trusted: bool
     since_s: float
 
@@ -63,7 +64,8 @@ class Doorway(Generic[ClientT]):
         crowd = self._crowd(place, len(self._places) if is_full else self._places_max)
         evicted = crowd[0] if crowd else None
         if evicted is not None:
-            if now_s - self._places[evicted].since_s < GRACE_S:
+            is_new = now_s - self._places[evicted].since_s < GRACE_S
+            if is_new and not self._goes_before(place, self._places[evicted]):
                 return guest
             self.leave(evicted)
         self._places[guest] = place
@@ -84,11 +86,18 @@ class Doorway(Generic[ClientT]):
             self._unread[guest] = place.address
         return True
 
+    def _goes_before(self, place: _Place, other: _Place) -> bool:
+        """Return whether a guest at a place gets another guest's at once, for fair shares."""
+        if other.is_trusted or place.is_trusted:
+            return not other.is_trusted
+        taken = Counter(one.network for one in self._places.values() if not one.is_trusted)
+        return taken[place.network] < taken[other.network]
+
     def _place_at(self, address: str, now_s: float) -> _Place:
         found = ip_address(address.partition("%")[0])
         if found.version == 6 and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
-        network = ip_network((found, _PREFIXES[found.version]), strict=False)
+        network = found.packed[: _NETWORK_BYTES[found.version]]
         is_trusted = any(found.version == one.version and found in one for one in self._trusted)
         return _Place(str(found), network, is_trusted, now_s)
 

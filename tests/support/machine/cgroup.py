@@ -1,7 +1,7 @@
 """A control group with a limit of memory, for a process that a test begins."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,19 @@ class MemoryGroup:
     def add(self, pid: int) -> None:
         """Put a process into it."""
         (self._folder / "cgroup.procs").write_text(str(pid))
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """Return a command that runs a program in it from its first byte on."""
+        procs = str(self._folder / "cgroup.procs")
+        return ["sh", "-c", 'echo $$ > "$0"; exec "$@"', procs, *program]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that it had."""
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            if (self._folder / name).exists():
+                return int((self._folder / name).read_text(encoding="ascii"))
+        return 0
 
 
 @contextmanager

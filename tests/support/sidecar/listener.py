@@ -4,6 +4,7 @@ import os
 import random
 import secrets
 import signal
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
@@ -30,10 +31,22 @@ class ListenerProcess:
         port: for clients.
     """
 
-    def __init__(self, folder: Path, broker_port: int, sets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker_port: int,
+        sets: Sequence[str] = (),
+        program: Sequence[str] = (),
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            program: to run instead of a fork, where memory is the subject.
+        """
         self.log_path = folder / "listener.log"
         self.port = free_port()
-        self.process: ForkedProcess | None = None
+        self.process: ForkedProcess | subprocess.Popen[bytes] | None = None
+        self._program = program
         self._sets = [
             f"listener.acceptor=stomp://127.0.0.1:{broker_port}",
             f"listener.spool_path={folder}",
@@ -49,7 +62,11 @@ class ListenerProcess:
         sets = [*self._sets, f"listener.listen=127.0.0.1:{self.port}"]
         with self.log_path.open("ab") as log:
             arguments = ["listen", *(part for one in sets for part in ("--set", one))]
-            self.process = forked.start(arguments, stdout=log, stderr=log, env=dict(os.environ))
+            if self._program:
+                command = [*self._program, *arguments]
+                self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            else:
+                self.process = forked.start(arguments, stdout=log, stderr=log, env=dict(os.environ))
 
         def has_started() -> bool:
             assert self.process is not None

@@ -8,6 +8,7 @@ with StompPeer(broker.ports["STOMP_PORT"]) as peer:
 
 import re
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -47,15 +48,19 @@ class StompPeer:
         timeout_s: float = PATIENCE_S,
         silent_s: int = 0,
         version: str = "1.2",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connect.
 
         Args:
             silent_s: how long it may say nothing; 0 = what the broker allows.
             version: 1.1 or 1.2. In 1.1 a carriage return is a character like any other.
+            tls: None = a plain socket.
         """
         self._line_end = "\r\n" if version == "1.2" else "\n"
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._input = self._socket.makefile("rb")
         self._numbers = count(1)
         self._messages: list[Frame] = []

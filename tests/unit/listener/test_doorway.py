@@ -2,6 +2,7 @@
 
 from ipaddress import ip_network
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,22 @@ def test_in_a_rush_those_who_come_first_log_in() -> None:
     evicted = [doorway.enter(number, "10.0.0.1", 0.0) for number in range(6)]
     assert evicted == [None, None, 2, 3, 4, 5]
     assert doorway.enter(6, "10.0.0.1", GRACE_S) == 0
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_strangers_of_several_networks_in_a_rush_keep_nobody_else_out(*, is_trusted: bool) -> None:
+    trusted = [ip_network("10.0.0.0/8")] if is_trusted else []
+    doorway: Doorway[int] = Doorway(PLACES, trusted, PLACES)
+    inside: set[int] = set()
+    for number in range(1000):
+        address = f"127.0.{number % 3}.1" if number % 100 else "10.0.0.1"
+        evicted = doorway.enter(number, address, number / 10_000)
+        if number % 100 == 0:
+            assert evicted != number
+            inside.add(number)
+            assert evicted not in inside, "not one of those whom it is for"
+        if number % 100 == 50:
+            doorway.leave(inside.pop())
 
 
 def test_a_proxy_may_have_all_places() -> None:
