@@ -3,12 +3,15 @@
 import getpass
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amqsidecar.cli.options import Output, OutputFormat
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
+
+if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
 
 
 class RoleChoice(StrEnum):
@@ -35,7 +38,11 @@ def access() -> None:
 
 @app.command("token")
 def make_token(
-    name: Name, role: RoleOption = RoleChoice.VIEWER, output: Output = OutputFormat.TEXT
+    name: Name,
+    role: RoleOption = RoleChoice.VIEWER,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print a line for `http.tokens_file`, and its new token.
 
@@ -49,7 +56,8 @@ def make_token(
     )
 
     token = new_token()
-    line = f"{_checked(name)} {role} sha256:{token_digest(token)}"
+    _audit("make-token", _checked(name), role, read_config(config_file, sets))
+    line = f"{name} {role} sha256:{token_digest(token)}"
     if output is OutputFormat.JSON:
         print_json({"name": name, "role": role, "token": token, "line": line})
         return
@@ -59,7 +67,11 @@ def make_token(
 
 @app.command("user")
 def make_user(
-    name: Name, role: RoleOption = RoleChoice.VIEWER, output: Output = OutputFormat.TEXT
+    name: Name,
+    role: RoleOption = RoleChoice.VIEWER,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Ask for a password and print a line for `http.users_file`.
 
@@ -68,11 +80,21 @@ def make_user(
     """
     from amqsidecar.http.authentication.files import password_proof  # noqa: PLC0415 - as above
 
-    line = f"{_checked(name)} {role} {password_proof(_password())}"
+    _checked(name)
+    line = f"{name} {role} {password_proof(_password())}"
+    _audit("make-user", name, role, read_config(config_file, sets))
     if output is OutputFormat.JSON:
         print_json({"name": name, "role": role, "line": line})
     else:
         print_line(line)
+
+
+def _audit(action: str, name: str, role: RoleChoice, config: "Config") -> None:
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
+
+    enter_as_user(config, is_needed=True)
+    audit.write(action, after={"name": name, "role": role.value})
 
 
 def _checked(name: str) -> str:

@@ -2,9 +2,14 @@
 
 import os
 import pwd
+from pathlib import Path
+from typing import Final
 
 from amqsidecar.config.schema import Config
 from amqsidecar.telemetry import audit
+
+SERVICE: Final = Path("/proc/1")
+"""The first process, which in a container is the service."""
 
 
 def cli_actor() -> str:
@@ -16,15 +21,28 @@ def enter_as_user(config: Config, *, is_needed: bool) -> None:
     """Audit what this command does as an act of the operating system's user.
 
     Args:
-        config: names the file of the audit; a stream of the service is no command's.
+        config: names the file of the audit. Where it is a stream, that is the one of the service
+            in this container, else the standard error of this command.
         is_needed: False = the command may turn out to read only what needs no line.
 
     Raises:
         ConfigError: the file is needed and can't be written to.
     """
-    if config.log.audit not in (audit.STDOUT, audit.STDERR):
-        audit.open_audit(config.log.audit, is_needed=is_needed)
+    audit.open_audit(_target(config.log.audit), is_needed=is_needed)
     audit.enter(audit.Actor(name=_user_name(), way="uid", user_id=str(os.getuid())))
+
+
+def _target(target: str) -> str:
+    """Return where the lines of a command go, which may not be mixed with its output."""
+    descriptors = {audit.STDOUT: 1, audit.STDERR: 2}
+    if target not in descriptors:
+        return target
+    path = SERVICE / "fd" / str(descriptors[target])
+    try:
+        is_service = b"amqsidecar" in (SERVICE / "cmdline").read_bytes()
+    except OSError:
+        is_service = False
+    return str(path) if is_service and os.access(path, os.W_OK) else audit.STDERR
 
 
 def _user_name() -> str:

@@ -5,7 +5,7 @@ A list is read page by page and never held in memory: changes meanwhile may be i
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -19,7 +19,9 @@ from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import export
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
+from amqsidecar.operations.select import conditions
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 CSV = "text/csv"
 GROUPS_MAX = 2_000
@@ -68,6 +70,7 @@ class Exports:
             ]
 
         found = await self._queries.ask(read)
+        _audit("groups", selection={"destination": destination} if destination else None)
         text = export.csv_lines([export.GROUPS_HEADERS]) + export.groups_csv(found)
         name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
@@ -90,7 +93,9 @@ class Exports:
             ]
             return ExportPage(export.messages_csv(rows), len(rows), found.next_after)
 
-        return await self._streamed("messages", export.MESSAGES_HEADERS, read)
+        answer = await self._streamed("messages", export.MESSAGES_HEADERS, read)
+        _audit("messages", selection=conditions(selection))
+        return answer
 
     async def members(self, number: int, outcome: OutcomeKind | None) -> Response | None:
         """Return the outcomes of an operation's messages; None = there is no such operation.
@@ -107,7 +112,9 @@ class Exports:
             last = found[-1].redelivery_id if has_more else None
             return ExportPage(export.members_csv(found), len(found), last)
 
-        return await self._streamed(f"operation-{number}", export.MEMBERS_HEADERS, read)
+        answer = await self._streamed(f"operation-{number}", export.MEMBERS_HEADERS, read)
+        _audit("members", operation=number)
+        return answer
 
     async def _streamed(
         self, name: str, headers: Sequence[str], read: ReadPage[Key]
@@ -179,6 +186,10 @@ def _ask(
     _now_ms: int,
 ) -> ExportPage[Key]:
     return read(store, after, limit)
+
+
+def _audit(what: str, **of: Any) -> None:
+    audit.write("export", audit.ActKind.READ, list=what, **of)
 
 
 def _encoded(text: str) -> bytes:

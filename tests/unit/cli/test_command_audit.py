@@ -1,10 +1,9 @@
 """Commands in the audit: one line an act, by the operating system's user."""
 
+import io
 import json
-import logging
 import os
 import pwd
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,8 @@ CAUSE = "java.net.ConnectException: refused"
 
 
 @pytest.fixture(autouse=True)
-def unopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has opened no audit yet."""
-    handlers: list[logging.Handler] = []
-    monkeypatch.setattr(logging.getLogger("amqsidecar.audit"), "handlers", handlers)
+def named_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "mallory")
-    yield
-    for handler in handlers:
-        handler.close()
 
 
 @pytest.fixture
@@ -72,12 +65,56 @@ def test_a_command_is_audited_with_user_selection_counts_and_reason(folder: Path
     [
         (("show", "1", "--save", "{}/message"), "download-message"),
         (("backup", "{}/copy.db"), "backup"),
+        (("journal", "export", "--path", "{}", "--output-file", "{}/events"), "export"),
     ],
 )
 def test_reading_messages_is_audited(folder: Path, command: tuple[str, ...], action: str) -> None:
     assert run(folder, *(part.format(folder) for part in command)) == 0
     (line,) = lines_of(folder)
     assert (line["event.action"], line["event.type"]) == (action, ["access"])
+
+
+def test_lines_that_grant_access_are_audited_without_their_secrets(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse battery\n"))
+    where = ("--set", f"log.audit={folder}/audit.jsonl")
+    for command in (("access", "token", "ci"), ("access", "user", "ann", "--role", "operator")):
+        assert run_command_line([*command, *where]) == 0
+    token, user = lines_of(folder)
+    assert (token["event.action"], user["event.action"]) == ("make-token", "make-user")
+    assert token["amqsidecar.after"] == {"name": "ci", "role": "viewer"}
+    assert user["amqsidecar.after"] == {"name": "ann", "role": "operator"}
+    assert all(line["amqsidecar.way"] == "uid" for line in (token, user))
+    secret = capsys.readouterr().err.split()[-1]
+    assert secret not in str(token)
+    assert "horse" not in str(user)
+
+
+@pytest.mark.parametrize("target", ["stderr", "stdout"])
+def test_where_the_audit_is_a_stream_a_command_writes_to_its_own(
+    folder: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    where = (f"store.url=sqlite://{folder}/schedule.db", f"log.audit={target}")
+    sets = [part for one in where for part in ("--set", one)]
+    assert run_command_line(["hold", "1", "--output", "json", *sets]) == 0
+    said = capsys.readouterr()
+    json.loads(said.out)
+    lines = [json.loads(line) for line in said.err.splitlines() if line.startswith("{")]
+    assert [line["event.action"] for line in lines] == ["hold", "operation-done"]
+
+
+def test_in_the_container_of_the_service_it_writes_to_that_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqsidecar.cli.user.SERVICE", folder)
+    (folder / "cmdline").write_bytes(b"python\0amqsidecar\0run\0")
+    (folder / "fd").mkdir()
+    (folder / "fd" / "1").touch()
+    where = (f"store.url=sqlite://{folder}/schedule.db", "log.audit=stdout")
+    assert run_command_line(["hold", "1", *(x for one in where for x in ("--set", one))]) == 0
+    lines = (folder / "fd" / "1").read_text("ascii").splitlines()
+    assert [json.loads(line)["event.action"] for line in lines] == ["hold", "operation-done"]
 
 
 def test_looking_at_the_schedule_writes_no_line_and_needs_no_file(folder: Path) -> None:

@@ -102,6 +102,35 @@ def test_content_that_a_role_may_not_see_is_not_read(site: Site) -> None:
     assert lines == []
 
 
+@pytest.mark.parametrize("kind", ["token", "password"])
+def test_lists_as_files_are_audited_with_what_they_are_of(site: Site, kind: str) -> None:
+    client = site.client(kind)
+    api_act(site.client("token"), "/operations", HOLD)
+    root = "/api/v1" if kind == "token" else ""
+    paths = ("groups.csv", "messages.csv?destination=orders", "operations/1/members.csv")
+    with audited() as lines:
+        for path in paths:
+            assert client.get(f"{root}/{path}").status_code == 200
+        client.get(f"{root}/operations/99/members.csv")
+    assert {line["event.action"] for line in lines} == {"export"}
+    assert [line["amqsidecar.list"] for line in lines] == ["groups", "messages", "members"]
+    assert lines[1]["amqsidecar.selection"]["destination"] == "queue://orders"
+    assert lines[2]["amqsidecar.operation"] == 1
+
+
+def test_pages_that_compare_messages_are_audited_for_those_who_may_see_them(site: Site) -> None:
+    group = {"destination": "queue://orders", "group": "timeout after * ms"}
+    with audited() as lines:
+        for role in (Role.VIEWER, Role.OPERATOR):
+            page = site.client("password", role).get("/groups/one", params=group)
+            assert page.status_code == 200
+    reads = [line for line in lines if line["event.action"] != "log-in"]
+    assert {(line["event.action"], line["user.name"]) for line in reads} == {
+        ("read-messages", "operator")
+    }
+    assert reads[0]["amqsidecar.selection"]["ids"]
+
+
 def test_pages_that_show_a_message_are_audited(site: Site) -> None:
     client = site.client("password")
     with audited() as lines:

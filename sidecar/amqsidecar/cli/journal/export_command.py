@@ -74,10 +74,16 @@ def export(
     if form is FormatChoice.PARQUET and output_file is None:
         raise typer.BadParameter("a Parquet file needs --output-file", param_hint="--format")
     span = (time_ms(since, "--since"), time_ms(until, "--until"))
-    folder = open_journal(path, read_config(config_file, sets))
+    config = read_config(config_file, sets)
+    folder = open_journal(path, config)
+    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.journals.export import ExportFormat  # noqa: PLC0415 - an extra
     from amqsidecar.journals.export import export as export_events  # noqa: PLC0415 - an extra
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
 
+    enter_as_user(config, is_needed=True)
+    span_given = {"since": since or "", "until": until or ""}
+    audit.write("export", audit.ActKind.READ, list="journal", selection=span_given)
     if output_file is None:
         export_events(folder, ExportFormat(form.value), sys.stdout.buffer, *span)
         return

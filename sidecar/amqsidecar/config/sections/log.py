@@ -32,7 +32,7 @@ class LogOptions(Section):
     audit: str = option(
         "stderr",
         "Where the audit is written (`console.md`): `stderr`, `stdout`, or the path of a file, to "
-        "which commands append as well. With a stream, commands write none; the store keeps their "
-        "operations.",
+        "which commands append as well. With a stream, a command writes to that of the service in "
+        "its container, else to its own standard error.",
         min_length=1,
     )

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.http.access import Role
-from amqsidecar.http.console.differing import BYTES_MAX, facts_of, is_of_brokers
+from amqsidecar.http.console.differing import is_of_brokers, read_facts
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowFilter, RowView
@@ -59,12 +59,7 @@ def read_common(
     others = [row for row in found if row.cause_group != place[1]][:SAMPLE_MAX]
 
     def facts(rows: Sequence[RowView]) -> list[Mapping[str, str]]:
-        looked_at: list[Mapping[str, str]] = []
-        for row in rows:
-            message = None if row.size_bytes > BYTES_MAX else store.message(row.id)
-            if message is not None:
-                looked_at.append(facts_of(queries.view(row.encoding, message, role, BYTES_MAX)))
-        return looked_at
+        return [*read_facts(queries, store.message, rows, role).values()]
 
     return common_values(facts(here), facts(others)) if others else []
 

@@ -10,6 +10,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.message import BodyKind, MessageView
 from amqsidecar.model.schedule import RowView
+from amqsidecar.telemetry import audit
 
 BYTES_MAX: Final = 64 * 1024
 """Larger messages are not looked into for a row of a table."""
@@ -50,11 +51,7 @@ def read_differing(
         role: of the caller.
         wanted: the name that they chose; "" = none.
     """
-    facts = {}
-    for row in rows if queries.masking.may_see(role) else ():
-        message = None if row.size_bytes > BYTES_MAX else message_of(row.id)
-        if message is not None:
-            facts[row.id] = facts_of(queries.view(row.encoding, message, role, BYTES_MAX))
+    facts = read_facts(queries, message_of, rows, role)
     names = list(dict.fromkeys(name for found in facts.values() for name in found))
     name = wanted if wanted in names else most_telling(list(facts.values()))
     return Differing(
@@ -62,6 +59,30 @@ def read_differing(
         names=names[:_NAMES_MAX],
         values={number: found[name] for number, found in facts.items() if name in found},
     )
+
+
+def read_facts(
+    queries: StoreQueries,
+    message_of: Callable[[int], bytes | None],
+    rows: Sequence[RowView],
+    role: Role,
+) -> dict[int, dict[str, str]]:
+    """Return short values of messages by the number of their row, as far as this role may see them.
+
+    Args:
+        queries: shows messages, masked.
+        message_of: the encoded message of a row; None = it is not here.
+        rows: of the messages; large ones are left out.
+        role: of the caller.
+    """
+    facts: dict[int, dict[str, str]] = {}
+    for row in rows if queries.masking.may_see(role) else ():
+        message = None if row.size_bytes > BYTES_MAX else message_of(row.id)
+        if message is not None:
+            facts[row.id] = facts_of(queries.view(row.encoding, message, role, BYTES_MAX))
+    if facts:
+        audit.write("read-messages", audit.ActKind.READ, selection={"ids": [*facts]})
+    return facts
 
 
 def facts_of(view: MessageView) -> dict[str, str]:
