@@ -17,6 +17,7 @@ from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import export
+from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
 from amqsidecar.operations.select import conditions
@@ -85,7 +86,12 @@ class Exports:
 
         def read(store: Schedule, after: RowKey | None, limit: int) -> ExportPage[RowKey]:
             found = list_messages(
-                store, selection, properties_of, order=order, limit=limit, after=after
+                store,
+                with_numbered(store, selection),
+                properties_of,
+                order=order,
+                limit=limit,
+                after=after,
             )
             rows = [
                 msgspec.structs.replace(masking.row(row), cause_group=masking.text(row.cause_group))

@@ -1,23 +1,27 @@
 """Decides which parts of messages each role sees, and masks the rest."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import regex
 
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.authentication.settings import Bodies
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Explained, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
-from amqsidecar.model.operation import Selection
+from amqsidecar.model.operation import Operation, Selection
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.message import MessagePage
 
 MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
 HIDDEN: Final = "this role may not see the content of messages (http.bodies)"
+
+_GROUPS: Final = ("cause_group", "former_group")
 
 _TIMEOUT_S: Final = 0.2
 
@@ -29,7 +33,7 @@ _REMEMBERED_LENGTH: Final = 1_024
 class Masking:
     """The rules; they are applied to all message content in answers.
 
-    Any thread may ask, but that of the server: a pattern may take its time.
+    Any thread may ask, but that of the server, which awaits `answer`: a pattern may take its time.
     """
 
     def __init__(self, bodies: Bodies = Bodies.OPERATORS, patterns: Sequence[str] = ()) -> None:
@@ -74,17 +78,62 @@ class Masking:
             return MASK
         return text
 
+    def group(self, cause_group: str, destination: str | None) -> str:
+        """Return the name of a group in an address: its cause, or its number if parts are masked.
+
+        The number is of the form that `with_numbered` understands.
+        """
+        masked = self.text(cause_group)
+        if masked == cause_group or destination is None:
+            return masked
+        return f"#{group_number(destination, cause_group)}"
+
+    def selection(self, selection: Selection) -> Selection:
+        """Return a selection whose group shows nothing that is masked."""
+        rows = selection.rows
+        if rows.cause_group is None:
+            return selection
+        group = self.group(rows.cause_group, rows.destination)
+        return msgspec.structs.replace(
+            selection, rows=msgspec.structs.replace(rows, cause_group=group)
+        )
+
+    def operation(self, operation: Operation) -> Operation:
+        """Return an operation whose selection shows nothing that is masked."""
+        return msgspec.structs.replace(operation, selection=self.selection(operation.selection))
+
+    async def answer(self, answer: Any) -> Any:
+        """Return an answer of the API with the names of groups masked, wherever they are in it."""
+        if not self._patterns:
+            return answer
+        return await asyncio.to_thread(self._answer, msgspec.to_builtins(answer))
+
+    def _answer(self, answer: Any) -> Any:
+        if isinstance(answer, list):
+            return [self._answer(one) for one in answer]
+        if not isinstance(answer, dict):
+            return answer
+        return {
+            name: self.text(value)
+            if name in _GROUPS and isinstance(value, str)
+            else self._answer(value)
+            for name, value in answer.items()
+        }
+
     def check_selection(self, selection: Selection, role: Role) -> None:
         """Check that a filter reveals nothing that the role may not see.
 
         Raises:
             HttpRefused: it asks for properties or bodies, which are not shown to them; or it looks
-                for a text, which could be a part of something masked, or for a masked property.
+                for a text, which could be a part of something masked, or for a masked property or
+                cause.
         """
         if selection.looks_into_messages and not self.may_see(role):
             raise HttpRefused(403, HIDDEN)
         is_part = self._patterns and (selection.contains or selection.rows.cause_contains)
-        if is_part or any(self.text(value) != value for _name, value in selection.properties):
+        named = [value for _name, value in selection.properties]
+        named.append(selection.rows.cause_group or "")
+        if is_part or any(self.text(value) != value for value in named):
             raise HttpRefused(403, "masked parts can't be searched (http.masked)")
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:

@@ -258,7 +258,8 @@ class Relay:
         self._listening = listening
         self._client = _Side(self, is_client=True)
         self._broker = _Side(self, is_client=False)
-        self._client_has_ended = self._is_leaving = self._is_over = False
+        self._client_has_ended = self._is_leaving = self._is_over = self._is_reported = False
+        self._why = ""
         self._has_passed_end = self._broker_has_ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._open = connect
@@ -383,6 +384,7 @@ class Relay:
     def lost(self, *, is_client: bool, is_reset: bool) -> None:
         """Note that one side is gone."""
         if self._is_over:
+            self._report_if_closed()
             return
         if is_client and self._broker.is_open and not self._is_idle:
             self._client_has_ended = True
@@ -405,23 +407,45 @@ class Relay:
         self._leave_if_idle()
 
     def end(self, why: str, is_reset: bool = False) -> None:
-        """End both sides; "" = as one of them did."""
+        """End both sides; "" = as one of them did.
+
+        It is reported when both sockets are closed: until then what they are still to send counts.
+        """
         if self._is_over:
+            if is_reset:
+                self._reset()
             return
         self._is_over = True
+        self._why = why
         if self._timer is not None:
             self._timer.cancel()
         if self._opening is not None:
             self._opening.cancel()
         self._end_admission()
-        for side in (self._client, self._broker):
-            if is_reset:
-                side.reset()
-            else:
-                side.close()
         self._session.close()
+        # Why another one: timers refer to this relay for some seconds, and it may hold much.
+        self._session = self._choose(b"")
         self._note_held()
-        self._listening.ended(self, why)
+        if is_reset:
+            self._reset()
+            return
+        for side in (self._client, self._broker):
+            side.close()
+        self._report_if_closed()
+
+    def _reset(self) -> None:
+        for side in (self._client, self._broker):
+            side.reset()
+        self._report()
+
+    def _report_if_closed(self) -> None:
+        if not (self._client.is_open or self._broker.is_open):
+            self._report()
+
+    def _report(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            self._listening.ended(self, self._why)
 
     # Inside
 

@@ -307,7 +307,7 @@ class Listener:
         if is_free:
             return
         if relay.held_bytes > _HELD_BYTES_MAX_OF_ONE or self._held_bytes > HELD_BYTES_MAX:
-            relay.end(f"its unfinished frames and names take {relay.held_bytes} bytes")
+            relay.end(f"its unfinished frames and names take {relay.held_bytes} bytes", True)
 
     def _count(self) -> None:
         self._counts.connections(len(self._relays), len(self._doorway))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 import httpx2
 import jsonschema
@@ -22,7 +22,7 @@ from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
 from amqsidecar.model import row_changes
-from amqsidecar.model.cause import cause_group
+from amqsidecar.model.cause import cause_group, group_number
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -533,6 +533,47 @@ def test_what_is_masked_can_t_be_searched(tmp_path: Path, filter_: str) -> None:
             for path in ("messages?", "messages.csv?", "act/retry?"):
                 assert api.get(f"/{path}{filter_}").status_code == 403
             assert api.get("/api/v1/messages?property=tries=3").status_code == 200
+
+
+MASKED_GROUP = "timeout after * ms"
+BY_NAME = {"destination": "queue://orders", "cause_group": MASKED_GROUP}
+
+
+def test_a_masked_group_is_nowhere_to_be_read_and_goes_by_its_number(tmp_path: Path) -> None:
+    """Neither in pages, with their links, nor in JSON, CSV or what an operation is about."""
+    number = group_number("queue://orders", MASKED_GROUP)
+    named = {"destination": "queue://orders", "cause_group": f"#{number}"}
+    page = {"destination": "queue://orders", "group": f"#{number}"}
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, ["timeout after"])) as site:
+        operator = site.client("token")
+        hold = {"action": "hold", "filter": named, "expected": 1, "reason": "mend"}
+        held = operator.post("/api/v1/operations", json=hold)
+        assert held.status_code == 201, held.text
+        note = {"destination": "orders", "cause_group": f"#{number}", "text": "mend"}
+        assert operator.post("/api/v1/notes", json=note).status_code == 201
+        for role in Role:
+            client = site.client("token", role)
+            asked = [
+                *(("/api/v1/" + path, {}) for path in JSON_WITH_GROUPS),
+                *(("/api/v1/messages", named), ("/api/v1/messages.csv", named)),
+                *(("/messages", page), ("/messages.csv", page), ("/groups/one", page)),
+                *((path, {}) for path in ("/", "/groups", "/groups.csv", "/messages")),
+                *((path, {}) for path in ("/messages/one?id=1", "/operations", "/operations/1")),
+                ("/api/v1/notes", named),
+            ]
+            for path, query in asked:
+                answer = client.get(path, params=query) if query else client.get(path)
+                assert answer.status_code == 200, (path, answer.text)
+                assert "timeout after" not in unquote_plus(answer.text), path
+            assert len(client.get("/api/v1/messages", params=named).json()["rows"]) == 1
+            for path in ("messages", "messages.csv"):
+                assert client.get(f"/api/v1/{path}", params=BY_NAME).status_code == 403
+
+
+JSON_WITH_GROUPS = (
+    *("messages", "messages/1", "groups", "overview", "operations", "operations/1"),
+    "preview?action=retry",
+)
 
 
 def test_every_endpoint_that_refuses_a_viewer_says_so(shared: Site, document: Any) -> None:

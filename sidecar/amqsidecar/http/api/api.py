@@ -58,4 +58,4 @@ def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
 
 def routes(queries: StoreQueries) -> list[Route]:
     """Return the routes of the API."""
-    return routes_of(endpoints(queries))
+    return routes_of(endpoints(queries), queries.masking.answer)

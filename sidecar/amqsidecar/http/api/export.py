@@ -73,7 +73,11 @@ class Exporting:
 
     async def _messages_file(self, call: Call) -> Response:
         queries = self._queries
-        asked = understood(call.query, queries.clock.now_ms(), queries.masking, call.caller.role)
+        asked = await queries.ask(
+            lambda store, _state, now_ms: understood(
+                call.query, now_ms, queries.masking, call.caller.role, store
+            )
+        )
         return await self._exports.messages(asked.selection, asked.order)
 
     async def _members_file(self, call: Call) -> Response:

@@ -13,6 +13,8 @@ from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, WholeNumber
 from amqsidecar.operations.conditions import CONDITIONS
+from amqsidecar.operations.failures.find_group import with_numbered
+from amqsidecar.schedule import Schedule
 
 Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
@@ -25,7 +27,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str | None, Meta(description="Their destination, such as `queue://orders`.")
     ] = None
     state: RowState | None = None
-    cause_group: Annotated[str | None, Meta(description="The cause group, in full.")] = None
+    cause_group: Annotated[
+        str | None, Meta(description="The cause group, in full, or `#` and its number.")
+    ] = None
     cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
     source: Annotated[str | None, Meta(description="Their dead-letter queue.")] = None
     attempt: Annotated[
@@ -74,8 +78,10 @@ _IN_ADDRESSES: Final = {
 """Its name in the console."""
 
 
-def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> MessageQuery:
-    """Return the filter that a caller with this role may use.
+def understood(
+    given: Filter, now_ms: int, masking: Masking, role: Role, store: Schedule
+) -> MessageQuery:
+    """Return the filter that a caller with this role may use; the store knows groups by number.
 
     Raises:
         HttpRefused: it is not understood, or not theirs to ask.
@@ -91,4 +97,4 @@ def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> Mess
     except QueryError as error:
         raise HttpRefused(400, str(error)) from error
     masking.check_selection(asked.selection, role)
-    return asked
+    return msgspec.structs.replace(asked, selection=with_numbered(store, asked.selection))

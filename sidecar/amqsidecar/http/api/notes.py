@@ -11,8 +11,11 @@ from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.schedule import StoreState
+from amqsidecar.model.operation import Selection
+from amqsidecar.model.schedule import RowFilter, StoreState
 from amqsidecar.operations import act
+from amqsidecar.operations.failures.find_group import with_numbered
+from amqsidecar.operations.failures.groups import Place
 from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, write_note
 from amqsidecar.schedule import Schedule
 
@@ -71,7 +74,15 @@ class Noting:
 
     async def _notes(self, call: Call) -> list[GroupNote]:
         place = canonical(call.query.destination), call.query.cause_group
-        return await self._queries.ask(lambda store, _state, _now_ms: store.notes(*place))
+        return await self._queries.ask(
+            lambda store, _state, _now_ms: store.notes(*self._named(store, call, place))
+        )
+
+    def _named(self, store: Schedule, call: Call, place: Place) -> Place:
+        """Return a group whose cause may be given as a number."""
+        asked = Selection(rows=RowFilter(destination=place[0], cause_group=place[1]))
+        self._queries.masking.check_selection(asked, call.caller.role)
+        return place[0], with_numbered(store, asked).rows.cause_group or ""
 
     async def _write_note(self, call: Call) -> GroupNote:
         wanted: NewGroupNote = call.body
@@ -82,7 +93,7 @@ class Noting:
                 snooze_ms = None if wanted.snooze_s is None else wanted.snooze_s * 1000
                 return write_note(
                     store,
-                    place,
+                    self._named(store, call, place),
                     wanted.text,
                     call.actor,
                     now_ms,

@@ -244,7 +244,7 @@ class ActionEndpoints:
             lambda store, _state, now_ms: self._would(
                 store,
                 query.action,
-                understood(query, now_ms, self._queries.masking, call.caller.role).selection,
+                understood(query, now_ms, self._queries.masking, call.caller.role, store).selection,
                 self._queries.tools.gate,
                 target,
             )
@@ -254,7 +254,9 @@ class ActionEndpoints:
         wanted: NewOperation = call.body
 
         def begin(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
-            asked = understood(wanted.filter, now_ms, self._queries.masking, call.caller.role)
+            asked = understood(
+                wanted.filter, now_ms, self._queries.masking, call.caller.role, store
+            )
             if asked.is_everything and not wanted.everything:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"

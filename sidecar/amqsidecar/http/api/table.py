@@ -83,12 +83,14 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return str(getattr(self.run, "__name__", "")).lstrip("_")
 
 
-def routes_of(endpoints: Sequence[ApiEndpoint]) -> list[Route]:
-    """Return the routes of a table."""
-    return [_route(endpoint) for endpoint in endpoints]
+def routes_of(
+    endpoints: Sequence[ApiEndpoint], masked: Callable[[Any], Awaitable[Any]]
+) -> list[Route]:
+    """Return the routes of a table; `masked` makes of an answer what may be seen of it."""
+    return [_route(endpoint, masked) for endpoint in endpoints]
 
 
-def _route(endpoint: ApiEndpoint) -> Route:
+def _route(endpoint: ApiEndpoint, masked: Callable[[Any], Awaitable[Any]]) -> Route:
     async def handle(request: Request) -> Response:
         query = None if endpoint.query is None else read_query(request, endpoint.query)
         body = None if endpoint.body is None else await _read_body(request, endpoint)
@@ -96,7 +98,9 @@ def _route(endpoint: ApiEndpoint) -> Route:
         if isinstance(answer, Response):
             return answer
         return Response(
-            msgspec.json.encode(answer), endpoint.status, headers={"Content-Type": JSON}
+            msgspec.json.encode(await masked(answer)),
+            endpoint.status,
+            headers={"Content-Type": JSON},
         )
 
     return Route(f"{API_V1}{endpoint.path}", handle, methods=[endpoint.method], name=endpoint.name)

@@ -160,7 +160,7 @@ class Looking:
 
     async def _messages(self, call: Call) -> RowsAnswer:
         def read(store: Schedule, _state: StoreState, now_ms: int) -> RowsAnswer:
-            asked = understood(call.query, now_ms, self._queries.masking, call.caller.role)
+            asked = understood(call.query, now_ms, self._queries.masking, call.caller.role, store)
             page = list_messages(
                 store,
                 asked.selection,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
@@ -17,6 +18,7 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.operate import Wish, begin, checked
 from amqsidecar.operations.preview import OpenGate, Preview, drift, gate_notes, preview
 from amqsidecar.schedule import Schedule
@@ -35,6 +37,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         store: Schedule, action: Action, selection: Selection, gate: OpenGate | None = None
     ) -> Preview:
         suffix = tools.final_suffix
+        selection = with_numbered(store, selection)
         return preview(store, action, selection, tools.properties_of, suffix=suffix, gate=gate)
 
     async def show(
@@ -86,7 +89,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
                         raise ActionRefused(changed)
-                return begin(store, wish, now_ms)
+                selection = with_numbered(store, wish.selection)
+                return begin(store, msgspec.structs.replace(wish, selection=selection), now_ms)
 
             operation = await queries.ask(write)
         except (ActionRefused, QueryError) as error:

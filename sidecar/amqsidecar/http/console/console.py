@@ -46,6 +46,7 @@ class Console:
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
         self._environment = make_environment()
         self._environment.filters["masked"] = queries.masking.text
+        self._environment.filters["as_group"] = queries.masking.group
         self._environment.globals.update(
             static=self.static.url,
             address=address,

@@ -19,6 +19,7 @@ from amqsidecar.http.masking import HIDDEN
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
+from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
 from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
@@ -52,7 +53,7 @@ def _list_route(console: Console) -> BaseRoute:
         ) -> tuple[Listing, Differing | None]:
             found = list_messages(
                 store,
-                query.selection,
+                with_numbered(store, query.selection),
                 queries.tools.properties_of,
                 order=query.order,
                 limit=LIMIT,

@@ -60,7 +60,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         before = whole_number(request.query_params.get("before"))
 
         def read(store: Schedule, _state: StoreState, _now_ms: int) -> list[Operation]:
-            return store.operations(LIMIT + 1, before)
+            return [*map(queries.masking.operation, store.operations(LIMIT + 1, before))]
 
         found = await queries.ask(read)
         return await console.page(
@@ -89,7 +89,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         told = await queries.ask(read)
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
-        progress, operation = told.progress, told.progress.operation
+        progress, operation = told.progress, queries.masking.operation(told.progress.operation)
         return await console.page(
             request,
             "operation.html",

@@ -43,6 +43,7 @@ from amqsidecar.operations.charts import (
     recovery_by_attempt,
     schedule_ahead,
 )
+from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
     HOUR_MS,
@@ -172,7 +173,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     async def show(
         request: Request, written: GroupNoteForm | None = None, problem: str = ""
     ) -> Response:
-        place, role = _place(console, request), caller_of(request).role
+        place, role = await _place(console, request), caller_of(request).role
         members_of = RowFilter(destination=place[0], cause_group=place[1])
         wanted = request.query_params.get("show", "")
 
@@ -223,7 +224,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             longest_note=LONGEST_NOTE,
             longest_owner=LONGEST_OWNER,
             place=place,
-            query=group_query(*place),
+            query=group_query(place[0], queries.masking.group(place[1], place[0])),
             minutes=found.minutes,
             trend=found.trend,
             members=found.members,
@@ -236,7 +237,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         return await show(request)
 
     async def note(request: Request) -> Response:
-        place, author = _place(console, request), caller_of(request).actor("console")
+        place, author = await _place(console, request), caller_of(request).actor("console")
         form = {name: str(value) for name, value in (await request.form()).items()}
         text = form.get("note", "").replace("\r\n", "\n")
         written = GroupNoteForm(
@@ -305,13 +306,17 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
     common: list[CommonValue]
 
 
-def _place(console: Console, request: Request) -> Place:
+async def _place(console: Console, request: Request) -> Place:
     """Return the group that the address of a page names.
 
     Raises:
         PageMissing: it names none.
     """
-    rows = console.query(request).selection.rows
+    selection = console.query(request).selection
+    named = await console.queries.ask(
+        lambda store, _state, _now_ms: with_numbered(store, selection)
+    )
+    rows = named.rows
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")
     return rows.destination, rows.cause_group

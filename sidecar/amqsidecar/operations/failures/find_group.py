@@ -7,6 +7,7 @@ import msgspec
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import group_number
+from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.groups import Place
 from amqsidecar.operations.words import many
@@ -63,6 +64,23 @@ def the_group(
 def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
     """Return the groups that have a number; hardly ever more than one."""
     return [place for place in _places(schedule) if group_number(*place) == number]
+
+
+def with_numbered(schedule: ScheduleView, selection: Selection) -> Selection:
+    """Return a selection with the cause of its group, which may be given as `#` and its number."""
+    rows = selection.rows
+    if not (rows.cause_group or "").startswith("#") or _number(rows.cause_group or "") is None:
+        return selection
+    found = [
+        one
+        for one in numbered_groups(schedule, _number(rows.cause_group or "") or 0)
+        if rows.destination in (None, one[0])
+    ]
+    if len(found) != 1:
+        return selection
+    destination, cause = found[0]
+    rows = msgspec.structs.replace(rows, destination=destination, cause_group=cause)
+    return msgspec.structs.replace(selection, rows=rows)
 
 
 def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
