@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import stomp
@@ -12,10 +11,10 @@ from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port
 from support.machine.proxy import Proxy
-from support.sidecar.listener import ListenerProcess, copy_keys
+from support.sidecar.listener import ListenerProcess, copy_keys, metric_at
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 from support.wires.stomp_peer import Frame, StompError, StompPeer
 
 pytestmark = pytest.mark.broker
@@ -133,10 +132,7 @@ def test_metrics_count_connections_bytes_and_what_was_saved_by_kind(
     sets = [f"listener.http_listen={http}"]
 
     def metric(name: str) -> float:
-        with urlopen(f"http://{http}/metrics", timeout=PATIENCE_S) as answer:
-            lines = answer.read().decode().splitlines()
-        [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
-        return float(value)
+        return metric_at(http, name)
 
     with ListenerProcess(tmp_path, artemis.ports["PORT"], sets) as listener:
         with StompPeer(listener.port) as consumer:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
+from urllib.request import urlopen
 
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port
@@ -22,6 +23,14 @@ def copy_keys(folder: Path) -> str:
     if not path.exists():
         path.write_text(f"{secrets.token_hex(32)}\n", encoding="utf-8")
     return f"listener.copy_key_file={path}"
+
+
+def metric_at(address: str, name: str) -> float:
+    """Return a metric of the listener with `listener.http_listen` at an address."""
+    with urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+        lines = answer.read().decode().splitlines()
+    [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
+    return float(value)
 
 
 class ListenerProcess:

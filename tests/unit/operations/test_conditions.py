@@ -1,6 +1,8 @@
 """Every condition of a selection has its place on every surface."""
 
 import shlex
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from amqsidecar.cli.main import run_command_line
 from amqsidecar.cli.operate import commands as act_commands
 from amqsidecar.cli.operate.options import Asked, read_chosen
 from amqsidecar.cli.options import Chosen
+from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Role
 from amqsidecar.http.api.filter import Filter, understood
 from amqsidecar.http.console.command import command_of
@@ -20,6 +23,7 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.conditions import CONDITIONS, Condition, given
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 NOW_MS = 1_800_000_000_000
 VALUES: dict[str, Any] = {
@@ -58,7 +62,7 @@ def test_the_table_has_each_field_of_a_selection_once() -> None:
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda one: str(one.field))
 def test_a_condition_has_words_an_address_a_parameter_and_an_option(
-    condition: Condition, monkeypatch: pytest.MonkeyPatch
+    condition: Condition, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     selection = selection_of(condition.field)
     assert [one for one, _ in given(selection)] == [condition]
@@ -78,7 +82,8 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     is_list = condition.field in ("ids", "properties")
     parameter: Any = {condition.parameter: texts if is_list else texts[0]}
     asked = msgspec.convert(parameter, Filter, strict=False)
-    found = understood(asked, NOW_MS, Masking(), Role.OPERATOR)
+    with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
+        found = understood(asked, NOW_MS, Masking(), Role.OPERATOR, store)
     assert found.selection == selection
 
     # The command line, as the console prints it.
