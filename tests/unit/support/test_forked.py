@@ -67,7 +67,7 @@ def test_commands_run_beside_each_other_and_each_reports_its_own_end(tmp_path: P
 
 def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     url = f"broker.url=openwire://127.0.0.1:{free_port()}"
-    sets = [url, "http.listen=127.0.0.1:0", "store.url=sqlite:///own.db"]
+    sets = [url, "http.listen=127.0.0.1:0", f"store.url=sqlite://{tmp_path}/own.db"]
     arguments = ["run", *(part for one in sets for part in ("--set", one))]
     with pytest.raises(subprocess.TimeoutExpired):
         forked.run(arguments, timeout=0.5, cwd=tmp_path)
