@@ -1064,7 +1064,8 @@ def test_notes_on_a_group_the_latest_first_and_of_each_group_the_latest(
     open_store: MakeStore,
 ) -> None:
     first, other = note("1"), note("3", destination="queue://b")
-    second = note("2", author="bob", owner="carl", snoozed_until_ms=10**13)
+    second = note("2", author="bob", owner="carl", snoozed_until_ms=10**13, muted_deaths=7)
+    second = msgspec.structs.replace(second, merged_into="a.D: x")
     elsewhere = note("4", cause_group="a.C: x")
     store = open_store()
     for one in (first, second, other, elsewhere):

@@ -224,16 +224,7 @@ def storable(text: str) -> str:
 
 def read_group_note(row: Sequence[Any]) -> GroupNote:
     """Return a note as the queries read it."""
-    destination, cause_group, at_ms, author, text, owner, snoozed_until_ms = row
-    return GroupNote(
-        destination=destination,
-        cause_group=cause_group,
-        at_ms=at_ms,
-        author=author,
-        text=text,
-        owner=owner,
-        snoozed_until_ms=snoozed_until_ms,
-    )
+    return GroupNote(**dict(zip(GroupNote.__struct_fields__, row, strict=True)))
 
 
 def read_service_mark(row: Sequence[Any]) -> ServiceMark:

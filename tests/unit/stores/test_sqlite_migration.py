@@ -114,12 +114,15 @@ def test_a_file_of_the_first_version_opens_and_equals_a_new_one(
 
 @pytest.mark.parametrize("noted", [schema_numbers.FIRST, 1, 2])
 def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(
-    noted: int, path: Path
+    noted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_at(path)
-    store.open()
-    store.add_service_mark(STARTED)
-    store.close()
+    path = tmp_path / "second.db"
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_database, "SCHEMA_VERSION", schema_numbers.FIRST + 1)
+        store = store_at(path)
+        store.open()
+        store.add_service_mark(STARTED)
+        store.close()
     note_version(path, noted)
     store.open()
     assert store.latest_starts() == [STARTED]

@@ -257,6 +257,8 @@ class PostgresLooking:
             text=pg_text(note.text),
             owner=pg_text(note.owner),
             snoozed_until_ms=note.snoozed_until_ms,
+            muted_deaths=note.muted_deaths,
+            merged_into=group_name(note.merged_into),
             kept=LATEST_KEPT,
         )
 

@@ -1234,10 +1234,12 @@ WHERE minute >= %(since_minute)s AND at_ms >= %(since_ms)s ORDER BY at_ms;
 -- name: add_note
 -- A note on a group; those before the latest ones go.
 WITH added AS (
-    INSERT INTO group_note (destination, cause_group, at_ms, author, text, owner, snoozed_until_ms)
-    VALUES (
+    INSERT INTO group_note (
+        destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
+        merged_into
+    ) VALUES (
         %(destination)s, %(cause_group)s, %(at_ms)s, %(author)s, %(text)s, %(owner)s,
-        %(snoozed_until_ms)s
+        %(snoozed_until_ms)s, %(muted_deaths)s, %(merged_into)s
     )
 )
 DELETE FROM group_note WHERE id IN (
@@ -1248,13 +1250,15 @@ DELETE FROM group_note WHERE id IN (
 
 -- name: read_notes
 -- The notes on a group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms
+SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
+    merged_into
 FROM group_note
 WHERE destination = %(destination)s AND cause_group = %(cause_group)s ORDER BY id DESC;
 
 -- name: latest_notes
 -- The latest note of each group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms
+SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
+    merged_into
 FROM group_note
 WHERE id IN (SELECT max(id) FROM group_note GROUP BY destination, cause_group)
 ORDER BY id DESC LIMIT %(limit)s;

@@ -18,7 +18,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 102
+SCHEMA_VERSION = 103
 QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
 
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
@@ -32,6 +32,11 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
             kind TEXT NOT NULL,
             rules_digest TEXT NOT NULL
         ) STRICT""",
+    ),
+    # A group is muted until more die of it, and may be merged into another one.
+    102: (
+        "ALTER TABLE group_note ADD COLUMN muted_deaths INTEGER",
+        "ALTER TABLE group_note ADD COLUMN merged_into TEXT NOT NULL DEFAULT ''",
     ),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a

@@ -436,7 +436,8 @@ class SqliteLedger:
         place = storable(note.destination), storable(note.cause_group)
         with self._database.transaction(), self._database.mapped("be written"):
             texts = storable(note.author), storable(note.text), storable(note.owner)
-            values = (*place, note.at_ms, *texts, note.snoozed_until_ms)
+            ends = note.snoozed_until_ms, note.muted_deaths, storable(note.merged_into)
+            values = (*place, note.at_ms, *texts, *ends)
             self._database.query("add_note", values)
             self._database.query("drop_notes", (*place, LATEST_KEPT))
 

@@ -348,8 +348,9 @@ DELETE FROM queue_observation WHERE (destination, minute) IN (
 
 -- name: add_note
 -- A note on a group.
-INSERT INTO group_note (destination, cause_group, at_ms, author, text, owner, snoozed_until_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO group_note (
+    destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths, merged_into
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop_notes
 -- The notes on a group before the latest ones.
@@ -360,13 +361,15 @@ DELETE FROM group_note WHERE id IN (
 
 -- name: read_notes
 -- The notes on a group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms
+SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
+    merged_into
 FROM group_note INDEXED BY group_note_by_group
 WHERE destination = ? AND cause_group = ? ORDER BY id DESC;
 
 -- name: latest_notes
 -- The latest note of each group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms
+SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
+    merged_into
 FROM group_note WHERE id IN (
     SELECT max(id) FROM group_note INDEXED BY group_note_by_group GROUP BY destination, cause_group
 ) ORDER BY id DESC LIMIT ?;
