@@ -11,6 +11,7 @@ from typing import Protocol
 from amqsidecar.journal import Outbox
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import FailureGroup, GroupTally
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
@@ -39,6 +40,10 @@ class ScheduleView(Rows, Protocol):
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
         """Return groups of which one died since, the latest death first, at most `limit`."""
+        ...
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
         ...
 
     def messages_called(self, name: str, limit: int) -> list[str]:

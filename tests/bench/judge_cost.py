@@ -11,6 +11,7 @@ from typing import Final
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.config.load import load_config
+from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.messages.facts import delivery_facts
@@ -66,7 +67,7 @@ def judge_of(*plugins: Mapping[str, object], group_by: str = "{}") -> Judge:
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
         Readers(
-            death_group=load_grouping(config),
+            death_group=DeathGroups(load_grouping(config), no_note).of_delivery,
             facts=delivery_facts if getattr(rules, "asks", ()) else None,
         ),
         keeps_exhausted=True,

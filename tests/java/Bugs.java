@@ -38,9 +38,10 @@ public final class Bugs {
     throw new IllegalStateException("no stock for item " + order);
   }
 
-  /** The same words as {@link #stock}, at another place. */
+  /** Much the same words as {@link #stock}, one of which varies, at another place. */
   private static void warehouse(int order) {
-    throw new IllegalStateException("no stock for item " + order);
+    String customer = List.of("Alice", "Bob", "carol", "dave", "erin").get(order % 5);
+    throw new IllegalStateException("no stock for the item of " + customer);
   }
 
   private static void store(int order, Exception cause) {

@@ -13,6 +13,7 @@ from amqsidecar.engine.crash_points import no_crash
 from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.engine.gates import NO_GATES
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.death_groups import DeathGroups, no_fields, no_note
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
@@ -73,6 +74,7 @@ def make_service(
         make_judge=make_judge,
         parts=EngineParts(world.clock, observe, no_crash, 0),
         gates=NO_GATES,
+        death_groups=DeathGroups(no_fields, no_note),
         settings=StoredSettings(
             holds_backlog=True,
             backlog_threshold=backlog_threshold,

@@ -17,6 +17,7 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
+from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, one_line, span
 
 if TYPE_CHECKING:
@@ -141,5 +142,5 @@ def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
         f"{span(max(0, now_ms - group.first_at_ms))} ago",
         f"{span(max(0, now_ms - group.last_at_ms))} ago",
         one_line(group.destination),
-        one_line(group.cause_group),
+        one_line(split_stack(group.cause_group)[0]),
     )

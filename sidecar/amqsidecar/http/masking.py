@@ -11,7 +11,7 @@ import regex
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.model.cause import group_number
-from amqsidecar.model.event import AnyEvent, Explained, Received
+from amqsidecar.model.event import AnyEvent, Explained, Received, Regrouped
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.operation import Operation, Selection
 from amqsidecar.model.schedule import RowView
@@ -192,6 +192,12 @@ class Masking:
 
     def event(self, event: AnyEvent, role: Role) -> AnyEvent:
         """Return an event with cause, group and properties masked, or without properties."""
+        if isinstance(event, Regrouped):
+            return msgspec.structs.replace(
+                event,
+                cause_group=self.text(event.cause_group),
+                former_group=self.text(event.former_group),
+            )
         if isinstance(event, Explained):
             return msgspec.structs.replace(
                 event,

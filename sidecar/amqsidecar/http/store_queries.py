@@ -6,7 +6,7 @@ open store of its own (a store belongs to one thread), and comes back as an awai
 
 import asyncio
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from pathlib import Path
@@ -74,6 +74,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         policies: the rules, and how others are asked.
         gate: asks the broker what becomes of sends.
         reports: folder of the jobs' reports.
+        links: to log systems, by name; see `log_links`.
         sidecar_status: returns the sidecar's own status.
         lateness: returns how late re-sends were, since the process began.
     """
@@ -85,6 +86,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     policies: Policies
     gate: OpenGate | None = None
     reports: Path | None = None
+    links: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 

@@ -93,7 +93,7 @@ def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
         if column.field is None or column.field not in kind.__struct_fields__:
             continue
         values = list(map(attrgetter(column.field), events))
-        if column.field == "cause_group":
+        if column.field == "cause_group" and "cause" in kind.__struct_fields__:
             causes = map(attrgetter("cause"), events)
             values = [
                 group or (None if cause is None else _group_of(cause))

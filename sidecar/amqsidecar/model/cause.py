@@ -2,7 +2,9 @@
 
 Causes are written for people, with the order's number, a time, a host in them, so that no two are
 equal. A group is what stays when those are cut: the classes of exceptions and the words around
-them. `*` stands for what was cut, whatever it was: an id that happens to have no letter is an id.
+them. `*` stands for what was cut, whatever it was: an id that happens to have no letter is an id,
+and so is a name between ordinary words, or a name or a constant of the code after them. Words that
+only several texts show to be values are learned (`cause_groups.py`).
 """
 
 import re
@@ -90,6 +92,14 @@ _DATE = _pattern(
 )
 _SIGN = _pattern(r"(?<![\w)\]*])[-+]\*")
 _VALUE_LIST = _pattern(r"\*(?:[ ,;:/._+-]*+\*)+")
+_LOWER = r"a-z\u00df-\u00f6\u00f8-\u00ff"
+_UPPER = r"A-Z\u00c0-\u00d6\u00d8-\u00de"
+# A name between two ordinary words, and a name or a constant of the code after two of them.
+_NAME = _pattern(rf"(?<![\w.$-])([{_LOWER}]+ )(?!Caused by:)[{_UPPER}][{_LOWER}]+(?= [{_LOWER}])")
+_LAST_NAME = _pattern(
+    rf"(?<![\w.$-])([{_LETTER}][{_LOWER}]* [{_LOWER}]+ )"
+    rf"(?:[{_UPPER}][{_LOWER}]+|(?:[\w$]+\.)*[{_UPPER}][{_UPPER}_]+)$"
+)
 _CLASS = _pattern(_EXCEPTION)
 # Where `str.splitlines` ends a line. Linear: blanks that end no line follow one that does.
 _LINE_END = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
@@ -254,7 +264,8 @@ def _cut(line: str) -> str:
         line = _DATE.sub("", line)
         line = _SIGN.sub("*", line)
         line = _VALUE_LIST.sub("*", line)
-    return _shorten(line.strip())
+    line = _LAST_NAME.sub(r"\1*", _NAME.sub(r"\1*", line.strip()))
+    return _shorten(line)
 
 
 def _shorten(line: str) -> str:

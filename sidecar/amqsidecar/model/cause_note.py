@@ -4,13 +4,14 @@ Each client with the right to write to the queue of notes may write one, so each
 here. A note changes nothing but the cause, unless verdicts are obeyed.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.model.cause import LINE_MAX, bounded_cause
+from amqsidecar.model.cause import LINE_MAX, bounded_cause, cause_group
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.provenance import kept_message_id
 
@@ -77,6 +78,8 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         exception: class of the exception.
         text: of the exception.
         root_exception, root_text: of the innermost cause; "" = there is no other.
+        trace: stack trace of the exception and its causes, with the frames of the application;
+            "" = there is none.
         stack_hash: the same for each failure at the same place of the code.
         consumer, consumer_version: the application's name and version.
         traceparent: W3C trace context of the delivery.
@@ -90,6 +93,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     root_exception: str = ""
     root_text: str = ""
+    trace: str = ""
     stack_hash: str = ""
     consumer: str = ""
     consumer_version: str = ""
@@ -104,9 +108,21 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def cause(self) -> str:
         """The cause of death in the consumer's words, in the form of a stack trace; "" = none."""
+        if self.trace:
+            return self.trace
         head = _line(self.exception, self.text)
         root = _line(self.root_exception, self.root_text)
         return "\nCaused by: ".join(one for one in (head, root) if one)
+
+    @property
+    def place(self) -> str:
+        """The classes of its exceptions and the method that threw, as a group; "" = no class."""
+        if not self.exception:
+            return ""
+        classes = "\nCaused by: ".join(filter(None, (self.exception, self.root_exception)))
+        frame = _FRAME.search(self.trace, max(0, self.trace.rfind("\nCaused by:")))
+        method = _LAMBDA_NUMBER.sub("", frame[1]) if frame else ""
+        return cause_group(classes) + (f" at {method}" if method else "")
 
     @property
     def author(self) -> str:
@@ -118,7 +134,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The memory that it takes, about; at most five bytes for each of the note."""
         texts = (
             *(self.message_id, self.exception, self.text, self.root_exception, self.root_text),
-            *(self.stack_hash, self.consumer, self.consumer_version, self.traceparent),
+            *(self.trace, self.stack_hash, self.consumer, self.consumer_version, self.traceparent),
             *self.queues,
         )
         return 400 + sum(4 * len(one) if not one.isascii() else len(one) for one in texts)
@@ -160,6 +176,7 @@ def parse_cause_note(body: str) -> CauseNote:
         queue=tuple(one for one in dict.fromkeys(map(cause_note_queue, note.queues)) if one),
         text=bounded_cause(note.text, _TEXT_BYTES_MAX),
         root_text=bounded_cause(note.root_text, _TEXT_BYTES_MAX),
+        trace=bounded_cause(note.trace),
         **cut,
     )
 
@@ -193,6 +210,9 @@ _QUEUE_MAX: Final = 2_048
 
 _TEXT_BYTES_MAX: Final = 8_000
 """Bytes of a text, as UTF-8; two of them with their classes are a cause that is kept whole."""
+
+_FRAME: Final = re.compile(r"^\s+at ([\w.$<>]{1,150})\(", re.MULTILINE)
+_LAMBDA_NUMBER: Final = re.compile(r"\$\d+$")
 
 _WORDS: Final = (
     "exception",

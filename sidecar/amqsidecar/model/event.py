@@ -92,6 +92,20 @@ class Explained(Event, frozen=True, gc=False, kw_only=True, tag="explained"):
     attempt: int = 0
 
 
+class Regrouped(Event, frozen=True, gc=False, kw_only=True, tag="regrouped"):
+    """The group that it was in became a part of another one: by later texts, or by a person.
+
+    Attributes:
+        destination: where it died.
+        cause_group: the group that it is in now.
+        former_group: the group that it was in.
+    """
+
+    destination: str
+    cause_group: str
+    former_group: str
+
+
 class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
     """The rules redeliver it; `redelivery_count` is the count that the re-send will carry."""
 
@@ -262,6 +276,7 @@ AnyEvent = (
     Received
     | Returned
     | Explained
+    | Regrouped
     | Scheduled
     | Exhausted
     | Discarded

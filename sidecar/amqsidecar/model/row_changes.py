@@ -15,6 +15,7 @@ from amqsidecar.model.event import (
     Held,
     Missed,
     Redirected,
+    Regrouped,
     Released,
     Restored,
     Retried,
@@ -377,6 +378,26 @@ def explain(event: Explained) -> RowChange:
             recall_operation=row.recall_operation,
             cause=event.cause,
             cause_group=event.cause_group,
+        )
+
+    return change
+
+
+def regroup(group: str, now_ms: int) -> RowChange:
+    """Move rows to the group that theirs became a part of."""
+
+    def change(row: RowView) -> Change | None:
+        event = Regrouped(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            cause_group=group,
+            former_group=row.cause_group,
+        )
+        made = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms, reason=row.reason)
+        return msgspec.structs.replace(
+            made, recall=row.recall, recall_operation=row.recall_operation, cause_group=group
         )
 
     return change

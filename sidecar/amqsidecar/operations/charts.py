@@ -9,7 +9,8 @@ import msgspec
 from amqsidecar.model.failure import CountKind, FailureCount
 from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
-from amqsidecar.operations.failures.groups import DAY_MS, DEATHS, HOUR_MS, Place
+from amqsidecar.operations.failures.former_groups import Place, read_cause_groups, read_deaths
+from amqsidecar.operations.failures.groups import DAY_MS, HOUR_MS
 from amqsidecar.schedule import Schedule
 
 OTHER: Final = "(all others)"
@@ -128,7 +129,9 @@ def deaths_by_cause(
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
     counts = [
         one
-        for one in schedule.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS, step_ms)
+        for one in read_deaths(
+            schedule, read_cause_groups(schedule), from_ms, from_ms + steps * step_ms, step_ms
+        )
         if place in (None, (one.key.destination, one.key.cause_group))
     ]
     totals = Counter[str]()
@@ -152,13 +155,12 @@ def deaths_of_group(
 ) -> Timeline:
     """Return deaths of a group by time: now, and at the same times of the day before."""
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
+    known = read_cause_groups(schedule)
     series = []
     for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
         found = (
             one
-            for one in schedule.failure_counts(
-                begin_ms, begin_ms + steps * step_ms, DEATHS, step_ms
-            )
+            for one in read_deaths(schedule, known, begin_ms, begin_ms + steps * step_ms, step_ms)
             if (one.key.destination, one.key.cause_group) == place
         )
         series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))

@@ -19,9 +19,9 @@ from amqsidecar.model.schedule import (
 from amqsidecar.operations.charts import ChartMark, marks_since
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.operations.failures.former_groups import DEATHS
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
-    DEATHS,
     HOUR_MS,
     Group,
     Trend,

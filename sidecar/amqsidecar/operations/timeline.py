@@ -106,6 +106,9 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Explained: lambda event: (
         f"{event.consumer} says: {one_line(event.cause or 'nothing', 200)}{_advised(event)}"
     ),
+    events.Regrouped: lambda event: (
+        f"in the group {one_line(event.cause_group)}, formerly {one_line(event.former_group)}"
+    ),
     events.Scheduled: lambda event: (
         f"to {event.destination} in {span(max(0, event.delay_ms))}, "
         f"count {event.redelivery_count}: {event.rule}"

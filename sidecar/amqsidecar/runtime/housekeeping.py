@@ -12,9 +12,15 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
+from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.model.service_mark import ServiceMark
+from amqsidecar.operations.failures.former_groups import (
+    move_former_rows,
+    read_cause_groups,
+    read_failure_groups,
+)
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.schedule import OpenSchedule, Schedule
 
@@ -27,7 +33,6 @@ LEDGER_FORGOTTEN_AT_ONCE = 500
 """Rows of each kind that one transaction removes from a ledger."""
 NEW_MS = 3_600_000
 """Time for which a cause is new."""
-GROUPS_AT_ONCE = 2_000
 HOURS_AFTER_MS = 2 * 24 * 3_600_000
 """Counts of failures that are older are kept by the hour."""
 STEPS_AFTER_MS = 2 * 3_600_000
@@ -43,6 +48,10 @@ log = structlog.get_logger("amqsidecar.housekeeping")
 
 def no_rules_change() -> None:
     """Return that rules do not change while the service runs."""
+
+
+def no_learning(_known: CauseGroups, /) -> None:
+    """Leave what a store teaches."""
 
 
 class Gauges(Protocol):
@@ -86,6 +95,7 @@ class Housekeeping:
         max_events: int,
         folder: Path | None = None,
         rules_change: RulesChange = no_rules_change,
+        learn: Callable[[CauseGroups], None] = no_learning,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self._open_schedule = open_schedule
@@ -95,6 +105,7 @@ class Housekeeping:
         self._max_events = max_events
         self._folder = folder
         self._rules_change = rules_change
+        self._learn = learn
         self._kept_change: ServiceMark | None = None
         self._stopping = Event()
         self._sleep = sleep
@@ -119,11 +130,14 @@ class Housekeeping:
             log.warning("gauges_failed", reason=str(error))
 
     def show_ledger(self) -> None:
-        """Show the number of new causes, and messages that gates delay."""
+        """Show the number of new causes, and messages that gates delay; tend former groups."""
         now_ms = self._clock.now_ms()
         try:
             with closing(self._open_schedule()) as store:
-                self._gauges.set_new_causes(_new_causes(store, now_ms - NEW_MS))
+                known = read_cause_groups(store)
+                self._learn(known)
+                move_former_rows(store, known, now_ms)
+                self._gauges.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
                 self._gauges.set_gate_waiting(store.gate_tallies(now_ms))
                 self._keep_rules_change(store)
         except (ConfigError, StoreError) as error:
@@ -186,7 +200,7 @@ class Housekeeping:
             (self._sleep or self._stopping.wait)(max(0.03, now_s - began_s))
 
 
-def _new_causes(ledger: Schedule, since_ms: int) -> Counter[str]:
+def _new_causes(ledger: Schedule, known: CauseGroups, since_ms: int) -> Counter[str]:
     """Return how many groups began since, by destination."""
-    groups = ledger.failure_groups(since_ms, GROUPS_AT_ONCE)
+    groups = read_failure_groups(ledger, known)
     return Counter(group.destination for group in groups if group.first_at_ms > since_ms)

@@ -8,7 +8,7 @@ import structlog
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock
-from amqsidecar.engine.cause_notebook import HasOneQueue, Join
+from amqsidecar.engine.cause_notebook import Death, HasOneQueue, Join
 from amqsidecar.engine.engine import Engine
 from amqsidecar.engine.judging.noted import (
     IGNORED,
@@ -16,10 +16,9 @@ from amqsidecar.engine.judging.noted import (
     CauseNotes,
     explain,
     explain_ambiguous,
-    late_group,
 )
 from amqsidecar.model import row_changes
-from amqsidecar.model.cause_note import RedirectTo
+from amqsidecar.model.cause_note import CauseNote, RedirectTo
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import Explained
 from amqsidecar.model.row_changes import Change
@@ -81,6 +80,7 @@ class LateCauseNotes:
         engine: Engine,
         redirect_problem: Callable[[Destination], str | None],
         has_one_queue: HasOneQueue,
+        group_of: Callable[[Death, CauseNote], str],
         clock: Clock,
         exhausting: row_changes.Exhausting,
     ) -> None:
@@ -92,6 +92,7 @@ class LateCauseNotes:
             engine: of the link; settles its last cycle, whose rows may not change before.
             redirect_problem: see `SendRules`.
             has_one_queue: see there.
+            group_of: finds the group that a death has by its note.
             clock: of the schedule.
             exhausting: decides the place of exhausted messages.
         """
@@ -100,6 +101,7 @@ class LateCauseNotes:
         self._engine = engine
         self._redirect_problem = redirect_problem
         self._has_one_queue = has_one_queue
+        self._group_of = group_of
         self._clock = clock
         self._exhausting = exhausting
         self.queue = IntakeQueue(notes.queue)
@@ -161,7 +163,7 @@ class LateCauseNotes:
             book.add(note, now_s - age_s, self._has_one_queue, is_shared=True)
 
     def _event(self, join: Join, now_ms: int) -> Explained:
-        event = explain(join.note, join.death, now_ms, late_group(join.death, join.note))
+        event = explain(join.note, join.death, now_ms, self._group_of(join.death, join.note))
         if join.note.verdict is None or (self._notes.obeys and not self._problem(join)):
             return event
         answer = RULES_STAND if self._notes.obeys else IGNORED

@@ -20,6 +20,7 @@ from amqsidecar.engine.foreign_tokens import (
 )
 from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.death_groups import DeathGroups
 from amqsidecar.engine.judging.judge import Judge, Judging
 from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.judging.one_queue import OneQueue
@@ -32,6 +33,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.failures.former_groups import read_cause_groups
 from amqsidecar.runtime.late_notes import LateCauseNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.recalling import Recalling
@@ -155,9 +157,11 @@ class StoredMode:
         settings: StoredSettings,
         health: ServiceHealth,
         left_behind: LeftBehindNews,
+        death_groups: DeathGroups,
         notes: CauseNotes | None = None,
     ) -> None:
         self.notes = notes
+        self.death_groups = death_groups
         self.schedule = schedule
         self.settings = settings
         self.parts = parts
@@ -178,6 +182,7 @@ class StoredMode:
         """Open the schedule again and a link for its instance; see `OpenLink`."""
         state = self.schedule.reopen()
         self.health.store_ok()
+        self.death_groups.learn(read_cause_groups(self.schedule))
         session = self._make_link(state.instance).take(TOKEN_QUEUE_PREFIX + state.instance)
         return _Opened(self, session, state)
 
@@ -345,6 +350,7 @@ class _StoredWork:
                     engine,
                     judge.send_rules.redirect_problem,
                     OneQueue(link, mode.notes.is_copied).holds,
+                    mode.death_groups.of_late_note,
                     mode.parts.clock,
                     exhausting,
                 ),

@@ -4,10 +4,9 @@ from typing import Final
 
 from amqsidecar.broker import Delivery
 from amqsidecar.config.schema import Config
-from amqsidecar.engine.judging.judge import DeathGroupOf
+from amqsidecar.engine.judging.death_groups import FieldsOf, no_fields
 from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.failure import failure_cause, group_with
 from amqsidecar.policy.gate_entries import EntryFinder, read_entries
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import parse_source
@@ -18,33 +17,30 @@ FIELDS_MAX: Final = 8
 """Fields of one entry."""
 
 
-def load_grouping(config: Config) -> DeathGroupOf | None:
-    """Return the finder of groups that the configuration names; None = it names none.
+def load_grouping(config: Config) -> FieldsOf:
+    """Return the finder of the fields that divide groups.
 
     Raises:
         ConfigError: with every problem found.
     """
     if not config.intake.group_by:
-        return None
+        return no_fields
     source = parse_source(config.origin(GROUP_BY_KEY))
     entries = EntryFinder(read_entries(config.intake.group_by, source, _read_fields))
 
-    def death_group(delivery: Delivery, origin: Destination | None, cause: str | None) -> str:
-        fields = entries.find(origin or delivery.source)
+    def find_fields(delivery: Delivery, place: Destination) -> list[tuple[str, str]]:
+        fields = entries.find(place)
         if fields is None:
-            return ""
+            return []
         message = OpenMessage(delivery.encoding, delivery.message)
         count = str(delivery.provenance.redelivery_count)
         values = [
             (field.label, count if field.kind is FieldKind.REDELIVERIES else message.value(field))
             for field in fields
         ]
-        found = [(label, value) for label, value in values if value]
-        if not found:
-            return ""
-        return group_with(failure_cause(cause, expired=delivery.provenance.expired), found)
+        return [(label, value) for label, value in values if value]
 
-    return death_group
+    return find_fields
 
 
 def _read_fields(entry: OptionReader) -> tuple[Field, ...]:

@@ -91,6 +91,7 @@ def serving_http(
             ),
             gate=lambda: opened_gate(config, clock, find_rules()),
             reports=config.http.reports,
+            links=config.http.links,
             sidecar_status=lambda: sidecar_status(health, metrics),
             lateness=lambda: lateness(metrics.counts().lateness),
         ),

@@ -44,7 +44,6 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import RulesChange
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
 from amqsidecar.runtime.work import MakeJudge
-from amqsidecar.wiring.grouping import load_grouping
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -228,7 +227,6 @@ class RunningRules:
             properties=chosen_properties(journaled) if journaled else None,
             true_origin=true_origins(self.classic),
             cause=chosen_cause(self._config.intake.cause_properties),
-            death_group=load_grouping(self._config),
             edit=edit_properties,
             vet=vetting(copy_keys(self._config)),
         )

@@ -13,6 +13,7 @@ from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
 from amqsidecar.messages.kept_message import chosen_properties, group_of
 from amqsidecar.model.service_mark import ServiceMarkKind
@@ -35,6 +36,7 @@ from amqsidecar.stores.open import open_instance, open_schedule, store_folder
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
+from amqsidecar.wiring.grouping import load_grouping
 from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.parts import ProcessParts
 from amqsidecar.wiring.reported_health import reported_health
@@ -120,8 +122,10 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
         health = reported_health(parts.health, parts.metrics)
         left_behind = LeftBehindNews(health.left_behind)
         notes = load_cause_notes(config, clock, parts.rules.classic, parts.metrics.ambiguous_note)
+        death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
         mode = StoredMode(
             schedule=schedule,
+            death_groups=death_groups,
             notes=notes,
             make_link=parts.links.make,
             make_judge=parts.rules.judges(
@@ -129,6 +133,7 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
                 Readers(
                     message_group=group_of if need_groups(gates) else None,
                     advice=notes.advise if notes is not None and notes.obeys else None,
+                    death_group=death_groups.of_delivery,
                 ),
             ),
             parts=parts.engine_parts(),
@@ -179,6 +184,7 @@ def _beside(
         max_events=config.history.max_events,
         folder=store_folder(config),
         rules_change=parts.rules.change_of(instance),
+        learn=mode.death_groups.learn,
     )
     with (
         _takeover(parts, mode),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -29,6 +30,7 @@ PRODUCTS = (
 # Why: six applications and 12 bugs, 100,800 deaths in all. A multiple of what is sent at once.
 DEATHS_OF_EACH = at_length(1_400, otherwise=10)
 SENT_AT_ONCE = 10
+AT = ("stock", "warehouse")
 NO_CAUSE = "(no reason given)"
 
 CLASSIC_POLICY = """\
@@ -112,8 +114,22 @@ def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str
             what="each death has its note",
         )
         assert list(groups.values()) == [DEATHS_OF_EACH] * len(PRODUCTS), groups
-        stock = [one for one in groups if "no stock for item *" in one]
-        assert len(stock) == 2, "the same words at two places"
+        places = {one.partition(" [stack=")[0] for one in groups}
+        assert {f"java.lang.IllegalStateException at Bugs.{at}" for at in AT} <= places
+        rows = sidecar.json_command("list", "--cause-group", "Bugs.warehouse", "--limit", "1")
+        row = rows["rows"][0]
+        place = urlencode({"destination": row["destination"], "group": row["cause_group"]})
+        _, page = sidecar.get(f"/groups/one?{place}")
+        for text in (page, sidecar.run_command("show", str(row["id"]))):
+            assert "no stock for the item of " in text
+            assert "at Bugs.warehouse(Bugs.java:" in text
+            assert "frames of Java and frameworks" in text
+        log = (tmp_path / "application.log").read_text(encoding="utf-8", errors="replace")
+        assert log.count("at Bugs.warehouse(Bugs.java:") >= DEATHS_OF_EACH
+        if framework == "spring":
+            # Why: with the handler of the library's README, Spring logs as it does without one.
+            warned = log.count("Execution of JMS message listener failed")
+            assert warned == DEATHS_OF_EACH * len(PRODUCTS)
 
 
 @pytest.mark.proof

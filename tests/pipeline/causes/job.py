@@ -29,7 +29,6 @@ def run_causes_of(
             new_since_ms=None,
             days_before=7,
             examples=3,
-            similarity=0.8,
             markers=markers,
         ),
     )

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from amqsidecar.model.cause_groups import CauseGroups, own_group
 from amqsidecar.pipeline import tables
 from amqsidecar.pipeline.causes import tables as causes_tables
 from amqsidecar.pipeline.causes.tables import (
@@ -27,7 +29,7 @@ from amqsidecar.pipeline.causes.tables import (
     count_cells,
     deaths_of,
     group_cells,
-    merge_texts,
+    learn_groups,
     observation,
 )
 from amqsidecar.pipeline.tables import EVENTS
@@ -74,9 +76,9 @@ def deaths(spark: SparkSession, rows: Rows) -> DataFrame:
     return deaths_of(spark.createDataFrame(data, EVENTS).coalesce(1))
 
 
-def grouped(spark: SparkSession, rows: Rows, similarity: float = 0.8) -> DataFrame:
+def grouped(spark: SparkSession, rows: Rows) -> DataFrame:
     cells = count_cells(deaths(spark, rows))
-    return group_cells(cells, merge_texts(spark, cells, similarity))
+    return group_cells(cells, learn_groups(spark, cells))
 
 
 def groups_and_destinations(
@@ -214,19 +216,32 @@ def test_messages_without_a_cause_are_groups_of_their_own(spark: SparkSession) -
     assert there[NO_REASON, None].deaths == 1
 
 
-def test_similar_texts_are_one_group(spark: SparkSession) -> None:
-    """Those that a journal of another version holds are normalised before."""
-    words = "com.acme.PayException: payment refused by the bank because account of {} closed"
-    adam, berta = words.format("Adam"), words.format("Berta")
-    io = "java.io.IOException: code "
-    rows = [died(1, adam), died(0, berta), died(2, berta), died(0, io + "17"), died(1, io + "18")]
-    texts = cause_texts(grouped(spark, rows)).collect()
-    assert {row.cause_text: (row.cause_group, row.deaths) for row in texts} == {
-        adam: (berta, 1),
-        berta: (berta, 2),
-        io + "17": (io + "*", 1),
-        io + "18": (io + "*", 1),
-    }
+def test_the_job_groups_a_history_as_the_console_does(spark: SparkSession) -> None:
+    """A name, a word that varies, numbers of a journal of another version, and stacks."""
+    pay = "com.acme.PayException: "
+    names = ("adam", "berta", "carl", "doris", "emil", "frank")
+    causes = [
+        *(f"{pay}payment refused because account of {name.title()} closed" for name in names),
+        *(f"{pay}user {name} may not pay" for name in names),
+        *(f"java.io.IOException: code {number}" for number in (17, 18)),
+        *(f"{pay}{name} at shop.Pay.pay [stack=5f0c2a91d3e7]" for name in names),
+        *(f"{pay}{name} at shop.Pay.pay [stack=5f0c2a91d3e8]" for name in names),
+    ]
+    chance = random.Random(7)
+    drawn = [(chance.choice(causes), chance.choice("AB")) for _ in range(400)]
+    rows = [died(number / 1e4, *one[:1], origin=one[1]) for number, one in enumerate(drawn)]
+    console = CauseGroups()
+    for cause, origin in drawn:
+        console.add(f"queue://{origin}", own_group(cause))
+    expected = Counter(
+        (origin, console.find(f"queue://{origin}", own_group(cause))) for cause, origin in drawn
+    )
+    cells = grouped(spark, rows).collect()
+    found = Counter[tuple[str, str]]()
+    for row in cells:
+        found[row.origin.removeprefix("queue://"), row.cause_group] += row.deaths
+    assert found == expected
+    assert len(expected) == 2 * 5
 
 
 def test_texts_beyond_the_most_frequent_are_groups_of_their_own(
@@ -311,6 +326,6 @@ def test_the_result_does_not_depend_on_order_and_partitions(spark: SparkSession)
     def results(partitions: int) -> list[str]:
         chance.shuffle(rows)
         cells = count_cells(deaths(spark, rows).repartition(partitions))
-        return sorted(map(str, group_cells(cells, merge_texts(spark, cells, 0.8)).collect()))
+        return sorted(map(str, group_cells(cells, learn_groups(spark, cells)).collect()))
 
     assert results(1) == results(5)

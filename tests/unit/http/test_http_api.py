@@ -362,6 +362,8 @@ def test_a_note_has_its_author_and_stands_with_its_group(site: Site) -> None:
         "text": "JIRA-5\nmore",
         "owner": "",
         "snoozed_until_ms": 0,
+        "muted_deaths": None,
+        "merged_into": "",
     }
     taken = api.post("/api/v1/notes", json={**place, "owner": "ann", "snooze_s": 3600}).json()
     assert (taken["owner"], taken["text"]) == ("ann", "")

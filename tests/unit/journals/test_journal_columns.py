@@ -9,7 +9,7 @@ from amqsidecar.journal import COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY, Colu
 from amqsidecar.journals.columns import LATEST_MS, table_of
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.cause import cause_group
-from amqsidecar.model.event import AnyEvent, Explained, Received, Scheduled
+from amqsidecar.model.event import AnyEvent, Explained, Received, Regrouped, Scheduled
 from support.histories.journal_rows import AT_MS, KINDS, filled
 
 FILLED_BY_THE_WRITER = {"stream", "segment", "position", "sidecar", "type"}
@@ -45,7 +45,9 @@ def test_no_field_of_an_event_is_forgotten() -> None:
     known = {column.field for column in COLUMNS}
     for kind in KINDS:
         unknown = set(kind.__struct_fields__) - known
-        assert unknown <= (ONLY_IN_HISTORY if kind is Explained else {"life"}), kind.__name__
+        assert unknown <= (ONLY_IN_HISTORY if kind in (Explained, Regrouped) else {"life"}), (
+            kind.__name__
+        )
 
 
 def test_each_column_is_filled_by_an_event_or_by_the_writer() -> None:

@@ -16,6 +16,7 @@ from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination, DestinationKind, final_queue, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import FailureGroup, GroupTally
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import (
     ExhaustedTally,
@@ -138,6 +139,10 @@ class ArtemisSchedule:
         return []
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return nothing: the broker keeps no groups."""
+        return []
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
         """Return nothing: the broker keeps no groups."""
         return []
 

@@ -1,6 +1,6 @@
 """`amqsidecar note`: notes on a group of failures."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from amqsidecar.cli.options import (
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.operations.words import clock_time, one_line
+
+if TYPE_CHECKING:
+    from amqsidecar.model.group_note import GroupNote
 
 
 def note(
@@ -52,31 +55,54 @@ def note(
             show_default=False,
         ),
     ] = None,
+    mute: Annotated[
+        bool | None,
+        typer.Option(
+            "--mute/--unmute",
+            help="Hide the group on the first screen until more messages die of it than now.",
+            show_default=False,
+        ),
+    ] = None,
+    merge_into: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Make the group a part of another one of its destination, by number or text; "
+            '"" = separate the group that --cause-group names whole.',
+            show_default=False,
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Write a note on a group of failures, and print its notes.
 
-    The latest is first; it names the owner of the group, and the end of its snooze.
+    The latest is first; it names the owner of the group, its snooze and its mute.
 
     \b
-    JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]
+    JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms",
+    "muted_deaths", "merged_into"}]
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
     from amqsidecar.operations.failures.find_group import the_group  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.notes import write_note  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.notes import read_notes, write_note  # noqa: PLC0415 - as above
 
     if (group is None) == (cause_group is None):
         raise typer.BadParameter("give the group: --group N, or --cause-group TEXT")
     name = canonical(destination, "--destination")
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
-    is_written = (text, owner, snooze) != (None, None, None)
+    is_written = (text, owner, snooze, mute, merge_into) != (None,) * 5
     with opened_schedule(config, read_only=not is_written) as store:
         place = the_group(store, RowFilter(destination=name), part=cause_group, number=group)
+        if merge_into:
+            rows = RowFilter(destination=place[0])
+            _, merge_into = the_group(store, rows, part=merge_into, number=None)
+        elif merge_into == "" and cause_group:
+            place = place[0], cause_group
         if is_written:
             try:
                 now_ms = SystemClock().now_ms()
@@ -88,19 +114,29 @@ def note(
                     now_ms,
                     owner=owner,
                     snooze_ms=snooze_ms,
+                    is_muted=mute,
+                    merge_into=merge_into,
                 )
             except ActionRefused as error:
                 raise typer.BadParameter(str(error)) from error
-        notes = store.notes(*place)
+        notes = read_notes(store, place)
     if output is OutputFormat.JSON:
         print_json(notes)
         return
+    _print_notes(notes)
+
+
+def _print_notes(notes: "list[GroupNote]") -> None:
     if not notes:
         say("no notes on this group")
     for one in notes:
         print_line(f"{clock_time(one.at_ms)}  {one_line(one.author)}: {one_line(one.text)}")
+        if one.merged_into:
+            print_line(f"  {one_line(one.cause_group)} is a part of {one_line(one.merged_into)}")
     if notes and notes[0].owner:
         print_line(f"owner: {one_line(notes[0].owner)}")
     if notes and notes[0].snoozed_until_ms:
         until = clock_time(notes[0].snoozed_until_ms)
         print_line(f"snoozed until {until}, or until the next death of it")
+    if notes and notes[0].muted_deaths is not None:
+        print_line(f"muted until clearly more than {notes[0].muted_deaths} an hour die of it")

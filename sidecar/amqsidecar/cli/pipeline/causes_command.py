@@ -37,15 +37,6 @@ DaysBefore = Annotated[
 Examples = Annotated[
     int, typer.Option(min=0, max=INT_MAX, metavar="N", help="Maximum deaths shown per group.")
 ]
-Similarity = Annotated[
-    float,
-    typer.Option(
-        min=0.5,
-        max=1.0,
-        help="Texts that name the same classes and have this share of their words in common are "
-        "one group; 1 = all words.",
-    ),
-]
 
 
 def causes(
@@ -55,7 +46,6 @@ def causes(
     new_since: NewSince = None,
     days_before: DaysBefore = 7,
     examples: Examples = 3,
-    similarity: Similarity = 0.8,
     markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
@@ -79,7 +69,6 @@ def causes(
         new_since_ms=time_ms(new_since, "--new-since"),
         days_before=days_before,
         examples=examples,
-        similarity=similarity,
         markers=load_markers(markers) if markers else (),
     )
     run_causes(open_session("causes", master, conf or ()), options)

@@ -1,13 +1,13 @@
 """Options `http.*`: metrics, health, console and API, and their authentication."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import regex
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from amqsidecar.config.option import (
     KeyedProblem,
@@ -23,6 +23,7 @@ from amqsidecar.config.option import (
 from amqsidecar.config.secrets import Secret, secret_in
 from amqsidecar.config.web_url import web_url
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.operations.last_death import PLACEHOLDERS, placeholders
 
 
 class BodyChoice(StrEnum):
@@ -97,6 +98,24 @@ Networks = Annotated[
     tuple[IPv4Network | IPv6Network, ...],
     BeforeValidator(_as_networks, json_schema_input_type=str | list[str]),
     PlainSerializer(lambda networks: [str(network) for network in networks], return_type=list[str]),
+]
+
+
+def _as_links(value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value.values()):
+        raise ValueError("expected a mapping from name to URL, such as logs: https://logs.example")
+    for name, template in value.items():
+        if urlsplit(template).scheme not in ("http", "https"):
+            raise ValueError(f"{name}: expected a URL of http or https")
+        unknown = set(placeholders(template)) - {*PLACEHOLDERS}
+        if unknown:
+            known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+            raise ValueError(f"{name}: expected {known}, found {{{min(unknown)}}}")
+    return {str(name): template for name, template in value.items()}
+
+
+Links = Annotated[
+    Mapping[str, str], PlainValidator(_as_links, json_schema_input_type=dict[str, str])
 ]
 
 
@@ -244,6 +263,15 @@ class HttpOptions(Section):
         None,
         "Folder of reports that pipeline jobs have written, one subfolder each; the console shows "
         "them to all authenticated users. Empty = none.",
+    )
+
+    links: Links = option(
+        {},
+        "Links to log systems by name, shown with groups and messages, such as `logs: "
+        "https://logs.example.com/?from={from_ms}&to={to_ms}&q={consumer}%20{trace_id}`. `{from}` "
+        "and `{to}` (ISO 8601) or `{from_ms}` and `{to_ms}` are five minutes before and after the "
+        "death; `{consumer}` and `{trace_id}` come from its note (`cause-notes.md`). A link whose "
+        "values are not known is left out.",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:

@@ -18,7 +18,7 @@ from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
 from amqsidecar.model.decision import Decision, Exhaust, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AMBIGUOUS, Explained, Received, Returned
-from amqsidecar.model.failure import death_group, failure_cause, group_with
+from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import kept_cause
 
 VERDICT_WAIT_MS: Final = 1_000
@@ -29,8 +29,6 @@ SHARED_VERDICT_WAIT_MS: Final = 3_000
 
 IGNORED: Final = "ignored: policy.verdicts is ignore"
 RULES_STAND: Final = "not obeyed: the rules' decision stands"
-
-_STACK_SHOWN = 12
 
 ReadNote = Callable[[str, bytes], CauseNote]
 """Encoding and message to its note; raises UndecodableMessage."""
@@ -119,12 +117,6 @@ def verdict_rule(note: CauseNote, rule: str) -> str:
     return f"verdict of {note.author}: {note.verdict}{because} -> {rule}"
 
 
-def explained_group(group: str, note: CauseNote) -> str:
-    """Return the group of a death with a note: failures at different places of code differ."""
-    stack = note.stack_hash[:_STACK_SHOWN]
-    return group_with(group, [("stack", stack)]) if stack else group
-
-
 class NotedJudge:
     """Judges with notes; asks another judge for the verdicts."""
 
@@ -182,25 +174,14 @@ class NotedJudge:
         return found
 
     def _explained(self, found: Judgement, received: Received, note: CauseNote) -> Judgement:
-        group = explained_group(death_group(received), note)
         rule = found.row.rule if found.row is not None else ""
         explained = msgspec.structs.replace(
-            explain(note, death_of(received), received.at_ms, group),
+            explain(note, death_of(received), received.at_ms, death_group(received)),
             answer=self._answer(note, rule),
             # Why: it is counted with its death.
             former_group="",
         )
-        return msgspec.structs.replace(
-            found,
-            row=None
-            if found.row is None
-            else msgspec.structs.replace(found.row, cause_group=group),
-            events=(
-                msgspec.structs.replace(received, cause_group=group),
-                explained,
-                *found.events[1:],
-            ),
-        )
+        return msgspec.structs.replace(found, events=(received, explained, *found.events[1:]))
 
     def _answer(self, note: CauseNote, rule: str) -> str:
         if note.verdict is None or rule.startswith("verdict of "):
@@ -220,15 +201,6 @@ def death_of(received: Received) -> Death:
         cause_group=death_group(received),
         is_expired=received.expired,
     )
-
-
-def late_group(death: Death, note: CauseNote) -> str:
-    """Return the group of a death whose note came after it."""
-    _, bracket, fields = death.cause_group.partition(" [")
-    base = failure_cause(note.cause, expired=death.is_expired) if note.cause else death.cause_group
-    if note.cause and bracket and fields.endswith("]"):
-        base = f"{base} [{fields}"
-    return explained_group(base, note)
 
 
 def explain(note: CauseNote, death: Death, now_ms: int, group: str) -> Explained:

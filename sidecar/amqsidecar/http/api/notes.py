@@ -15,8 +15,8 @@ from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter, StoreState
 from amqsidecar.operations import act
 from amqsidecar.operations.failures.find_group import with_numbered
-from amqsidecar.operations.failures.groups import Place
-from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, write_note
+from amqsidecar.operations.failures.former_groups import Place
+from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, read_notes, write_note
 from amqsidecar.schedule import Schedule
 
 
@@ -35,6 +35,10 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         owner: the group's new owner; "" = no owner; None = unchanged.
         snooze_s: seconds to hide the group, unless another message dies of it; 0 = show it again;
             None = as it is.
+        is_muted: hide the group until more die of it than now; false = show it again; None = as it
+            is.
+        merge_into: the cause group of the same destination that it becomes a part of; "" = it
+            stands alone again; None = as it is.
     """
 
     destination: str
@@ -42,6 +46,8 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     text: str = ""
     owner: str | None = None
     snooze_s: Annotated[int, Meta(ge=0, le=SNOOZE_MAX_MS // 1000)] | None = None
+    is_muted: bool | None = None
+    merge_into: str | None = None
 
 
 class Noting:
@@ -64,7 +70,7 @@ class Noting:
             ApiEndpoint(
                 method="POST",
                 path="/notes",
-                summary="Write a note on a group, set its owner, or snooze it.",
+                summary="Write a note on a group, set its owner, snooze, mute or merge it.",
                 run=self._write_note,
                 answer=GroupNote,
                 body=NewGroupNote,
@@ -75,7 +81,7 @@ class Noting:
     async def _notes(self, call: Call) -> list[GroupNote]:
         place = canonical(call.query.destination), call.query.cause_group
         return await self._queries.ask(
-            lambda store, _state, _now_ms: store.notes(*self._named(store, call, place))
+            lambda store, _state, _now_ms: read_notes(store, self._named(store, call, place))
         )
 
     def _named(self, store: Schedule, call: Call, place: Place) -> Place:
@@ -99,6 +105,8 @@ class Noting:
                     now_ms,
                     owner=wanted.owner,
                     snooze_ms=snooze_ms,
+                    is_muted=wanted.is_muted,
+                    merge_into=wanted.merge_into,
                 )
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error

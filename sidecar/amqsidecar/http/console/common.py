@@ -11,7 +11,7 @@ from amqsidecar.http.console.differing import is_of_brokers, read_facts
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.operations.failures.groups import Place
+from amqsidecar.operations.failures.former_groups import Place
 from amqsidecar.schedule import Schedule
 
 SAMPLE_MAX: Final = 50

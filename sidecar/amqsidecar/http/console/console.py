@@ -19,6 +19,7 @@ from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.static import StaticFiles
 from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
+from amqsidecar.operations.last_death import log_links
 
 NAVIGATION: Final = (
     ("/", "Overview"),
@@ -47,6 +48,7 @@ class Console:
         self._environment = make_environment()
         self._environment.filters["masked"] = queries.masking.text
         self._environment.filters["as_group"] = queries.masking.group
+        self._environment.globals["log_links"] = functools.partial(log_links, queries.tools.links)
         self._environment.globals.update(
             static=self.static.url,
             address=address,

@@ -20,6 +20,7 @@ from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.failures.find_group import with_numbered
+from amqsidecar.operations.last_death import last_death
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
 from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
@@ -120,6 +121,7 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
             "message.html",
             422 if problems else 200,
             page=found,
+            death=last_death(moment.event for moment in found.life),
             query=None if found.row is None else message_query(found.row.id),
             may_download=masking.may_see(role),
             written=acting_yaml(policies) if written is None else written,

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
+from amqsidecar.errors import NothingFound
 from amqsidecar.http.console import (
     action_pages,
     edit_pages,
@@ -43,17 +44,23 @@ from amqsidecar.operations.charts import (
     recovery_by_attempt,
     schedule_ahead,
 )
-from amqsidecar.operations.failures.find_group import with_numbered
+from amqsidecar.operations.failures.find_group import the_group, with_numbered
+from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
     HOUR_MS,
     Group,
-    Place,
     read_group,
     read_groups,
 )
-from amqsidecar.operations.failures.notes import LONGEST_NOTE, LONGEST_OWNER, write_note
+from amqsidecar.operations.failures.notes import (
+    LONGEST_NOTE,
+    LONGEST_OWNER,
+    read_notes,
+    write_note,
+)
 from amqsidecar.operations.failures.solved import Solution, find_solutions
+from amqsidecar.operations.last_death import LastDeath, last_death
 from amqsidecar.operations.overview import (
     DestinationRecovery,
     Overview,
@@ -72,9 +79,9 @@ SNOOZES: Final = (
     ("28800", "for 8 hours"),
     ("86400", "for a day"),
     ("604800", "for a week"),
+    ("mute", "until more die of it than now"),
     ("0", "not any more"),
 )
-_SNOOZE_MS: Final = {text: int(text) * 1000 if text else None for text, _ in SNOOZES}
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -173,7 +180,10 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     async def show(
         request: Request, written: GroupNoteForm | None = None, problem: str = ""
     ) -> Response:
-        place, role = await _place(console, request), caller_of(request).role
+        asked, role = await _place(console, request), caller_of(request).role
+        place = await queries.ask(
+            lambda store, _state, _now_ms: (asked[0], read_cause_groups(store).find(*asked))
+        )
         members_of = RowFilter(destination=place[0], cause_group=place[1])
         wanted = request.query_params.get("show", "")
 
@@ -187,7 +197,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 group=group,
                 recovery=recoveries[0] if recoveries else None,
                 solution=solutions.get(place),
-                notes=store.notes(*place),
+                notes=read_notes(store, place),
+                example=None if group is None else last_death(store.history(group.example_id)),
                 minutes=plot_deaths(
                     deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place),
                     queries.masking.text,
@@ -218,6 +229,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             useless=[] if found.group is None else useless_actions(found.group),
             solution=found.solution,
             notes=found.notes,
+            example=found.example,
             written=written or GroupNoteForm(owner=owner),
             snoozes=SNOOZES,
             problem=problem,
@@ -241,13 +253,16 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         form = {name: str(value) for name, value in (await request.form()).items()}
         text = form.get("note", "").replace("\r\n", "\n")
         written = GroupNoteForm(
-            note=text, owner=form.get("owner", ""), snooze=form.get("snooze", "")
+            note=text,
+            owner=form.get("owner", ""),
+            snooze=form.get("snooze", ""),
+            merge_into=form.get("merge_into", ""),
         )
-        if written.snooze not in _SNOOZE_MS:
+        if written.snooze not in dict(SNOOZES):
             raise QueryError("snooze: not a valid time")
 
         def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
-            before = store.notes(*place)
+            before = read_notes(store, place)
             had = before[0].owner if before else ""
             owner = written.owner.strip()
             return write_note(
@@ -257,12 +272,16 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 author,
                 now_ms,
                 owner=None if owner == had else owner,
-                snooze_ms=_SNOOZE_MS[written.snooze],
+                snooze_ms=int(written.snooze) * 1000 if written.snooze.isdecimal() else None,
+                is_muted={"mute": True, "0": False}.get(written.snooze),
+                merge_into=""
+                if form.get("separate")
+                else _named_group(store, place, written.merge_into),
             )
 
         try:
             await queries.ask(write)
-        except ActionRefused as error:
+        except (ActionRefused, NothingFound) as error:
             return await show(request, written, str(error))
         here = address("/groups/one", {"destination": place[0], "group": place[1]})
         return RedirectResponse(f"{here}#notes", 303)
@@ -276,12 +295,14 @@ class GroupNoteForm(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the form of a note; see `write_note`.
 
     Attributes:
-        snooze: seconds; "" = as it is.
+        snooze: seconds, or `mute`; "" = as it is.
+        merge_into: number or text of a group; "" = as it is.
     """
 
     note: str = ""
     owner: str = ""
     snooze: str = ""
+    merge_into: str = ""
 
 
 class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,6 +312,7 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
         group: None = its history is gone.
         recovery: of its destination; None = nothing was re-sent there.
         solution: None = something of it is left.
+        example: its last death; None = that left the history.
         members: some of its messages.
     """
 
@@ -298,6 +320,7 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
     recovery: DestinationRecovery | None
     solution: Solution | None
     notes: list[GroupNote]
+    example: LastDeath | None
     minutes: Plotted
     trend: Plotted
     members: list[RowView]
@@ -320,6 +343,13 @@ async def _place(console: Console, request: Request) -> Place:
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")
     return rows.destination, rows.cause_group
+
+
+def _named_group(store: Schedule, place: Place, name: str) -> str | None:
+    """Return the cause group of the destination that a number or a text names; None = none."""
+    if not name.strip():
+        return None
+    return the_group(store, RowFilter(destination=place[0]), part=name.strip(), number=None)[1]
 
 
 def headline(overview: Overview) -> str:

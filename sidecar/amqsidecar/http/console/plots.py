@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from amqsidecar.http.console.svg import Plotted, PlottedMark
 from amqsidecar.http.console.templating import moment, number, percent
+from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.operations.charts import (
     MINUTE_MS,
     AttemptRecovery,
@@ -24,7 +25,7 @@ def plot_deaths(
     """Return deaths by time and cause; causes are masked already."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
-    most = "" if largest is None else f" Most of them: {masked(largest.name)}."
+    most = "" if largest is None else f" Most of them: {masked(split_stack(largest.name)[0])}."
     by_minute = timeline.step_ms == MINUTE_MS
     step, period = ("minute", "last hour") if by_minute else ("hour", "last 24 hours")
     causes = "" if is_one_cause else " and cause"
@@ -34,7 +35,7 @@ def plot_deaths(
         description=f"{number(total)} deaths.{most}",
         axis=f"{step} from, UTC",
         labels=_times(timeline),
-        names=[masked(one.name) for one in timeline.series],
+        names=[masked(split_stack(one.name)[0]) for one in timeline.series],
         counts=[one.counts for one in timeline.series],
         marks=_placed(timeline, marks),
     )

@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from amqsidecar.http.console import svg
 from amqsidecar.model.cause import given_reason, group_number
+from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.model.operation import lacks_sends
 from amqsidecar.model.shown import shown
 from amqsidecar.operations.words import due, many, size, span
@@ -99,6 +100,8 @@ def make_environment() -> Environment:
         size=size,
         exact=Exact,
         given_reason=given_reason,
+        without_stack=lambda group: split_stack(group)[0],
+        stack_hash=lambda group: split_stack(group)[1],
         lacks_sends=lacks_sends,
     )
     environment.globals.update(

@@ -7,13 +7,13 @@ import msgspec
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import group_number
+from amqsidecar.model.failure import GROUPS_MAX
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.failures.groups import Place
+from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import ScheduleView
 
-_GROUPS_MAX = 5_000
 _SHOWN = 5
 
 
@@ -33,14 +33,21 @@ def with_group(
     """
     if part is None and number is None:
         return rows
-    places = [one for one in _places(schedule) if rows.destination in (None, one[0])]
+    groups = _places(schedule)
+    places = [one for one in groups if rows.destination in (None, one[0])]
     if number is not None or (part is not None and part not in _causes(places)):
         wanted = number if number is not None else _number(part or "")
-        found = [one for one in places if group_number(*one) == wanted]
+        found = [groups[one] for one in places if group_number(*one) == wanted]
         if found or number is not None:
-            destination, cause = _the_only(found, f"#{wanted}", places)
+            destination, cause = _the_only(list(dict.fromkeys(found)), f"#{wanted}", places)
             return msgspec.structs.replace(rows, destination=destination, cause_group=cause)
-    return msgspec.structs.replace(rows, cause_group=_cause(part or "", places))
+    former = _cause(part or "", places)
+    causes = {groups[one][1] for one in places if one[1] == former}
+    if len(causes) > 1:
+        raise NothingFound(
+            f"the group {former!r} is a part of {len(causes)} groups: {_list(sorted(causes))}"
+        )
+    return msgspec.structs.replace(rows, cause_group=causes.pop())
 
 
 def the_group(
@@ -50,7 +57,7 @@ def the_group(
     found = with_group(schedule, rows, part=part, number=number)
     places = [
         (destination, cause)
-        for destination, cause in _places(schedule)
+        for destination, cause in dict.fromkeys(_places(schedule).values())
         if cause == found.cause_group and found.destination in (None, destination)
     ]
     if len(places) > 1:
@@ -62,8 +69,9 @@ def the_group(
 
 
 def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
-    """Return the groups that have a number; hardly ever more than one."""
-    return [place for place in _places(schedule) if group_number(*place) == number]
+    """Return the groups that have a number or had it; hardly ever more than one."""
+    groups = _places(schedule).items()
+    return list(dict.fromkeys(now for place, now in groups if group_number(*place) == number))
 
 
 def with_numbered(schedule: ScheduleView, selection: Selection) -> Selection:
@@ -127,10 +135,12 @@ def _others(count: int) -> str:
     return f"; `amqsidecar groups` lists {what}" if count else "; there is none"
 
 
-def _places(schedule: ScheduleView) -> list[Place]:
-    died = [(one.destination, one.cause_group) for one in schedule.failure_groups(0, _GROUPS_MAX)]
+def _places(schedule: ScheduleView) -> dict[Place, Place]:
+    """Return the group of today of each group."""
+    known = read_cause_groups(schedule)
+    died = [(one.destination, one.cause_group) for one in schedule.failure_groups(0, GROUPS_MAX)]
     wait = [(one.destination, one.cause_group) for one in schedule.group_tallies()]
-    return list(dict.fromkeys((*died, *wait)))
+    return {place: (place[0], known.find(*place)) for place in (*died, *wait)}
 
 
 def _causes(places: Iterable[Place]) -> list[str]:

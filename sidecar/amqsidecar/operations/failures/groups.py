@@ -8,25 +8,20 @@ from typing import Final
 import msgspec
 
 from amqsidecar.model.cause import group_number
-from amqsidecar.model.failure import (
-    BUCKET_MS,
-    CountKind,
-    FailureCount,
-    FailureGroup,
-)
+from amqsidecar.model.cause_groups import CauseGroups
+from amqsidecar.model.failure import BUCKET_MS, GROUPS_MAX, FailureCount, FailureGroup
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.failures.former_groups import (
+    Place,
+    read_cause_groups,
+    read_deaths,
+    read_failure_groups,
+)
 from amqsidecar.schedule import Schedule
 
 DAY_MS: Final = 24 * 3_600_000
 HOUR_MS: Final = 3_600_000
-
-DEATHS: Final = (CountKind.DIED, CountKind.RETURNED)
-
-Place = tuple[str, str]
-"""A destination and a cause group."""
-
-_GROUPS_MAX = 2_000
 
 
 class Trend(StrEnum):
@@ -82,14 +77,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """Messages of it that the schedule knows."""
         return self.waiting + self.held + self.parked + self.exhausted
 
+    @property
+    def is_muted(self) -> bool:
+        """Whether it is muted, and does not die more often than when it was."""
+        had = None if self.note is None else self.note.muted_deaths
+        return had is not None and trend(self.recent, had, is_new=False) is not Trend.UP
+
     def is_snoozed(self, now_ms: int) -> bool:
-        """Whether it is snoozed now, without a death since."""
-        return is_snoozed(self.note, self.last_at_ms, now_ms)
-
-
-def is_snoozed(latest: GroupNote | None, last_at_ms: int, now_ms: int) -> bool:
-    """Return whether a group is snoozed, by its latest note and its last death."""
-    return latest is not None and latest.snoozed_until_ms > now_ms and latest.at_ms >= last_at_ms
+        """Whether it is muted now, or snoozed without a death since."""
+        note = self.note
+        if self.is_muted or note is None:
+            return self.is_muted
+        return note.snoozed_until_ms > now_ms and note.at_ms >= self.last_at_ms
 
 
 def messages_of(deaths: Iterable[FailureCount]) -> int:
@@ -142,39 +141,55 @@ def read_groups(
         destination: only of this one, canonical text; None = of all.
         limit: maximum number returned.
     """
+    known = read_cause_groups(schedule)
     found = [
         group
-        for group in schedule.failure_groups(since_ms, _GROUPS_MAX)
-        if destination in (None, group.destination)
+        for group in read_failure_groups(schedule, known)
+        if destination in (None, group.destination) and group.last_at_ms >= since_ms
     ]
-    return _told(schedule, found, now_ms, window_ms)[:limit]
+    return _describe(schedule, known, found, now_ms, window_ms)[:limit]
 
 
 def read_group(
     schedule: Schedule, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
 ) -> Group | None:
-    """Return one group; None = the history has no death of this cause there."""
+    """Return the group at a place, or the one that it became a part of.
+
+    None = the history has no death of this cause there.
+    """
+    known = read_cause_groups(schedule)
+    place = place[0], known.find(*place)
     found = [
         group
-        for group in schedule.failure_groups(0, _GROUPS_MAX)
+        for group in read_failure_groups(schedule, known)
         if (group.destination, group.cause_group) == place
     ]
-    return next(iter(_told(schedule, found, now_ms, window_ms)), None)
+    return next(iter(_describe(schedule, known, found, now_ms, window_ms)), None)
 
 
-def _told(
-    schedule: Schedule, found: Iterable[FailureGroup], now_ms: int, window_ms: int
+def _describe(
+    schedule: Schedule,
+    known: CauseGroups,
+    found: Iterable[FailureGroup],
+    now_ms: int,
+    window_ms: int,
 ) -> list[Group]:
     from_ms, until_ms = window(now_ms, window_ms)
     by_place: dict[Place, list[FailureCount]] = defaultdict(list)
-    for one in schedule.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
+    for one in read_deaths(schedule, known, from_ms, until_ms, DAY_MS):
         by_place[one.key.destination, one.key.cause_group].append(one)
     recent = {place: sum(one.count for one in found) for place, found in by_place.items()}
-    day_before = _deaths(schedule, from_ms - DAY_MS, until_ms - DAY_MS)
+    day_before = _deaths(schedule, known, from_ms - DAY_MS, until_ms - DAY_MS)
     rows = Counter[tuple[str, RowState, str]]()
     for tally in schedule.group_tallies():
-        rows[tally.destination, tally.state, tally.cause_group] += tally.count
-    notes = {(n.destination, n.cause_group): n for n in schedule.latest_notes(_GROUPS_MAX)}
+        group_now = known.find(tally.destination, tally.cause_group)
+        rows[tally.destination, tally.state, group_now] += tally.count
+    notes: dict[Place, GroupNote] = {}
+    for note in schedule.latest_notes(GROUPS_MAX):
+        place = note.destination, known.find(note.destination, note.cause_group)
+        # Why its own note first: a note on a former group is one before the groups were joined.
+        if note.cause_group == place[1] or place not in notes:
+            notes[place] = note
     groups = []
     for group in found:
         place = group.destination, group.cause_group
@@ -206,8 +221,8 @@ def _told(
     return sorted(groups, key=lambda group: (-group.recent, -group.last_at_ms))
 
 
-def _deaths(schedule: Schedule, from_ms: int, until_ms: int) -> Counter[Place]:
+def _deaths(schedule: Schedule, known: CauseGroups, from_ms: int, until_ms: int) -> Counter[Place]:
     deaths = Counter[Place]()
-    for one in schedule.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
+    for one in read_deaths(schedule, known, from_ms, until_ms, DAY_MS):
         deaths[one.key.destination, one.key.cause_group] += one.count
     return deaths

@@ -20,7 +20,8 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.operation import Operation, OperationPace, OutcomeKind
 from amqsidecar.model.outcome import outcome_of
-from amqsidecar.operations.failures.groups import HOUR_MS, Group, Place
+from amqsidecar.operations.failures.former_groups import Place
+from amqsidecar.operations.failures.groups import HOUR_MS, Group
 from amqsidecar.operations.words import many, span
 from amqsidecar.schedule import Schedule
 

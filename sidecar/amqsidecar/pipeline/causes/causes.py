@@ -22,7 +22,7 @@ from amqsidecar.pipeline.causes.tables import (
     deaths_of,
     group_cells,
     in_cells,
-    merge_texts,
+    learn_groups,
     observation,
 )
 from amqsidecar.pipeline.markers import Marker
@@ -46,7 +46,6 @@ class CausesOptions:
         new_since_ms: groups are new from then on; None = in the last week (`observation`).
         days_before: maximum number of earlier days with which the latest day is compared.
         examples: maximum deaths of each group that are shown.
-        similarity: least share of common words, between 0 and 1, of two texts in one group.
         markers: rollouts and incidents, for the report.
     """
 
@@ -56,7 +55,6 @@ class CausesOptions:
     new_since_ms: int | None
     days_before: int
     examples: int
-    similarity: float
     markers: tuple[Marker, ...]
 
 
@@ -75,7 +73,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
     cells = counted.where("is_death")
     try:
         seen = _observe(counted, options)
-        grouped = group_cells(cells, merge_texts(spark, cells, options.similarity))
+        grouped = group_cells(cells, learn_groups(spark, cells))
         by_hour = results.keep("causes_by_hour", causes_by_hour(grouped))
         texts = results.keep("cause_texts", cause_texts(grouped))
         examples = results.keep(
@@ -121,7 +119,7 @@ def _facts(options: CausesOptions, seen: ComparedTimes) -> dict[str, str]:
         "latest day": f"{_time(seen.latest_ms)} to {_time(seen.end_ms)}",
         "compared with": before,
         "new": is_new,
-        "one group": f"the same classes, and {options.similarity:.4g} of all words in common",
+        "one group": "as in the sidecar: by stack, or a class and the constant words of its texts",
     }
 
 

@@ -7,8 +7,8 @@ import pyarrow
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from amqsidecar.model.cause import GROUP_MAX, cause_group
-from amqsidecar.pipeline.causes.similar import similar_causes
+from amqsidecar.model.cause import GROUP_MAX
+from amqsidecar.model.cause_groups import CauseGroups, own_group
 from amqsidecar.pipeline.places import grouped_place
 from amqsidecar.pipeline.tables import (
     CAUSE_EXAMPLES,
@@ -25,8 +25,8 @@ EXPIRED: Final = "(expired)"
 """The group of messages without a cause whose time to live ran out."""
 
 TEXTS_MAX: Final = 10_000
-"""Maximum number of texts that are compared, those with the most deaths; each other text is a group
-of its own."""
+"""Maximum number of texts at destinations that are learned from, those with the most deaths; each
+other text is a group of its own."""
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -36,7 +36,7 @@ NEW_DAYS: Final = 7
 _DEATHS = ("received", "returned")
 _CELL = ("cause_text", "is_expired", "origin", "hour")
 _GROUPS_OF_TEXTS: Final = pyarrow.schema(
-    [(name, pyarrow.string()) for name in ("cause_text", "cause_group")]
+    [(name, pyarrow.string()) for name in ("cause_text", "origin", "cause_group")]
 )
 
 
@@ -139,33 +139,39 @@ def count_cells(events: DataFrame) -> DataFrame:
     )
 
 
-def merge_texts(spark: SparkSession, cells: DataFrame, similarity: float) -> DataFrame:
-    """Return the group of each text, by `similar_causes`.
+def learn_groups(spark: SparkSession, cells: DataFrame) -> DataFrame:
+    """Return the group of each text at each destination, as the sidecar learns it (`CauseGroups`).
 
     Args:
         spark: the session.
         cells: see `count_cells`.
-        similarity: see `similar_causes`.
 
     Returns:
-        `cause_text` and `cause_group` (string, never null), for at most `TEXTS_MAX` texts.
+        `cause_text`, `origin` and `cause_group` (string, never null), for at most `TEXTS_MAX`
+        texts; `origin` is empty where it is not known.
     """
+    place = f.coalesce("origin", f.lit("")).alias("origin")
     texts = (
         cells.where(f.col("cause_text").isNotNull())
-        .groupBy("cause_text")
+        .groupBy("cause_text", place)
         .agg(f.sum("deaths").alias("deaths"), f.unix_millis(f.min("first_at")).alias("first_ms"))
-        .orderBy(f.desc("deaths"), "cause_text")
+        .orderBy(f.desc("deaths"), "cause_text", "origin")
         .limit(TEXTS_MAX)
         .collect()
     )
-    # Why once more: a journal may be of several versions of the sidecar, and not by a sidecar.
-    normal = {row["cause_text"]: cause_group(row["cause_text"]) for row in texts}
-    first_ms: dict[str, int] = {}
-    for row in texts:
-        name = normal[row["cause_text"]]
-        first_ms[name] = min(row["first_ms"], first_ms.get(name, row["first_ms"]))
-    groups = similar_causes(first_ms, similarity)
-    columns = [list(normal), [groups[name] for name in normal.values()]]
+    known = CauseGroups()
+    groups = {
+        # Why its own group: a journal may be of several versions, and not by a sidecar.
+        (row["origin"], row["cause_text"]): own_group(row["cause_text"])
+        for row in sorted(texts, key=lambda row: (row["first_ms"], row["cause_text"]))
+    }
+    for (origin, _), group in groups.items():
+        known.add(origin, group)
+    columns = [
+        [text for _, text in groups],
+        [origin for origin, _ in groups],
+        [known.find(origin, group) for (origin, _), group in groups.items()],
+    ]
     # Why by Arrow: from rows Spark would make it in Python processes of its own.
     return spark.createDataFrame(pyarrow.table(columns, schema=_GROUPS_OF_TEXTS))
 
@@ -175,14 +181,15 @@ def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
 
     Args:
         cells: see `count_cells`; deaths only.
-        groups: see `merge_texts`; small enough for a broadcast.
+        groups: see `learn_groups`; small enough for a broadcast.
     """
     without_cause = f.when(f.col("is_expired"), EXPIRED).otherwise(NO_REASON)
     return (
         cells.alias("cells")
         .join(
             f.broadcast(groups).alias("groups"),
-            f.col("cells.cause_text") == f.col("groups.cause_text"),
+            (f.col("cells.cause_text") == f.col("groups.cause_text"))
+            & (f.coalesce("cells.origin", f.lit("")) == f.col("groups.origin")),
             "left",
         )
         .select(

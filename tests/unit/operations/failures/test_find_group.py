@@ -7,6 +7,7 @@ import pytest
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import NO_REASON, group_number
 from amqsidecar.model.failure import FailureGroup, GroupTally
+from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.failures.find_group import the_group, with_group
 from amqsidecar.schedule import ScheduleView
@@ -29,6 +30,9 @@ class Groups:
             )
             for destination, cause in [("queue://A", TIMEOUT), ("queue://B", TIMEOUT)]
         ]
+
+    def latest_notes(self, _limit: int) -> list[GroupNote]:
+        return []
 
     def group_tallies(self) -> list[GroupTally]:
         return [

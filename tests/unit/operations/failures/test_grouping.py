@@ -8,6 +8,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
+from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
@@ -39,7 +40,7 @@ def judged(group_by: str, origin: str, body: bytes, count: int = 0, **more: Any)
         Rules(),
         SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
         lambda: 0.5,
-        Readers(death_group=load_grouping(config)),
+        Readers(death_group=DeathGroups(load_grouping(config), no_note).of_delivery),
         keeps_exhausted=True,
     )
     provenance = Provenance(origin=queue(origin), redelivery_count=count, **more)

@@ -6,6 +6,9 @@ final class CauseNote {
   private static final int WORD_MAX = 256;
   private static final int TEXT_MAX = 2_000;
 
+  /** Characters of a whole note that holds a trace; JSON writes one character with six at most. */
+  private static final int NOTE_MAX = 65_000;
+
   private CauseNote() {}
 
   /**
@@ -33,6 +36,12 @@ final class CauseNote {
     if (!verdict.json().isEmpty()) {
       note.append(",\"verdict\":").append(verdict.json());
     }
+    int room = NOTE_MAX - note.length();
+    String trace = failure.trace;
+    if (Json.text(trace, room).length() > room) {
+      trace = trace.substring(0, room / 6);
+    }
+    add(note, "trace", trace, room);
     return note.append('}').toString();
   }
 

@@ -5,6 +5,7 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 
 /** The failure of a delivery, as a note describes it. */
@@ -21,6 +22,24 @@ final class Failure {
               "org.apache.camel.RuntimeCamelException",
               "org.springframework.jms.listener.adapter.ListenerExecutionFailedException"));
 
+  /** Beginnings of the names of classes whose frames are folded in a trace. */
+  private static final List<String> FRAMEWORKS =
+      Arrays.asList(
+          "org.springframework.",
+          "org.apache.camel.",
+          "org.apache.activemq.",
+          "org.apache.qpid.",
+          "org.messaginghub.",
+          "io.micrometer.",
+          "io.netty.",
+          "io.quarkus.",
+          "io.smallrye.",
+          "io.vertx.",
+          "org.jboss.",
+          "weblogic.",
+          "com.ibm.");
+
+  private static final int TRACE_MAX = 65_536;
   private static final int CAUSES_MAX = 50;
   private static final int FRAMES_MAX = 8;
   private static final int HASH_CHARACTERS = 12;
@@ -38,13 +57,22 @@ final class Failure {
   /** The same for each failure at the same place of the code; "" = it has no stack trace. */
   final String stackHash;
 
+  /** With the frames of frameworks and of Java folded; "" = it has none. */
+  final String trace;
+
   private Failure(
-      String exception, String text, String rootException, String rootText, String stackHash) {
+      String exception,
+      String text,
+      String rootException,
+      String rootText,
+      String stackHash,
+      String trace) {
     this.exception = exception;
     this.text = text;
     this.rootException = rootException;
     this.rootText = rootText;
     this.stackHash = stackHash;
+    this.trace = trace;
   }
 
   /** Returns the failure that an exception is; its frameworks' wrappers are left out. */
@@ -57,7 +85,8 @@ final class Failure {
         message(head),
         isAlone ? "" : root.getClass().getName(),
         isAlone ? "" : message(root),
-        stackHash(root.getClass().getName(), root.getStackTrace()));
+        stackHash(root.getClass().getName(), root.getStackTrace()),
+        trace(head));
   }
 
   /**
@@ -69,10 +98,18 @@ final class Failure {
     for (StackTraceElement frame : stack) {
       if (isKept(frame)) {
         String place = frame.getClassName() + "." + steady(frame.getMethodName());
-        return new Failure("", "rolled back at " + place, "", "", stackHash("rollback", stack));
+        StringBuilder trace = new StringBuilder("rolled back at ").append(place);
+        addFrames(trace, stack);
+        return new Failure(
+            "",
+            "rolled back at " + place,
+            "",
+            "",
+            stackHash("rollback", stack),
+            trace.toString());
       }
     }
-    return new Failure("", "rolled back", "", "", "");
+    return new Failure("", "rolled back", "", "", "", "");
   }
 
   /** Returns the application's exception inside of what a framework threw. */
@@ -103,6 +140,59 @@ final class Failure {
   private static String message(Throwable thrown) {
     String message = thrown.getMessage();
     return message == null ? "" : message;
+  }
+
+  /** Returns a trace as Java prints it, but for folded frames and frames that a cause repeats. */
+  private static String trace(Throwable head) {
+    if (head.getStackTrace().length == 0) {
+      return "";
+    }
+    StringBuilder trace = new StringBuilder();
+    Throwable found = head;
+    for (int depth = 0; found != null && depth < CAUSES_MAX && trace.length() < TRACE_MAX; depth++) {
+      trace.append(depth == 0 ? "" : "\nCaused by: ").append(found.getClass().getName());
+      String message = message(found);
+      trace.append(message.isEmpty() ? "" : ": ").append(message);
+      addFrames(trace, found.getStackTrace());
+      found = found.getCause();
+    }
+    return trace.length() > TRACE_MAX ? trace.substring(0, TRACE_MAX) : trace.toString();
+  }
+
+  private static void addFrames(StringBuilder trace, StackTraceElement[] stack) {
+    int folded = 0;
+    for (StackTraceElement frame : stack) {
+      if (trace.length() >= TRACE_MAX) {
+        return;
+      }
+      if (isKept(frame) && !isOfFramework(frame)) {
+        addFolded(trace, folded);
+        folded = 0;
+        trace.append("\n\tat ").append(frame.getClassName()).append('.');
+        trace.append(frame.getMethodName()).append('(').append(source(frame)).append(')');
+      } else {
+        folded++;
+      }
+    }
+    addFolded(trace, folded);
+  }
+
+  private static void addFolded(StringBuilder trace, int frames) {
+    if (frames > 0) {
+      trace.append("\n\t... ").append(frames);
+      trace.append(frames == 1 ? " frame" : " frames").append(" of Java and frameworks");
+    }
+  }
+
+  private static String source(StackTraceElement frame) {
+    if (frame.getFileName() == null) {
+      return "Unknown Source";
+    }
+    return frame.getFileName() + (frame.getLineNumber() < 0 ? "" : ":" + frame.getLineNumber());
+  }
+
+  private static boolean isOfFramework(StackTraceElement frame) {
+    return FRAMEWORKS.stream().anyMatch(frame.getClassName()::startsWith);
   }
 
   /**

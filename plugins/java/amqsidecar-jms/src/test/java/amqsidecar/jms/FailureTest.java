@@ -31,6 +31,39 @@ class FailureTest {
   }
 
   @Test
+  void theTraceHasTheFramesOfTheApplicationAndFoldsTheOthers() {
+    Throwable root = thrownAt("take", new IllegalStateException("item 7"));
+    Throwable thrown = new RuntimeException("no order", root);
+    thrown.setStackTrace(
+        new StackTraceElement[] {
+          new StackTraceElement("shop.Shop", "order", "Shop.java", 3),
+          new StackTraceElement("org.springframework.jms.Container", "run", "Container.java", 1),
+          new StackTraceElement("java.lang.Thread", "run", "Thread.java", 1),
+        });
+    assertEquals(
+        "java.lang.RuntimeException: no order\n"
+            + "\tat shop.Shop.order(Shop.java:3)\n"
+            + "\t... 2 frames of Java and frameworks\n"
+            + "Caused by: java.lang.IllegalStateException: item 7\n"
+            + "\t... 1 frame of Java and frameworks\n"
+            + "\tat shop.Stock.take(Stock.java:7)\n"
+            + "\t... 1 frame of Java and frameworks\n"
+            + "\tat shop.Orders.lambda$new$3(Orders.java:9)",
+        Failure.of(thrown).trace);
+  }
+
+  @Test
+  void aLongTraceEndsAndItsNoteStaysBelow64KiB() {
+    char[] letters = new char[70_000];
+    java.util.Arrays.fill(letters, 'ä');
+    Throwable thrown = thrownAt("take", new IllegalStateException(new String(letters)));
+    assertEquals(65_536, Failure.of(thrown).trace.length());
+    Delivery delivery = new Delivery("ID:1", 0, "", "");
+    String note = CauseNote.json(delivery, Failure.of(thrown), Verdict.NONE, "", "");
+    org.junit.jupiter.api.Assertions.assertTrue(note.length() < 65_536, "of " + note.length());
+  }
+
+  @Test
   void wrappersOfFrameworksAreLeftOut() {
     Throwable real = new IllegalStateException("no stock");
     Throwable wrapped = new CompletionException(new InvocationTargetException(real));

@@ -1,0 +1,78 @@
+"""Groups that became a part of another one: by what texts taught since, or by a person."""
+
+from typing import Final
+
+import msgspec
+
+from amqsidecar.model import row_changes
+from amqsidecar.model.cause_groups import CauseGroups
+from amqsidecar.model.failure import GROUPS_MAX, CountKind, FailureCount, FailureGroup
+from amqsidecar.model.operation import OperationState
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.schedule import Schedule, ScheduleView
+
+DEATHS: Final = (CountKind.DIED, CountKind.RETURNED)
+
+Place = tuple[str, str]
+"""A destination and the key of a group of causes."""
+
+
+def read_cause_groups(schedule: ScheduleView) -> CauseGroups:
+    """Return what the groups in a schedule teach, with the groups that people merged."""
+    known = CauseGroups()
+    found = schedule.failure_groups(0, GROUPS_MAX)
+    for one in sorted(found, key=lambda one: (one.first_at_ms, one.destination, one.cause_group)):
+        known.add(one.destination, one.cause_group)
+    for note in schedule.latest_notes(GROUPS_MAX):
+        if note.merged_into:
+            known.merged[note.destination, note.cause_group] = note.merged_into
+    return known
+
+
+def read_failure_groups(schedule: ScheduleView, known: CauseGroups) -> list[FailureGroup]:
+    """Return groups with the deaths of their former ones, the latest death first."""
+    groups: dict[Place, FailureGroup] = {}
+    for one in schedule.failure_groups(0, GROUPS_MAX):
+        place = one.destination, known.find(one.destination, one.cause_group)
+        named = msgspec.structs.replace(one, cause_group=place[1])
+        groups[place] = groups[place].joined(named) if place in groups else named
+    return sorted(groups.values(), key=lambda one: -one.last_at_ms)
+
+
+def read_deaths(
+    schedule: Schedule, known: CauseGroups, from_ms: int, until_ms: int, step_ms: int
+) -> list[FailureCount]:
+    """Return the counts of deaths in [from, until) by steps, by the groups of today."""
+    return [
+        msgspec.structs.replace(
+            one,
+            key=msgspec.structs.replace(
+                one.key, cause_group=known.find(one.key.destination, one.key.cause_group)
+            ),
+        )
+        for one in schedule.failure_counts(from_ms, until_ms, DEATHS, step_ms)
+    ]
+
+
+def move_former_rows(schedule: Schedule, known: CauseGroups, now_ms: int) -> None:
+    """Move the messages of former groups to the group that each is a part of now.
+
+    Messages stay where a running operation selects the former group; a later call moves them.
+    If the process dies inside, the next call moves the rest.
+
+    Args:
+        schedule: an open one.
+        known: by `read_cause_groups`.
+        now_ms: the time.
+    """
+    selected = {
+        one.selection.rows.cause_group
+        for one in schedule.open_operations()
+        if one.state in (OperationState.RUNNING, OperationState.PAUSED)
+    }
+    for tally in schedule.group_tallies():
+        former = tally.cause_group
+        group = known.find(tally.destination, former) if former else former
+        if group != former and tally.count and former not in selected:
+            rows = RowFilter(destination=tally.destination, state=tally.state, cause_group=former)
+            schedule.change(rows, row_changes.regroup(group, now_ms))

@@ -1,0 +1,90 @@
+"""The last death of a message, with its consumer's words, and its place in a log system."""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from amqsidecar.model.event import AMBIGUOUS, AnyEvent, Explained, Received
+
+AROUND_MS: Final = 5 * 60_000
+"""The times from and to of a link are so long before and after the death."""
+
+PLACEHOLDERS: Final = ("from", "to", "from_ms", "to_ms", "consumer", "trace_id")
+"""The names that the template of a link may have in braces."""
+
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class LastDeath(msgspec.Struct, frozen=True, kw_only=True):
+    """The last death of a message.
+
+    Attributes:
+        cause: in the consumer's words or the broker's, with the stack trace if there is one; None =
+            no reason is known.
+        consumer: the application; "" = no note named one.
+        trace_id: of the delivery that failed; "" = not known.
+    """
+
+    redelivery_id: str
+    at_ms: int
+    cause: str | None
+    consumer: str = ""
+    trace_id: str = ""
+
+
+def last_death(history: Iterable[AnyEvent]) -> LastDeath | None:
+    """Return the last death in the history of a message; None = it has none."""
+    found: LastDeath | None = None
+    for event in history:
+        if isinstance(event, Received):
+            found = LastDeath(
+                redelivery_id=event.redelivery_id, at_ms=event.at_ms, cause=event.cause
+            )
+        elif isinstance(event, Explained) and found is not None and event.answer != AMBIGUOUS:
+            trace = _TRACEPARENT.fullmatch(event.traceparent)
+            found = msgspec.structs.replace(
+                found,
+                cause=event.cause or found.cause,
+                consumer=event.consumer,
+                trace_id=trace[1] if trace else "",
+            )
+    return found
+
+
+def placeholders(template: str) -> list[str]:
+    """Return the names in braces of the template of a link."""
+    return _PLACEHOLDER.findall(template)
+
+
+def log_links(templates: Mapping[str, str], death: LastDeath | None) -> dict[str, str]:
+    """Return addresses in log systems by name; without those that need what is not known.
+
+    Args:
+        templates: by name, with `PLACEHOLDERS` in braces.
+        death: None = there is none.
+    """
+    if death is None:
+        return {}
+    from_ms, to_ms = max(0, death.at_ms - AROUND_MS), death.at_ms + AROUND_MS
+    values = {
+        "from": _iso(from_ms),
+        "to": _iso(to_ms),
+        "from_ms": str(from_ms),
+        "to_ms": str(to_ms),
+        "consumer": death.consumer,
+        "trace_id": death.trace_id,
+    }
+    return {
+        name: _PLACEHOLDER.sub(lambda found: quote(values[found[1]], safe=""), template)
+        for name, template in templates.items()
+        if all(values[wanted] for wanted in placeholders(template))
+    }
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
