@@ -154,7 +154,7 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
         {"from_ms": 1, "until_ms": 900_000, "kinds": ["died"], "step_ms": 1},
         "count_pkey",
     ),
-    ("merge_counts", {"before_ms": 900_000, "limit": 9}, "failure_count_unmerged"),
+    ("merge_hours", {"before_ms": 900_000, "limit": 9}, "failure_count_unmerged"),
     (
         "read_observations",
         {

@@ -1,13 +1,16 @@
 """SQL files with one named query each; nothing is put together at run time.
 
 A query begins with `-- name: <name>` and a sentence on its purpose. `-- fragment: <name>` begins a
-piece that queries and later pieces repeat as `{name}`.
+piece that queries and later pieces repeat as `{name}`. `-- name: list_* all kept` makes the queries
+`list_all` and `list_kept` of one text, in which `{up_*}` is `{up_all}` or `{up_kept}`, and
+`{variant}` is the word itself.
 """
 
 import re
 from importlib import resources
 
-_HEAD = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|fragment): ([\w*]+)([\w ]*)$", re.MULTILINE)
+_VARIED = re.compile(r"\{(\w*)\*(\w*)\}")
 
 
 def read_queries(*file_names: str) -> dict[str, str]:
@@ -16,16 +19,16 @@ def read_queries(*file_names: str) -> dict[str, str]:
     Raises:
         KeyError: a query repeats a fragment that no file has up to there.
     """
-    parts = _HEAD.split("".join(map(read_sql, file_names)))
+    parts = _HEAD.split("".join(map(read_sql, file_names)))[1:]
     fragments: dict[str, str] = {}
     queries: dict[str, str] = {}
-    for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+    for kind, name, variants, body in zip(*(parts[at::4] for at in range(4)), strict=True):
         lines = (line for line in body.splitlines() if line and not line.startswith("--"))
         text = "\n".join(lines).strip().rstrip(";")
-        if kind == "fragment":
-            fragments[name] = text.format_map(fragments)
-        else:
-            queries[name] = text.format_map(fragments)
+        found = fragments if kind == "fragment" else queries
+        for variant in variants.split() or [""]:
+            varied = _VARIED.sub(rf"{{\g<1>{variant}\g<2>}}", text)
+            found[name.replace("*", variant)] = varied.format_map(fragments | {"variant": variant})
     return queries
 
 

@@ -305,4 +305,6 @@ def test_every_query_is_used() -> None:
     verbs = ("list", "count", "newest", "window", "lowest", "sorted")
     built = {f"{verb}_{source}" for verb in verbs for source in sources}
     built |= {f"{verb}_{kind}" for verb in ("due", "latest") for kind in ("waiting", "kept")}
+    tallies = ("group_tally", "exhausted_tally")
+    built |= {f"{verb}_{tally}" for verb in ("add", "subtract", "drop_empty") for tally in tallies}
     assert [name for name in QUERIES if f'"{name}"' not in code and name not in built] == []

@@ -341,9 +341,9 @@ class PostgresOperations:
             removed += database.change(
                 "forget_observations", before_minute=before_minute, limit=limit
             )
-            database.queue("forget_group_tallies", limit=limit)
-            database.queue("forget_exhausted_tallies", limit=limit)
-            ((merged,),) = database.query("merge_counts", before_ms=hours_before_ms, limit=limit)
+            database.queue("forget_group_tally", limit=limit)
+            database.queue("forget_exhausted_tally", limit=limit)
+            ((merged,),) = database.query("merge_hours", before_ms=hours_before_ms, limit=limit)
             ((joined,),) = database.query(
                 "merge_minutes",
                 from_ms=max(hours_before_ms, steps_before_ms - MERGED_BACK_MS),

@@ -103,43 +103,131 @@ FROM changes, jsonb_to_recordset(counts -> 'rows') AS c (
 ON CONFLICT (instance, destination, state, cause_group)
 DO UPDATE SET count = t.count + excluded.count
 
--- fragment: of_destination
+-- fragment: of_all
 -- The condition that an index serves; a text that is longer stands in the others as well.
+true
+
+-- fragment: of_kept
+-- Held or parked rows.
+state = %(state)s::smallint AND state <> 0
+
+-- fragment: of_by_destination
+-- One destination.
 left(destination, 200) = %(key)s
 
--- fragment: of_group
+-- fragment: of_by_group
 -- One destination and one group of causes; the latter stands in no other condition then.
 left(destination, 200) = %(key)s AND cause_group = %(group_key)s
 
--- fragment: of_destination_up
--- A range of one destination. Why not as of_destination: the planner could walk all rows by number
+-- fragment: of_by_redelivery_id
+-- One message.
+left(redelivery_id, 200) = %(key)s
+
+-- fragment: of_by_ids
+-- Named rows.
+id = ANY (%(ids)s::bigint[])
+
+-- fragment: up_all
+-- A range of numbers.
+id > %(after_id)s AND id <= %(until_id)s
+
+-- fragment: up_kept
+-- As up_by_destination, of held or parked rows.
+(state, id) > (%(state)s::smallint, %(after_id)s::bigint)
+    AND (state, id) <= (%(state)s::smallint, %(until_id)s::bigint) AND state <> 0
+
+-- fragment: up_by_destination
+-- A range of one destination. Why not as of_by_destination: the planner could walk all rows by number
 -- to find those of it, which may all be far away.
 (left(destination, 200), id) > (%(key)s, %(after_id)s::bigint)
     AND (left(destination, 200), id) <= (%(key)s, %(until_id)s::bigint)
 
--- fragment: of_destination_down
--- The same for those who look from above.
-(left(destination, 200), id) < (%(key)s, %(before)s::bigint)
-    AND (left(destination, 200), id) >= (%(key)s, %(floor)s::bigint)
+-- fragment: up_by_group
+-- A range of one destination and group.
+{of_by_group} AND {up_all}
 
--- fragment: of_kept_up
--- As of_destination_up, of held or parked rows.
-(state, id) > (%(state)s::smallint, %(after_id)s::bigint)
-    AND (state, id) <= (%(state)s::smallint, %(until_id)s::bigint) AND state <> 0
+-- fragment: up_by_redelivery_id
+-- A range of one message.
+{of_by_redelivery_id} AND {up_all}
 
--- fragment: of_kept_down
--- As of_destination_down.
+-- fragment: up_by_ids
+-- A range of named rows.
+{of_by_ids} AND {up_all}
+
+-- fragment: down_all
+-- A range of numbers from above.
+id < %(before)s AND id >= %(floor)s
+
+-- fragment: down_kept
+-- As up_kept, from above.
 (state, id) < (%(state)s::smallint, %(before)s::bigint)
     AND (state, id) >= (%(state)s::smallint, %(floor)s::bigint) AND state <> 0
 
--- fragment: of_due_times
--- Above one place in the order of due times, and up to another.
-(due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
-    AND (due_at_ms, id) <= (%(until_ms)s::bigint, %(until_id)s::bigint)
+-- fragment: down_by_destination
+-- As up_by_destination, from above.
+(left(destination, 200), id) < (%(key)s, %(before)s::bigint)
+    AND (left(destination, 200), id) >= (%(key)s, %(floor)s::bigint)
 
--- fragment: of_redelivery_id
--- As of_destination.
-left(redelivery_id, 200) = %(key)s
+-- fragment: down_by_group
+-- As up_by_group, from above.
+{of_by_group} AND {down_all}
+
+-- fragment: order_all
+-- The columns of an index, so that the planner takes it.
+id
+
+-- fragment: order_kept
+-- As order_all.
+state, id
+
+-- fragment: order_by_destination
+-- As order_all.
+left(destination, 200), id
+
+-- fragment: order_by_group
+-- As order_all.
+left(destination, 200), cause_group, id
+
+-- fragment: order_by_redelivery_id
+-- As order_all.
+left(redelivery_id, 200), id
+
+-- fragment: order_by_ids
+-- Few rows need no index.
+id
+
+-- fragment: back_all
+-- As order_all, the highest first.
+id DESC
+
+-- fragment: back_kept
+-- As back_all.
+state DESC, id DESC
+
+-- fragment: back_by_destination
+-- As back_all.
+left(destination, 200) DESC, id DESC
+
+-- fragment: back_by_group
+-- As back_all.
+left(destination, 200) DESC, cause_group DESC, id DESC
+
+-- fragment: waiting_by_due
+-- Waiting rows above one place in the order of due times.
+state = 0 AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
+
+-- fragment: kept_by_due
+-- The same of held or parked rows.
+state = %(kept)s AND state <> 0
+    AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
+
+-- fragment: due_order_waiting
+-- As order_all.
+due_at_ms, id
+
+-- fragment: due_order_kept
+-- As order_all.
+state, due_at_ms, id
 
 -- fragment: is_free
 -- Nobody is this instance now. A backend that is gone proves it, unless the whole server went.
@@ -336,15 +424,15 @@ INSERT INTO unfinished_cycle VALUES (
     %(final)s::bigint[], %(renamed)s::bigint[], %(renamed_to)s::bigint[]
 );
 
--- name: delete_sent_rows
--- What the unfinished cycle sent.
+-- name: delete_*_rows sent taken
+-- What the unfinished cycle sent or took.
 DELETE FROM redelivery
-WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+WHERE id = ANY ((SELECT {variant}_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
 
--- name: delete_sent_messages
--- The same of their messages.
+-- name: delete_*_messages sent taken final
+-- The same of their messages; the broker has those in final dead-letter queues.
 DELETE FROM message
-WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+WHERE id = ANY ((SELECT {variant}_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
 
 -- name: exhaust_final_rows
 -- What the unfinished cycle sent to final dead-letter queues.
@@ -389,21 +477,6 @@ ORDER BY due_at_ms, id LIMIT %(limit)s;
 SELECT final_queue, count(*) FROM redelivery
 WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND is_final GROUP BY final_queue;
 
--- name: delete_final_messages
--- Their messages, which the broker has.
-DELETE FROM message
-WHERE id = ANY ((SELECT final_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
-
--- name: delete_taken_rows
--- What the unfinished cycle took.
-DELETE FROM redelivery
-WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
-
--- name: delete_taken_messages
--- The same of their messages.
-DELETE FROM message
-WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
-
 -- name: count_cycle
 -- What the unfinished cycle makes of the tallies.
 INSERT INTO tally AS t (instance, destination, state, count)
@@ -411,14 +484,6 @@ SELECT instance, d.destination, d.state, d.count
 FROM unfinished_cycle,
     unnest(tally_destinations, tally_states, tally_counts) AS d (destination, state, count)
 WHERE instance = %(instance)s
-ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
-
--- name: count_taken
--- What the unfinished cycle makes of the tallies if nothing was sent.
-INSERT INTO tally AS t (instance, destination, state, count)
-SELECT %(instance)s, left(destination, 500), state, count(*) FROM redelivery
-WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[])
-GROUP BY left(destination, 500), state
 ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
 
 -- name: count_holds
@@ -444,20 +509,14 @@ DELETE FROM unfinished_cycle WHERE instance = %(instance)s;
 SELECT id, cause_group, destination, is_final, coalesce(final_queue, destination), state
 FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
 
--- name: count_out
--- Take rows out of the tallies.
+-- name: count_rows
+-- Count rows in by their destinations, or out, in another state where one is named.
 INSERT INTO tally AS t (instance, destination, state, count)
-SELECT %(instance)s, left(destination, 500), state, - count(*) FROM redelivery
+SELECT %(instance)s, left(destination, 500), coalesce(%(state)s::smallint, state),
+    %(sign)s * count(*)
+FROM redelivery
 WHERE id = ANY (%(ids)s::bigint[])
-GROUP BY left(destination, 500), state
-ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
-
--- name: count_as
--- Count rows as of another state.
-INSERT INTO tally AS t (instance, destination, state, count)
-SELECT %(instance)s, left(destination, 500), %(state)s::smallint, count(*) FROM redelivery
-WHERE id = ANY (%(ids)s::bigint[])
-GROUP BY left(destination, 500)
+GROUP BY 2, 3
 ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
 
 -- name: count_groups
@@ -500,23 +559,31 @@ FROM (
     GROUP BY destination, queue, is_final HAVING sum(count) > 0
 ) AS t;
 
--- name: forget_exhausted_tallies
--- As forget_tallies.
+-- fragment: key_tally
+-- What a number of rows is counted by.
+destination, state
+
+-- fragment: key_group_tally
+-- As key_tally.
+destination, state, cause_group
+
+-- fragment: key_exhausted_tally
+-- As key_tally.
+destination, queue, is_final
+
+-- name: forget_* tally group_tally exhausted_tally
+-- What has no rows. Whoever counts there now is left alone, and counts anew otherwise.
 WITH empty AS (
-    SELECT destination, queue, is_final, count(*) AS shares FROM exhausted_tally
-    GROUP BY destination, queue, is_final HAVING sum(count) = 0 LIMIT %(limit)s
+    SELECT {key_*}, count(*) AS shares FROM {variant}
+    GROUP BY {key_*} HAVING sum(count) = 0 LIMIT %(limit)s
 ), locked AS (
-    SELECT t.instance, t.destination, t.queue, t.is_final, t.count
-    FROM exhausted_tally AS t JOIN empty USING (destination, queue, is_final)
+    SELECT {key_*}, shares, t.count FROM {variant} AS t JOIN empty USING ({key_*})
     FOR UPDATE OF t SKIP LOCKED
 ), whole AS (
-    SELECT destination, queue, is_final
-    FROM locked JOIN empty USING (destination, queue, is_final)
-    GROUP BY destination, queue, is_final, shares
-    HAVING count(*) = shares AND sum(locked.count) = 0
+    SELECT {key_*} FROM locked
+    GROUP BY {key_*}, shares HAVING count(*) = shares AND sum(count) = 0
 )
-DELETE FROM exhausted_tally AS t USING whole
-WHERE (t.destination, t.queue, t.is_final) = (whole.destination, whole.queue, whole.is_final);
+DELETE FROM {variant} WHERE ({key_*}) IN (SELECT {key_*} FROM whole);
 
 -- name: postpone_rows
 -- A later due time for waiting rows.
@@ -626,21 +693,6 @@ SELECT coalesce(sum(count), 0)::bigint FROM tally
 WHERE (%(destination)s::text IS NULL OR destination = %(destination)s)
     AND (%(state)s::smallint IS NULL OR state = %(state)s);
 
--- name: forget_tallies
--- Destinations without rows. Whoever counts there now is left alone, and counts anew otherwise.
-WITH empty AS (
-    SELECT destination, state, count(*) AS shares FROM tally
-    GROUP BY destination, state HAVING sum(count) = 0 LIMIT %(limit)s
-), locked AS (
-    SELECT t.instance, t.destination, t.state, t.count FROM tally AS t JOIN empty
-    USING (destination, state) FOR UPDATE OF t SKIP LOCKED
-), whole AS (
-    SELECT destination, state FROM locked JOIN empty USING (destination, state)
-    GROUP BY destination, state, shares HAVING count(*) = shares AND sum(locked.count) = 0
-)
-DELETE FROM tally USING whole
-WHERE tally.destination = whole.destination AND tally.state = whole.state;
-
 -- name: lock
 -- Be the only one with this lock until the transaction ends.
 SELECT pg_advisory_xact_lock(%(lock)s);
@@ -666,139 +718,41 @@ ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
 -- The highest number of a row.
 SELECT coalesce(max(id), 0) FROM redelivery;
 
--- name: list_all
--- Rows by number, no index helps the filter.
+-- name: list_* all kept by_destination by_group by_redelivery_id by_ids
+-- Rows by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE id > %(after_id)s AND id <= %(until_id)s AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY id LIMIT %(limit)s;
+WHERE {up_*} AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY {order_*} LIMIT %(limit)s;
 
--- name: list_kept
--- Held or parked rows by number.
+-- name: newest_* all kept by_destination by_group
+-- Rows by number, the highest first.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_kept_up} AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY state, id LIMIT %(limit)s;
+WHERE {down_*} AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY {back_*} LIMIT %(limit)s;
 
--- name: list_by_destination
--- Rows of one destination by number.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_destination_up}
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY left(destination, 200), id LIMIT %(limit)s;
+-- name: count_* all kept by_destination by_group by_redelivery_id by_ids
+-- How many rows.
+SELECT count(*) FROM redelivery WHERE {of_*} AND id NOT IN ({taken}) AND {row_conditions};
 
--- name: list_by_group
--- Rows of one destination and group by number.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY left(destination, 200), cause_group, id LIMIT %(limit)s;
-
--- name: list_by_redelivery_id
--- The rows of one message by number.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_redelivery_id} AND id > %(after_id)s AND id <= %(until_id)s
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY left(redelivery_id, 200), id LIMIT %(limit)s;
-
--- name: list_by_ids
--- Named rows by number.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE id = ANY (%(ids)s::bigint[]) AND id > %(after_id)s AND id <= %(until_id)s
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY id LIMIT %(limit)s;
-
--- name: newest_all
--- Rows by number, the highest first, no index helps the filter.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE id < %(before)s AND id >= %(floor)s AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY id DESC LIMIT %(limit)s;
-
--- name: newest_kept
--- Held or parked rows by number, the highest first.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_kept_down} AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY state DESC, id DESC LIMIT %(limit)s;
-
--- name: newest_by_destination
--- Rows of one destination by number, the highest first.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_destination_down}
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY left(destination, 200) DESC, id DESC LIMIT %(limit)s;
-
--- name: newest_by_group
--- Rows of one destination and group by number, the highest first.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
-    AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC LIMIT %(limit)s;
-
--- name: floor_all
+-- name: floor_* all kept by_destination by_group
 -- So far down rows are looked at; no row = to the last.
-SELECT id FROM redelivery WHERE id < %(before)s ORDER BY id DESC OFFSET %(look)s - 1 LIMIT 1;
+SELECT id FROM redelivery WHERE {down_*} ORDER BY {back_*} OFFSET %(look)s - 1 LIMIT 1;
 
--- name: floor_kept
--- As floor_all.
-SELECT id FROM redelivery WHERE {of_kept_down}
-ORDER BY state DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
-
--- name: floor_by_destination
--- As floor_all.
-SELECT id FROM redelivery WHERE {of_destination_down}
-ORDER BY left(destination, 200) DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
-
--- name: floor_by_group
--- As floor_all.
-SELECT id FROM redelivery WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
-ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
-
--- name: ceiling_all
+-- name: ceiling_* all kept by_destination by_group
 -- So far up rows are looked at; no row = to the last.
-SELECT id FROM redelivery WHERE id > %(after_id)s AND id <= %(until_id)s
-ORDER BY id OFFSET %(look)s - 1 LIMIT 1;
+SELECT id FROM redelivery WHERE {up_*} ORDER BY {order_*} OFFSET %(look)s - 1 LIMIT 1;
 
--- name: ceiling_kept
--- As ceiling_all.
-SELECT id FROM redelivery
-WHERE {of_kept_up}
-ORDER BY state, id OFFSET %(look)s - 1 LIMIT 1;
-
--- name: ceiling_by_destination
--- As ceiling_all.
-SELECT id FROM redelivery
-WHERE {of_destination_up}
-ORDER BY left(destination, 200), id OFFSET %(look)s - 1 LIMIT 1;
-
--- name: ceiling_by_group
--- As ceiling_all.
-SELECT id FROM redelivery
-WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
-ORDER BY left(destination, 200), cause_group, id OFFSET %(look)s - 1 LIMIT 1;
-
--- name: due_waiting
--- Waiting rows by due time.
+-- name: due_* waiting kept
+-- Rows of one state by due time.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE state = 0 AND {of_due_times} AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY due_at_ms, id LIMIT %(limit)s;
+WHERE {*_by_due} AND (due_at_ms, id) <= (%(until_ms)s::bigint, %(until_id)s::bigint)
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY {due_order_*} LIMIT %(limit)s;
 
--- name: due_kept
--- Held or parked rows by due time.
-SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE state = %(kept)s AND state <> 0 AND {of_due_times} AND id NOT IN ({taken})
-    AND {row_conditions}
-ORDER BY state, due_at_ms, id LIMIT %(limit)s;
-
--- name: until_waiting
--- So far waiting rows are looked at by due time; no row = to the last.
-SELECT due_at_ms, id FROM redelivery
-WHERE state = 0 AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
-ORDER BY due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
-
--- name: until_kept
--- As until_waiting, of held or parked rows.
-SELECT due_at_ms, id FROM redelivery
-WHERE state = %(kept)s AND state <> 0
-    AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
-ORDER BY state, due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
+-- name: until_* waiting kept
+-- So far rows of one state are looked at by due time; no row = to the last.
+SELECT due_at_ms, id FROM redelivery WHERE {*_by_due}
+ORDER BY {due_order_*} OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: gate_tallies
 -- What gates let wait.
@@ -821,35 +775,6 @@ ORDER BY id FOR UPDATE SKIP LOCKED;
 -- Which of these rows are in no unfinished cycle.
 SELECT id FROM redelivery
 WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({in_flight}) AND {row_conditions};
-
--- name: count_all
--- How many rows, no index helps the filter.
-SELECT count(*) FROM redelivery WHERE id NOT IN ({taken}) AND {row_conditions};
-
--- name: count_kept
--- How many held or parked rows.
-SELECT count(*) FROM redelivery
-WHERE state = %(state)s AND state <> 0 AND id NOT IN ({taken}) AND {row_conditions};
-
--- name: count_by_destination
--- How many rows of one destination.
-SELECT count(*) FROM redelivery
-WHERE {of_destination} AND id NOT IN ({taken}) AND {row_conditions};
-
--- name: count_by_group
--- How many rows of one destination and group.
-SELECT count(*) FROM redelivery
-WHERE {of_group} AND id NOT IN ({taken}) AND {row_conditions};
-
--- name: count_by_redelivery_id
--- How many rows of one message.
-SELECT count(*) FROM redelivery
-WHERE {of_redelivery_id} AND id NOT IN ({taken}) AND {row_conditions};
-
--- name: count_by_ids
--- How many of the named rows.
-SELECT count(*) FROM redelivery
-WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({taken}) AND {row_conditions};
 
 -- name: read_message
 -- The encoded message of a row.
@@ -1320,34 +1245,26 @@ DELETE FROM failure_count AS f USING (
 WHERE (f.bucket_ms, f.kind, f.destination, f.cause_group, f.attempt, f.instance)
     = (old.bucket_ms, old.kind, old.destination, old.cause_group, old.attempt, old.instance);
 
--- name: merge_minutes
--- Make five minutes out of minutes in a range of time.
-WITH old AS (
-    SELECT * FROM failure_count
-    WHERE bucket_ms >= %(from_ms)s AND bucket_ms < %(before_ms)s AND bucket_ms %% 300000 <> 0
-    ORDER BY bucket_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM failure_count AS f USING old
-    WHERE (f.bucket_ms, f.kind, f.destination, f.cause_group, f.attempt, f.instance)
-        = (old.bucket_ms, old.kind, old.destination, old.cause_group, old.attempt, old.instance)
-    RETURNING f.*
-), merged AS (
-    INSERT INTO failure_count AS f (
-        bucket_ms, kind, destination, cause_group, attempt, instance, count
-    )
-    SELECT bucket_ms - bucket_ms %% 300000 AS step_ms, kind, destination, cause_group, attempt,
-        instance, sum(count)
-    FROM gone GROUP BY step_ms, kind, destination, cause_group, attempt, instance
-    ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
-    DO UPDATE SET count = f.count + excluded.count
-)
-SELECT count(*) FROM gone;
+-- fragment: unmerged_minutes
+-- Counts by the minute in a range of time; they become five minutes.
+bucket_ms >= %(from_ms)s AND bucket_ms < %(before_ms)s AND bucket_ms %% 300000 <> 0
 
--- name: merge_counts
--- Make hours of all instances out of minutes of each.
+-- fragment: unmerged_hours
+-- Counts of each instance by less than an hour; they become hours of all.
+bucket_ms < %(before_ms)s AND (bucket_ms %% 3600000 <> 0 OR instance <> 0)
+
+-- fragment: merged_minutes
+-- The time and instance that these are counted under.
+bucket_ms - bucket_ms %% 300000 AS step_ms, instance AS counted_as
+
+-- fragment: merged_hours
+-- As merged_minutes.
+bucket_ms - bucket_ms %% 3600000 AS step_ms, 0 AS counted_as
+
+-- name: merge_* minutes hours
+-- Make fewer counts out of those of short times.
 WITH old AS (
-    SELECT * FROM failure_count
-    WHERE bucket_ms < %(before_ms)s AND (bucket_ms %% 3600000 <> 0 OR instance <> 0)
+    SELECT * FROM failure_count WHERE {unmerged_*}
     ORDER BY bucket_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM failure_count AS f USING old
@@ -1356,11 +1273,10 @@ WITH old AS (
     RETURNING f.*
 ), merged AS (
     INSERT INTO failure_count AS f (
-        bucket_ms, kind, destination, cause_group, attempt, instance, count
+        bucket_ms, instance, kind, destination, cause_group, attempt, count
     )
-    SELECT bucket_ms - bucket_ms %% 3600000 AS hour_ms, kind, destination, cause_group, attempt, 0,
-        sum(count)
-    FROM gone GROUP BY hour_ms, kind, destination, cause_group, attempt
+    SELECT {merged_*}, kind, destination, cause_group, attempt, sum(count)
+    FROM gone GROUP BY step_ms, counted_as, kind, destination, cause_group, attempt
     ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
     DO UPDATE SET count = f.count + excluded.count
 )
@@ -1379,25 +1295,6 @@ WITH old AS (
 DELETE FROM failure_group AS f USING locked
 WHERE (f.instance, f.destination, f.cause_group)
     = (locked.instance, locked.destination, locked.cause_group);
-
--- name: forget_group_tallies
--- As forget_tallies.
-WITH empty AS (
-    SELECT destination, state, cause_group, count(*) AS shares FROM group_tally
-    GROUP BY destination, state, cause_group HAVING sum(count) = 0 LIMIT %(limit)s
-), locked AS (
-    SELECT t.instance, t.destination, t.state, t.cause_group, t.count
-    FROM group_tally AS t JOIN empty USING (destination, state, cause_group)
-    FOR UPDATE OF t SKIP LOCKED
-), whole AS (
-    SELECT destination, state, cause_group
-    FROM locked JOIN empty USING (destination, state, cause_group)
-    GROUP BY destination, state, cause_group, shares
-    HAVING count(*) = shares AND sum(locked.count) = 0
-)
-DELETE FROM group_tally AS t USING whole
-WHERE (t.destination, t.state, t.cause_group)
-    = (whole.destination, whole.state, whole.cause_group);
 
 -- name: forget_members
 -- Members of operations that ended before a time.

@@ -409,7 +409,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         with self._written_as_nobody() as transaction:
             removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
             transaction.forget_events(removed)
-            self._database.queue("forget_tallies", limit=limit)
+            self._database.queue("forget_tally", limit=limit)
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:

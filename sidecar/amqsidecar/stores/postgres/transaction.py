@@ -159,7 +159,7 @@ class PostgresTransaction:
         """
         block = self._expect_unfinished(cycle).event_block
         ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
-        self._queue("count_taken")
+        self._queue("count_rows", ids=taken_ids, state=None, sign=1)
         self._queue("count_groups", ids=taken_ids, state=None, sign=1)
         self._queue("count_exhausted", ids=taken_ids)
         if block is not None:
@@ -330,8 +330,8 @@ class PostgresTransaction:
     def park(self, ids: Sequence[int], reason: str) -> None:
         """Keep rows for a person."""
         self._lock_at_rest(ids)
-        self._queue("count_out", ids=list(ids))
-        self._queue("count_as", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED])
+        self._queue("count_rows", ids=list(ids), state=None, sign=-1)
+        self._queue("count_rows", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
         self._queue("count_groups", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
         self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
@@ -339,7 +339,7 @@ class PostgresTransaction:
     def remove(self, ids: Sequence[int]) -> None:
         """Treat rows as sent whose earlier send the broker has proved."""
         self._lock_at_rest(ids)
-        self._queue("count_out", ids=list(ids))
+        self._queue("count_rows", ids=list(ids), state=None, sign=-1)
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
         known = {row_id: row for row_id in ids if (row := self._locked.get(row_id)) is not None}
         final = []
@@ -350,7 +350,7 @@ class PostgresTransaction:
                 final.append(row_id)
         if final:
             self._queue("exhaust_rows", ids=final)
-            self._queue("count_as", ids=final, state=_EXHAUSTED)
+            self._queue("count_rows", ids=final, state=_EXHAUSTED, sign=1)
             self._queue("count_groups", ids=final, state=None, sign=1)
             self._queue("count_exhausted", ids=final)
         self._queue("delete_rows", ids=sorted(set(ids) - set(final)))

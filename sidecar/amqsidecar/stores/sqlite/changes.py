@@ -297,15 +297,15 @@ def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:
             exhausted[place] += delta.difference
     for (destination, cause_group, state), count in totals.items():
         values = {"destination": destination, "cause_group": cause_group, "state": state}
-        if count > 0:
-            database.query("add_tally", values | {"delta": count})
-        elif count < 0:
-            database.query("subtract_tally", values | {"delta": count})
-            database.query("drop_empty_tally", values)
+        _add(database, "group_tally", values | {"delta": count})
     for (final_queue, destination, is_final), count in exhausted.items():
         values = {"final_queue": final_queue, "destination": destination, "is_final": is_final}
-        if count > 0:
-            database.query("add_exhausted", values | {"delta": count})
-        elif count < 0:
-            database.query("subtract_exhausted", values | {"delta": count})
-            database.query("drop_empty_exhausted", values)
+        _add(database, "exhausted_tally", values | {"delta": count})
+
+
+def _add(database: SqliteDatabase, table: str, values: Mapping[str, int]) -> None:
+    if values["delta"] > 0:
+        database.query(f"add_{table}", values)
+    elif values["delta"] < 0:
+        database.query(f"subtract_{table}", values)
+        database.query(f"drop_empty_{table}", values)

@@ -21,85 +21,26 @@ FROM redelivery INDEXED BY redelivery_kept_due WHERE state = :kept AND state <> 
     {due_after} AND {due_until} AND {row_conditions}
     ORDER BY due_at_ms, id LIMIT :limit
 
--- name: newest_all
--- A page, the newest row first, no index helps the filter.
-SELECT {view_columns} {all} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
+-- name: newest_* all kept by_destination by_group by_redelivery_id by_ids
+-- A page, the newest row first.
+SELECT {view_columns} {*} {in_range} AND {row_conditions} ORDER BY id DESC LIMIT :limit;
 
--- name: newest_kept
--- A page, the newest row first, held or parked ones.
-SELECT {view_columns} {kept} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
+-- name: lowest_* all kept by_destination by_group
+-- The last row of a window, the newest first.
+SELECT id {*} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
 
--- name: newest_by_destination
--- A page, the newest row first, of one destination.
-SELECT {view_columns} {by_destination} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
+-- name: due_* waiting kept
+-- A page of rows of one state in order of due times.
+SELECT {view_columns} {*_by_due} {due_page};
 
--- name: newest_by_group
--- A page, the newest row first, of one destination and group.
-SELECT {view_columns} {by_group} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
-
--- name: newest_by_redelivery_id
--- A page, the newest row first, of one message.
-SELECT {view_columns} {by_redelivery_id} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
-
--- name: newest_by_ids
--- A page, the newest row first, named ones.
-SELECT {view_columns} {by_ids} {in_range} AND {row_conditions}
-ORDER BY id DESC LIMIT :limit;
-
--- name: lowest_all
--- The last row of a window, the newest first; no index helps the filter.
-SELECT id {all} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
-
--- name: lowest_kept
--- The last row of a window, the newest first, of held or parked rows.
-SELECT id {kept} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
-
--- name: lowest_by_destination
--- The last row of a window, the newest first, of one destination.
-SELECT id {by_destination} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
-
--- name: lowest_by_group
--- The last row of a window, the newest first, of one destination and group.
-SELECT id {by_group} {in_range} ORDER BY id DESC LIMIT 1 OFFSET :window;
-
--- name: due_waiting
--- A page of waiting rows in order of due times.
-SELECT {view_columns} {waiting_by_due} {due_page};
-
--- name: due_kept
--- A page of held or parked rows in order of due times.
-SELECT {view_columns} {kept_by_due} {due_page};
-
--- name: latest_waiting
--- The last row of a window of waiting rows, by due time.
-SELECT due_at_ms, id {waiting_by_due} {due_after}
+-- name: latest_* waiting kept
+-- The last row of a window of rows of one state, by due time.
+SELECT due_at_ms, id {*_by_due} {due_after}
 ORDER BY due_at_ms, id LIMIT 1 OFFSET :window;
 
--- name: latest_kept
--- The last row of a window of held or parked rows, by due time.
-SELECT due_at_ms, id {kept_by_due} {due_after}
-ORDER BY due_at_ms, id LIMIT 1 OFFSET :window;
-
--- name: sorted_by_destination
--- A page of the few rows of one destination in order of due times.
-SELECT {view_columns} {by_destination} {due_page};
-
--- name: sorted_by_group
--- A page of the few rows of one destination and group in order of due times.
-SELECT {view_columns} {by_group} {due_page};
-
--- name: sorted_by_redelivery_id
--- A page of the rows of one message in order of due times.
-SELECT {view_columns} {by_redelivery_id} {due_page};
-
--- name: sorted_by_ids
--- A page of named rows in order of due times.
-SELECT {view_columns} {by_ids} {due_page};
+-- name: sorted_* by_destination by_group by_redelivery_id by_ids
+-- A page of the few rows of one kind in order of due times.
+SELECT {view_columns} {*} {due_page};
 
 -- name: read_gate_tallies
 -- What gates let wait.

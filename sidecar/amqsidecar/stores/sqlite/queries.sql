@@ -308,38 +308,33 @@ recall_operation = :recall_operation, cause = coalesce(:cause, cause),
 cause_group = coalesce(:cause_group, cause_group)
 WHERE id = :id;
 
--- name: add_tally
+-- fragment: of_group_tally
+-- What a number of rows is counted by.
+destination = :destination AND cause_group = :cause_group AND state = :state
+
+-- fragment: of_exhausted_tally
+-- As of_group_tally.
+final_queue = :final_queue AND destination = :destination AND is_final = :is_final
+
+-- name: add_group_tally
 -- Add a difference.
 INSERT INTO group_tally (destination, cause_group, state, count)
 VALUES (:destination, :cause_group, :state, :delta)
 ON CONFLICT (destination, cause_group, state) DO UPDATE SET count = count + :delta;
 
--- name: subtract_tally
--- Subtract a difference from a tally that exists.
-UPDATE group_tally SET count = count + :delta
-WHERE destination = :destination AND cause_group = :cause_group AND state = :state;
-
--- name: drop_empty_tally
--- Destinations and groups without rows are forgotten.
-DELETE FROM group_tally
-WHERE destination = :destination AND cause_group = :cause_group AND state = :state AND count = 0;
-
--- name: add_exhausted
+-- name: add_exhausted_tally
 -- Add a difference.
 INSERT INTO exhausted_tally (final_queue, destination, is_final, count)
 VALUES (:final_queue, :destination, :is_final, :delta)
 ON CONFLICT (final_queue, destination, is_final) DO UPDATE SET count = count + :delta;
 
--- name: subtract_exhausted
+-- name: subtract_* group_tally exhausted_tally
 -- Subtract a difference from a tally that exists.
-UPDATE exhausted_tally SET count = count + :delta
-WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final;
+UPDATE {variant} SET count = count + :delta WHERE {of_*};
 
--- name: drop_empty_exhausted
--- Places without rows are forgotten.
-DELETE FROM exhausted_tally
-WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final
-    AND count = 0;
+-- name: drop_empty_* group_tally exhausted_tally
+-- What has no rows is forgotten.
+DELETE FROM {variant} WHERE {of_*} AND count = 0;
 
 -- name: read_exhausted
 -- Where exhausted messages are, and since when.
@@ -391,69 +386,17 @@ SELECT coalesce(max(id), 0) FROM redelivery;
 -- The highest number of a row that counts.
 SELECT id FROM redelivery NOT INDEXED WHERE {visible} ORDER BY id DESC LIMIT 1;
 
--- name: list_all
--- Rows by number, no index helps the filter.
-SELECT {view_columns} {all} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+-- name: list_* all kept by_destination by_group by_redelivery_id by_ids
+-- Rows by number.
+SELECT {view_columns} {*} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
--- name: list_kept
--- Rows by number, held or parked ones.
-SELECT {view_columns} {kept} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+-- name: count_* all kept by_destination by_group by_redelivery_id by_ids
+-- How many rows.
+SELECT count(*) {*} {visible} AND {row_conditions};
 
--- name: list_by_destination
--- Rows by number, of one destination.
-SELECT {view_columns} {by_destination} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
-
--- name: list_by_group
--- Rows by number, of one destination and group.
-SELECT {view_columns} {by_group} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
-
--- name: list_by_redelivery_id
--- Rows by number, of one message.
-SELECT {view_columns} {by_redelivery_id} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
-
--- name: list_by_ids
--- Rows by number, named ones.
-SELECT {view_columns} {by_ids} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
-
--- name: count_all
--- How many rows, no index helps the filter.
-SELECT count(*) {all} {visible} AND {row_conditions};
-
--- name: count_kept
--- How many rows, held or parked ones.
-SELECT count(*) {kept} {visible} AND {row_conditions};
-
--- name: count_by_destination
--- How many rows, of one destination.
-SELECT count(*) {by_destination} {visible} AND {row_conditions};
-
--- name: count_by_group
--- How many rows, of one destination and group.
-SELECT count(*) {by_group} {visible} AND {row_conditions};
-
--- name: count_by_redelivery_id
--- How many rows, of one message.
-SELECT count(*) {by_redelivery_id} {visible} AND {row_conditions};
-
--- name: count_by_ids
--- How many rows, named ones.
-SELECT count(*) {by_ids} {visible} AND {row_conditions};
-
--- name: window_all
--- The last row of a window by number; no index helps the filter.
-SELECT id {all} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
-
--- name: window_kept
--- The last row of a window by number, of held or parked rows.
-SELECT id {kept} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
-
--- name: window_by_destination
--- The last row of a window by number, of one destination.
-SELECT id {by_destination} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
-
--- name: window_by_group
--- The last row of a window by number, of one destination and group.
-SELECT id {by_group} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+-- name: window_* all kept by_destination by_group
+-- The last row of a window by number.
+SELECT id {*} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: read_message
 -- The encoded message of a row.
