@@ -13,7 +13,7 @@ import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, LookSession, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.destination import Destination, final_queue, queue, topic
 from support.brokers.real import Broker, spoken
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
@@ -668,6 +668,24 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
     assert looking.browse(harness.intake(), 100) == []
     assert [one.id for one in harness.drain(origin)] == ids
+
+
+def test_a_final_queue_is_browsed_where_it_is_asked_for_as_one(
+    harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
+) -> None:
+    """What was taken out of it by others is found by a browse."""
+    if harness.name in CAN_NOT_LOOK:
+        pytest.skip("its wire has no browser")
+    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    final = IntakeQueue(final_queue(harness.intake().destination, ".exhausted"), is_final=True)
+    link = open_link()
+    assert link.send_terms(final.destination, makes=True).problem is None
+    link.attach([harness.intake()], 10)
+    deliveries = receive(link, 3)
+    sends = [redelivery(one, destination=final.destination) for one in deliveries]
+    link.commit_cycle(deliveries, sends, 1)
+    looking = open_look()
+    eventually(lambda: len(looking.browse(final, 100)) == 3, what="a browse shows 3")
 
 
 def test_links_that_only_look_disturb_no_consumer(

@@ -22,20 +22,9 @@ PROVED_WITHIN_S = 120
 """A group is judged a minute after its last re-send; looks are 30 seconds apart."""
 
 
-NOT_SEEN_ON_CLASSIC = pytest.mark.xfail(
-    strict=True,
-    raises=TimeoutError,
-    reason="known fault, cause not found yet: on Classic, with messages of others in the final "
-    "queue, rows that a stranger took stay exhausted on all screens",
-)
-
-
 @pytest.fixture(
     scope="module",
-    params=[
-        "artemis",
-        pytest.param("classic_console", marks=[pytest.mark.proof, NOT_SEEN_ON_CLASSIC]),
-    ],
+    params=["artemis", pytest.param("classic_console", marks=pytest.mark.proof)],
 )
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with make_broker(request.param) as running:

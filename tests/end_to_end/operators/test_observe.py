@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.clock import SystemClock
@@ -167,7 +168,7 @@ def queue_names(broker: ClassicBroker) -> set[str]:
     """Return the names of all queues that the broker has."""
     harness = OpenWireHarness(broker, "names")
     watch = OpenWireQueueWatch(harness._connection, harness._consumers, ".exhausted")
-    watch.existing(queue(">"))
+    watch.existing(IntakeQueue(queue(">")))
     harness.close()
     return set(watch._names)
 

@@ -158,7 +158,7 @@ class ClassicHarness(ABC):
     def exists(self, queue_name: str) -> bool:
         """Return whether the broker has a queue of that name."""
         watch = OpenWireQueueWatch(self._connection, self._consumers, ".exhausted")
-        return bool(watch.existing(queue(queue_name)))
+        return bool(watch.existing(IntakeQueue(queue(queue_name))))
 
     def refusing_destination(self) -> Destination:
         """Return a destination to which the broker refuses sends."""

@@ -10,6 +10,7 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer gets all de
 import re
 from collections.abc import Iterable
 
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.sidecar_names import CAUSES, OWN_PREFIX
@@ -149,15 +150,18 @@ class ClassicQueues:
         """Return whether a queue came to be after we began to listen."""
         return name in self._born
 
-    def existing(self, destination: Destination) -> list[Destination]:
-        """Return the queues that a name or wildcard stands for and that exist, without ours.
+    def existing(self, intake: IntakeQueue) -> list[Destination]:
+        """Return the queues that a name or wildcard stands for and that exist.
+
+        Our own queues are left out, unless it is a final queue and asked for as one.
 
         Without an answer of the broker a name is assumed to exist, and a wildcard matches none.
 
         Raises:
             As `expand`.
         """
-        expanded = self.expand([destination], None)
+        asked = intake.destination
+        expanded = [asked] if intake.is_final else self.expand([asked], None)
         self._begin(None)
         if not self._names:
             return expanded

@@ -194,15 +194,16 @@ class ListingSession(ClassicSession, Generic[ConnectionT, QueuesT]):
         """End a running or the next `wait` at once; for any thread."""
         self._connection.wake()
 
-    def _existing(self, destination: Destination) -> list[Destination]:
+    def _existing(self, intake: IntakeQueue) -> list[Destination]:
         """Return the queues that a name or wildcard stands for.
 
         Raises:
             BrokerRefused: the broker does not report those of a wildcard.
         """
         try:
-            return self._queues.existing(destination)
+            return self._queues.existing(intake)
         except RequestRefused as cause:
+            destination = intake.destination
             if is_wildcard(destination.name):
                 raise BrokerRefused(
                     f"can't find out which queues {destination} stands for: {cause}; "

@@ -268,7 +268,7 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
         """
         found = []
         held_bytes = 0
-        for source in self._existing(queue.destination):
+        for source in self._existing(queue):
             try:
                 messages = self._consumers.browse(source, at_most)
             except CommandRefused as cause:

@@ -335,7 +335,7 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
             LinkLost: the connection is gone.
         """
         found = []
-        for source in self._existing(queue.destination):
+        for source in self._existing(queue):
             try:
                 readable = selectors.readable(self._rules.unreadable_in(source))
                 frames = self._consumers.browse(source, at_most, readable)

@@ -143,7 +143,7 @@ class StompClassicTrials:
             BrokerRefused: the user may not read it.
         """
         try:
-            return self._left.of_unread(self._queues.existing(queue.destination))
+            return self._left.of_unread(self._queues.existing(queue))
         except FrameRefused as cause:
             raise BrokerRefused(
                 f"can't find messages that would be left behind: {cause}"
