@@ -109,7 +109,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
             read one that is not marked so, because the sidecar writes to it.
-        redelivery_ids: messages of these ids alone are read; () = all. Only for `TakesChosen`.
+        redelivery_ids: messages of these ids alone are browsed, or read by `TakesChosen`; () = all.
     """
 
     destination: Destination
@@ -299,9 +299,10 @@ class LookSession(Protocol):
         """Return what lies in a dead-letter queue, in order, without taking or changing it.
 
         Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
-        accepted: its handle is None, or identifies it within its queue. A message is
-        b"" where the broker shows only its past. A queue that does not exist is empty, and is not
-        made. Large messages end the look before `at_most`, so that it takes bounded memory.
+        accepted: its handle is None, or identifies it within its queue. A message is b"" where the
+        broker shows only its past, but never where `IntakeQueue.redelivery_ids` names it. A queue
+        that does not exist is empty, and is not made. Large messages end the look before `at_most`,
+        so that it takes bounded memory.
 
         Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
         maxBrowsePageSize, 400 unless configured.

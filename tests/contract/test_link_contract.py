@@ -686,6 +686,12 @@ def test_a_final_queue_is_browsed_where_it_is_asked_for_as_one(
     link.commit_cycle(deliveries, sends, 1)
     looking = open_look()
     eventually(lambda: len(looking.browse(final, 100)) == 3, what="a browse shows 3")
+    # One of them by its id, with its body.
+    [wanted] = [one for one in sends if one.redelivery_id == sends[1].redelivery_id]
+    asked = msgspec.structs.replace(final, redelivery_ids=(wanted.redelivery_id,))
+    [found] = looking.browse(asked, 100)
+    assert found.provenance.redelivery_id == wanted.redelivery_id
+    assert found.message
 
 
 def test_links_that_only_look_disturb_no_consumer(

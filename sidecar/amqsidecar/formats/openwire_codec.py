@@ -296,13 +296,16 @@ def consumer_info(
     browser: bool,
     exclusive: bool,
     asynchronous: bool,
+    selector: str | None = None,
 ) -> bytes:
     """Return the fields of a ConsumerInfo."""
     head = consumer + bytes((browser,)) + destination
     flow = _INT.pack(prefetch) + _INT.pack(0) + bytes((asynchronous,))
-    # Why: selector, client id, subscription; three flags; priority; path, predicate; flags; path.
+    # Why: client id, subscription; three flags; priority; path, predicate; flags; path.
     flags = bytes((0, exclusive, 0))
-    return head + flow + b"\0\0\0" + flags + b"\0" + b"\0\0" + b"\0\0\0" + b"\0"
+    return (
+        head + flow + text_field(selector) + b"\0\0" + flags + b"\0" + b"\0\0" + b"\0\0\0" + b"\0"
+    )
 
 
 def consumer_control(consumer: bytes, destination: bytes, prefetch: int) -> bytes:

@@ -574,11 +574,13 @@ class MemoryLink:
             for source, message in session.in_hand.values()
             if source == name
         ]
-        return [
+        found = [
             self._delivery(None, name, message)
             for message in [*held, *self.broker.queues.get(name, ())]
             if message.encoding == self.encoding
-        ][:at_most]
+        ]
+        ids = intake.redelivery_ids
+        return [one for one in found if not ids or one.provenance.redelivery_id in ids][:at_most]
 
     def _take_step(self, name: str) -> None:
         self.step(name)

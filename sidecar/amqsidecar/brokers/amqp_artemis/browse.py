@@ -12,12 +12,16 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
+from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
 from amqsidecar.formats.artemis_properties import OriginReader
 
 NEEDS_NO_CONVERSION = "__AMQ_CID IS NULL"
-"""Selector of messages of AMQP, STOMP and MQTT clients: Core and OpenWire ones have this."""
+"""Selector of messages of STOMP and MQTT clients: those of Core and OpenWire clients have this."""
+
+BROWSABLE = f"{MADE_BY_AMQP} OR {NEEDS_NO_CONVERSION}"
+"""Selector of what can be browsed without a conversion that may fail."""
 
 _BYTES_MAX = 64 * 1024 * 1024
 _FIRST_ASKED = 10

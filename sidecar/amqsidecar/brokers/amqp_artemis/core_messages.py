@@ -15,6 +15,7 @@ from typing import Any, Final
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
+from amqsidecar.brokers.selectors import both
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
 from amqsidecar.formats.artemis_properties import COMPRESSED
 from amqsidecar.model.destination import Destination
@@ -88,11 +89,6 @@ def quoted(text: str) -> str:
     """Return a text as selectors write it."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'"
-
-
-def both(selector: str, other: str) -> str:
-    """Return the selector that both of them match; an operator's may be ""."""
-    return f"({selector}) AND ({other})" if selector else other
 
 
 def list_of_others(queue: IntakeQueue) -> ManagementQuestion:

@@ -13,7 +13,6 @@ from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION
 from amqsidecar.brokers.amqp_artemis.core_messages import (
     CUT,
     Listed,
-    both,
     left_unlisted,
     list_of_others,
     quoted,
@@ -21,6 +20,7 @@ from amqsidecar.brokers.amqp_artemis.core_messages import (
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.too_large import left_too_large
+from amqsidecar.brokers.selectors import both
 from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance

@@ -6,7 +6,7 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION, browse_convertible
+from amqsidecar.brokers.amqp_artemis.browse import BROWSABLE, browse_convertible
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, list_of_others
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
@@ -14,6 +14,7 @@ from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.session import DelayingSession
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
@@ -175,13 +176,14 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)
-        listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
-        if listed is not None:
-            self._seen_in_part.pop(queue, None)
-            return listed
-        self._seen_in_part[queue] = (
-            management.why_unusable or f"it holds more than {at_most} messages"
-        )
+        if not queue.redelivery_ids:
+            listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
+            if listed is not None:
+                self._seen_in_part.pop(queue, None)
+                return listed
+            self._seen_in_part[queue] = (
+                management.why_unusable or f"it holds more than {at_most} messages"
+            )
         self._browse_number += 1
         name = f"amqsidecar-browse-{self._browse_number}"
         return browse_convertible(
@@ -191,7 +193,10 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
             at_most,
             routes.read_origin,
             self._timeout_s,
-            MADE_BY_AMQP if self._is_own_only else NEEDS_NO_CONVERSION,
+            both(
+                of_redelivery_ids(queue.redelivery_ids),
+                MADE_BY_AMQP if self._is_own_only else BROWSABLE,
+            ),
         )
 
     def trials(self) -> ArtemisTrials:

@@ -31,6 +31,7 @@ from amqsidecar.brokers.classic.statistics import (
 )
 from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_message import (
@@ -172,7 +173,7 @@ def browse(
     pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
     deliveries: dict[Destination, list[Delivery]] = {}
     limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
-    for message in browser.look(pattern, limit):
+    for message in browser.look(pattern, limit, of_redelivery_ids(queue.redelivery_ids)):
         delivery = _delivery(message, queue, pattern, names, now_ms, encoding)
         deliveries.setdefault(delivery.source, []).append(delivery)
     if pattern != asked.name:

@@ -7,8 +7,8 @@ import msgspec
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
 
 class ChoosingIntake(Protocol):
@@ -69,7 +69,9 @@ class ChosenMessages:
 
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`."""
-        chosen = [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
+        chosen = [
+            IntakeQueue(queue, selector=of_redelivery_ids(ids)) for queue, ids in queues.items()
+        ]
         self._wanted = ChosenOnce(queues)
         self._intake.detach()
         self._attach(chosen, sum(map(len, queues.values())))
@@ -106,7 +108,7 @@ class ChosenMessages:
             [
                 # Why: the broker requeues what is given back in another thread.
                 ManagementQuestion(resource, "flushExecutor"),
-                ManagementQuestion(resource, "browse", (1, 1, _selector(redelivery_ids))),
+                ManagementQuestion(resource, "browse", (1, 1, of_redelivery_ids(redelivery_ids))),
             ]
         )
         return answer.is_ok and any(answer.value.values())
@@ -116,9 +118,4 @@ def selected(queue: IntakeQueue) -> IntakeQueue:
     """Return a queue with the selector that its redelivery ids need."""
     if not queue.redelivery_ids:
         return queue
-    return msgspec.structs.replace(queue, selector=_selector(queue.redelivery_ids))
-
-
-def _selector(redelivery_ids: Collection[str]) -> str:
-    quoted = ", ".join("'" + one.replace("'", "''") + "'" for one in redelivery_ids)
-    return f"{PROPERTY_REDELIVERY_ID} IN ({quoted})"
+    return msgspec.structs.replace(queue, selector=of_redelivery_ids(queue.redelivery_ids))

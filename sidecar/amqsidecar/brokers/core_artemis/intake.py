@@ -15,6 +15,7 @@ from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.browse import encoded_of
+from amqsidecar.brokers.selectors import both
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
@@ -152,7 +153,9 @@ class CoreIntake:
                 continue
             try:
                 number = self._session.create_consumer(
-                    name.rpartition("::")[2], self._selector_of(queue), window_bytes=share
+                    name.rpartition("::")[2],
+                    both(queue.selector, self._selector),
+                    window_bytes=share,
                 )
             except CoreRefused as words:
                 refused[name] = f"{queue.destination} can't be read: {words}"
@@ -161,10 +164,6 @@ class CoreIntake:
         self._widen()
         if refused:
             raise QueueRefused.all_of(refused)
-
-    def _selector_of(self, queue: IntakeQueue) -> str | None:
-        parts = [one for one in (queue.selector, self._selector) if one]
-        return " AND ".join(f"({one})" for one in parts) if len(parts) > 1 else "".join(parts)
 
     def detach(self) -> None:
         """Stop reading; unreceived messages go back."""

@@ -16,6 +16,7 @@ from amqsidecar.brokers.core_artemis.browse import browse_core
 from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.trials import CoreTrials
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import LinkLost
 from amqsidecar.formats.core.primitives import CoreProtocolError
 from amqsidecar.formats.core_artemis_message import ENCODING
@@ -130,11 +131,12 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)
-        listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
-        if listed is not None:
-            self._seen_in_part.discard(queue)
-            return listed
-        self._seen_in_part.add(queue)
+        if not queue.redelivery_ids:
+            listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
+            if listed is not None:
+                self._seen_in_part.discard(queue)
+                return listed
+            self._seen_in_part.add(queue)
         return browse_core(
             self._connection,
             self._service,
@@ -143,7 +145,7 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
             at_most,
             routes.read_origin,
             self._timeout_s,
-            self._selector,
+            both(of_redelivery_ids(queue.redelivery_ids), self._selector),
         )
 
     def trials(self) -> CoreTrials:

@@ -140,6 +140,7 @@ class OpenWireConsumers:
         browser: bool = False,
         exclusive: bool = False,
         asynchronous: bool = True,
+        selector: str = "",
     ) -> OpenWireConsumer:
         """Begin to consume.
 
@@ -150,6 +151,7 @@ class OpenWireConsumers:
             browser: take nothing from the queue, only look.
             exclusive: as long as this consumer is there, no other gets anything from the queue.
             asynchronous: False = what is there already arrives before this returns (topics).
+            selector: of messages; "" = all.
 
         Raises:
             CommandRefused: the broker does not allow it.
@@ -165,6 +167,7 @@ class OpenWireConsumers:
             browser=browser,
             exclusive=exclusive,
             asynchronous=asynchronous,
+            selector=selector or None,
         )
         try:
             self._connection.call(codec.CONSUMER_INFO, info)
@@ -332,7 +335,12 @@ class OpenWireConsumers:
         return len(self.browse(destination, at_most, is_counting=True))
 
     def browse(
-        self, destination: Destination, at_most: int, *, is_counting: bool = False
+        self,
+        destination: Destination,
+        at_most: int,
+        *,
+        is_counting: bool = False,
+        selector: str = "",
     ) -> list[bytes]:
         """Return the messages of a queue, handed out ones included, up to a number.
 
@@ -342,15 +350,22 @@ class OpenWireConsumers:
             destination: the queue.
             at_most: messages.
             is_counting: all messages are b"", so that no bytes end it.
+            selector: of messages; "" = all.
 
         Raises:
             CommandRefused: the broker does not allow it.
             LinkLost: the browser did not end.
         """
-        return [message for _, message in self.look(destination, at_most, is_counting=is_counting)]
+        found = self.look(destination, at_most, is_counting=is_counting, selector=selector)
+        return [message for _, message in found]
 
     def look(
-        self, destination: Destination, at_most: int, *, is_counting: bool = False
+        self,
+        destination: Destination,
+        at_most: int,
+        *,
+        is_counting: bool = False,
+        selector: str = "",
     ) -> list[tuple[bytes, bytes]]:
         """Return what `browse` returns, each message with the field of the queue that it lies in.
 
@@ -358,6 +373,7 @@ class OpenWireConsumers:
             destination: a queue or a wildcard.
             at_most: messages.
             is_counting: as with `browse`.
+            selector: as with `browse`.
 
         Raises:
             As `browse`.
@@ -373,7 +389,7 @@ class OpenWireConsumers:
                 found.append((field, message))
                 held_bytes += len(message or b"")
 
-        browser = self.add(destination, at_most, browser=True, take=take)
+        browser = self.add(destination, at_most, browser=True, take=take, selector=selector)
         deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
         while True:
             self.route()

@@ -25,6 +25,7 @@ from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.statistics import OpenWireStatistics
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
+from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.clock import Clock
 from amqsidecar.errors import (
     BrokerRefused,
@@ -268,9 +269,10 @@ class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
         """
         found = []
         held_bytes = 0
+        selector = of_redelivery_ids(queue.redelivery_ids)
         for source in self._existing(queue):
             try:
-                messages = self._consumers.browse(source, at_most)
+                messages = self._consumers.browse(source, at_most, selector=selector)
             except CommandRefused as cause:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()

@@ -23,6 +23,7 @@ from amqsidecar.brokers.classic.statistics import (
 from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import ask_nobody
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
@@ -338,7 +339,8 @@ class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
         for source in self._existing(queue):
             try:
                 readable = selectors.readable(self._rules.unreadable_in(source))
-                frames = self._consumers.browse(source, at_most, readable)
+                chosen = both(of_redelivery_ids(queue.redelivery_ids), readable)
+                frames = self._consumers.browse(source, at_most, chosen)
             except FrameRefused as cause:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()
