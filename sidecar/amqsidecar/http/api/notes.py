@@ -66,6 +66,9 @@ class Noting:
                 run=self._notes,
                 answer=list[GroupNote],
                 query=GroupNotesQuery,
+                problems={
+                    403: "The cause has a masked part: name the group by `#` and its number."
+                },
             ),
             ApiEndpoint(
                 method="POST",
