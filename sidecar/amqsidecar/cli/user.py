@@ -42,7 +42,9 @@ def _target(target: str) -> str:
         is_service = b"amqsidecar" in (SERVICE / "cmdline").read_bytes()
     except OSError:
         is_service = False
-    return str(path) if is_service and os.access(path, os.W_OK) else audit.STDERR
+    # Why no socket: nobody can open it a second time.
+    can_be_opened = os.access(path, os.W_OK) and not path.is_socket()
+    return str(path) if is_service and can_be_opened else audit.STDERR
 
 
 def _user_name() -> str:
