@@ -104,7 +104,7 @@ def tag_of(event: events.AnyEvent) -> str:
 
 DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Explained: lambda event: (
-        f"{event.consumer} says: {one_line(event.cause or 'nothing', 200)}{_advised(event)}"
+        f"{event.consumer} says: {_first_line(event.cause) or 'nothing'}{_advised(event)}"
     ),
     events.Regrouped: lambda event: (
         f"in the group {one_line(event.cause_group)}, formerly {one_line(event.former_group)}"
@@ -140,6 +140,11 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
 }
 
 
+def _first_line(cause: str | None) -> str:
+    """Return the begin of a cause without its stack trace."""
+    return one_line(given_reason(cause).partition("\n")[0], 200)
+
+
 def _advised(event: events.Explained) -> str:
     advice = f"; its verdict: {event.verdict}" if event.verdict else ""
     return f"{advice} ({event.answer})" if event.answer else advice
@@ -167,6 +172,6 @@ def describe(event: events.AnyEvent) -> str:
     """Return an event's content besides its type, for people."""
     if isinstance(event, events.Received):
         expired = "expired, " * event.expired
-        reason = one_line(given_reason(event.cause), 200) or "no reason given"
+        reason = _first_line(event.cause) or "no reason given"
         return f"from {event.source}, {expired}{reason}"
     return DESCRIPTIONS[type(event)](event)

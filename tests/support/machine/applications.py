@@ -80,7 +80,7 @@ def spring_orders(provider: str, url: str, queue: str, notes: str) -> list[str]:
         f"--spring.{client}.broker-url={url}",
         f"--spring.{client}.user=admin",
         f"--spring.{client}.password=admin",
-        "--logging.level.root=error",
+        "--logging.level.root=warn",
     ]
 
 

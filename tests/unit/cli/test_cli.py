@@ -342,6 +342,26 @@ def test_groups_without_a_cause_come_with_the_ways_to_get_one(cli: Cli) -> None:
     assert cli("groups", "--output", "json").err == ""
 
 
+def test_a_group_is_muted_and_merged_and_separated_again(cli: Cli) -> None:
+    one, other, *_ = (
+        group
+        for group in cli("groups", "--output", "json").json
+        if group["destination"] == "queue://orders"
+    )
+    place = ["--destination", "orders", "--cause-group", other["cause_group"]]
+    assert "\nmuted until clearly more than " in cli("note", "known", *place, "--mute").out
+    assert "muted" not in cli("note", *place, "--unmute").out
+    merged = cli("note", "same", *place, "--merge-into", str(one["number"])).out
+    assert f"  {other['cause_group']} is a part of {one['cause_group']}\n" in merged
+    left = {group["number"]: group["total"] for group in cli("groups", "--output", "json").json}
+    assert left[one["number"]] == one["total"] + other["total"]
+    assert other["number"] not in left
+    assert cli("note", "--group", str(other["number"])).out == merged
+    assert cli("note", *place, "--merge-into", "none").code == main.EXIT_FAILED
+    cli("note", *place, "--merge-into", "")
+    assert other["number"] in {group["number"] for group in cli("groups", "--output", "json").json}
+
+
 def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     act_as(monkeypatch, "ann")
     [group, *_] = cli("groups", "--output", "json").json

@@ -8,10 +8,13 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin
 
 import httpx2
+import msgspec
 import pytest
 from lxml import html
 from proton import Message
 
+from amqsidecar.http.authentication.settings import Bodies
+from amqsidecar.http.masking import Masking
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.group_note import GroupNote
@@ -21,6 +24,7 @@ from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from support.stores.rows import took
 from support.web.client import web_client
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
@@ -122,7 +126,7 @@ def check(answer: httpx2.Response) -> html.HtmlElement:
             assert not name.startswith("on"), (element.tag, name)
             assert name != "style", element.tag
             if name in ("href", "src", "action", "formaction", "hx-get"):
-                assert re.match(r"[/?#]", value), (name, value)
+                assert re.match(r"[/?#]|https://l/2", value), (name, value)
     assert page.xpath("//comment()") == []
     text = text_of(page)
     assert shown(text) == text
@@ -229,6 +233,52 @@ def test_a_note_is_kept_with_the_group_and_shown_on_the_first_screen(
     assert "JIRA-5\n<b>on it" in notes.text_content()
     assert "console:local" in notes.text_content()
     assert "JIRA-5" in page_of(client, "/").get_element_by_id("live").text_content()
+
+
+def test_groups_are_merged_muted_and_separated_and_the_last_trace_has_links(
+    tmp_path: Path,
+) -> None:
+    trace = "shop.X: secret-7\n\tat shop.A.b(A.java:1)\n\t... 7 frames of Java and frameworks"
+    key = "shop.X at shop.A.b [stack=5f0c2a91d3e7]"
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    boom, other = (
+        dead(number, cause, now_ms, destination="queue://a")
+        for number, cause in enumerate(("boom", trace), start=1)
+    )
+    keep(store, [boom])
+    cycle, other = store.open().cycle + 1, msgspec.structs.replace(other, cause_group=key)
+    with store.transaction() as tx:
+        store.allocate_ids(1)
+        tx.record_cycle(cycle, [other], [], [msgspec.structs.replace(took(other), cause_group=key)])
+        tx.finish_cycle(cycle)
+    store.close()
+    links = {"logs": "https://logs.example/?from={from_ms}&q={consumer}", "at": "https://l/{from}"}
+    masking = Masking(Bodies.OPERATORS, ["secret-[0-9]+"])
+    with (
+        running_console(path, masking=masking, links=links) as site,
+        web_client(site) as client,
+    ):
+        address = "/groups/one?" + urlencode({"destination": "queue://a", "group": key})
+        page = page_of(client, address)
+        assert page.get_element_by_id("main").xpath(".//h1//span/@title") == ["stack 5f0c2a91d3e7"]
+        assert "stack=" not in page.text_content()
+        [shown] = page.xpath("//section[@aria-labelledby='example']")
+        assert "shop.X: ***\n\tat shop.A.b(A.java:1)" in shown.text_content()
+        assert [link.text for link in shown.xpath(".//a[@rel]")] == ["at"], "no consumer is known"
+        [form] = page.xpath("//form[.//textarea[@name='note']]")
+        fields = dict(form.form_values())
+        refused = client.post(form.action, data={**fields, "merge_into": "none such"})
+        assert "no group 'none such'" in check(refused).text_content()
+        muted = {**fields, "snooze": "mute", "merge_into": "boom"}
+        assert client.post(form.action, data=muted).status_code == 303
+        merged = page_of(client, address)
+        assert "is a part of this group" in merged.text_content()
+        assert merged.xpath("//h1")[0].text_content().strip() == "boom"
+        [separate] = [one for one in merged.forms if "separate" in dict(one.form_values())]
+        client.post(separate.action, data=dict(separate.form_values()))
+        assert "shop.X at shop.A.b" in page_of(client, address).xpath("//h1")[0].text_content()
 
 
 def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_none(
