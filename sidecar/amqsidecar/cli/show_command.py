@@ -14,7 +14,10 @@ from amqsidecar.operations.words import clock_time, due, one_line, reason_lines,
 from amqsidecar.private_files import private_opener
 
 if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
+    from amqsidecar.model.message import MessageView
     from amqsidecar.model.schedule import RowView
+    from amqsidecar.operations.lying import LyingMessage
     from amqsidecar.operations.references import Found
     from amqsidecar.schedule import ScheduleView
 
@@ -36,6 +39,14 @@ def show(
             show_default=False,
         ),
     ] = None,
+    content: Annotated[
+        bool,
+        typer.Option(
+            "--content",
+            help="Also show properties and body; a message in its final queue is browsed there, "
+            "and nothing moves.",
+        ),
+    ] = False,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -45,7 +56,8 @@ def show(
     \b
     JSON: {"redelivery_id": null = no message, "rows": [as in `list`; empty = it waits no longer],
     "history": [{"type", "at_ms", ...}, oldest first], "also": [{"kind": "message" | "operation" |
-    "group" | "store", "id", "what", "command"}]}; null if nothing is known
+    "group" | "store", "id", "what", "command"}]}; null if nothing is known; with --content the
+    properties and the body, as the API's `view`
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -55,10 +67,14 @@ def show(
     with opened_view(config) as store:
         state = store.state()
         found = find_reference(store, message, state)
+        rows = [] if found is None else found.rows
         if save is not None:
-            _save(store, [] if found is None else found.rows, message, save)
+            _save(_read_message(config, store, rows, message), message, save)
+        view = None
+        if content and found is not None:
+            view = _view(_read_message(config, store, rows, message))
     if output is OutputFormat.JSON:
-        print_json(found)
+        print_json(found if view is None else view)
     if found is None:
         raise NothingFound(f"{message} is unknown: it was never here, or its history was removed")
     if output is OutputFormat.JSON:
@@ -68,6 +84,8 @@ def show(
         (print_line if found.redelivery_id is None else say)(line)
     if found.redelivery_id is not None:
         _print_message(found, SystemClock().now_ms())
+    if view is not None:
+        _print_content(view)
 
 
 def _print_message(found: "Found", now_ms: int) -> None:
@@ -82,8 +100,10 @@ def _print_message(found: "Found", now_ms: int) -> None:
         print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
 
 
-def _save(store: "ScheduleView", rows: "Sequence[RowView]", message: str, path: Path) -> None:
-    """Write the message of the only row; nothing that exists is written over."""
+def _read_message(
+    config: "Config", store: "ScheduleView", rows: "Sequence[RowView]", message: str
+) -> "LyingMessage":
+    """Return the message of the only row; one in its final queue is browsed there."""
     if len(rows) != 1:
         numbers = ", ".join(str(row.id) for row in rows)
         why = (
@@ -92,24 +112,52 @@ def _save(store: "ScheduleView", rows: "Sequence[RowView]", message: str, path: 
             else (f"{message} is no longer waiting, so its bytes are gone")
         )
         raise typer.BadParameter(why, param_hint="ID")
-    body = store.message(rows[0].id)
-    if body is None:
-        row = rows[0]
-        why = (
-            f"{message} lies in {row.goes_to}: take it back first (`amqsidecar take-back {row.id}`)"
-            if row.is_in_final_queue
-            else f"{message} has just left"
-        )
-        raise typer.BadParameter(why, param_hint="ID")
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.lying import LyingMessage  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.gate import lying_reader  # noqa: PLC0415 - as above
 
-    audit.write("download-message", audit.ActKind.READ, message=rows[0].redelivery_id)
+    row = rows[0]
+    if row.is_in_final_queue:
+        found = lying_reader(config, SystemClock())(row)
+    else:
+        body = store.message(row.id)
+        if body is None:
+            raise typer.BadParameter(f"{message} has just left", param_hint="ID")
+        found = LyingMessage(row.encoding, body)
+    audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
+    return found
+
+
+def _save(found: "LyingMessage", message: str, path: Path) -> None:
+    """Write the bytes of a message; nothing that exists is written over."""
     try:
         with open(path, "xb", opener=private_opener) as file:
-            file.write(body)
+            file.write(found.message)
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--save") from error
-    say(f"{size(len(body))} written to {path}: {rows[0].encoding}")
+    say(f"{size(len(found.message))} written to {path}: {found.encoding}")
+
+
+def _view(found: "LyingMessage") -> "MessageView":
+    from amqsidecar.messages.view import view_message  # noqa: PLC0415 - keeps `--help` fast
+
+    return view_message(found.encoding, found.message)
+
+
+def _print_content(view: "MessageView") -> None:
+    print_line()
+    for one in view.properties:
+        cut = " ... (cut)" if one.is_cut else ""
+        print_line(f"{'  ' * one.depth}{one.name} ({one.type.value}) = {one.value}{cut}")
+    body = view.body
+    print_line(f"body           {body.kind.value}, {size(body.size_bytes)}{', cut' * body.is_cut}")
+    for entry in body.entries:
+        print_line(f"{'  ' * entry.depth}{entry.name} ({entry.type.value}) = {entry.value}")
+    for line in (body.pretty or body.text or body.hex).splitlines():
+        print_line(line)
+    for problem in view.problems:
+        print_line(problem)
 
 
 def _print_row(row: "RowView", now_ms: int) -> None:

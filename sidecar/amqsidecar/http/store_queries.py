@@ -16,13 +16,15 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.errors import SidecarError, StoreError
-from amqsidecar.http.access import Role
+from amqsidecar.errors import BrokerError, SidecarError, StoreError
+from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.message import MessageEdit, MessageView
-from amqsidecar.model.schedule import StoreState
+from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.active_rules import Policies
+from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
     VIEW_BYTES_MAX,
@@ -73,6 +75,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         edit_message: applies an edit to an encoded message; raises `EditRefused`.
         policies: the rules, and how others are asked.
         gate: asks the broker what becomes of sends.
+        lying: reads what lies in a final dead-letter queue.
         reports: folder of the jobs' reports.
         links: to log systems, by name; see `log_links`.
         sidecar_status: returns the sidecar's own status.
@@ -85,6 +88,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     edit_message: EditMessage
     policies: Policies
     gate: OpenGate | None = None
+    lying: ReadLying | None = None
     reports: Path | None = None
     links: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
@@ -179,6 +183,7 @@ class StoreQueries:
             now_ms,
             lambda encoding, data, most: self.view(encoding, data, role, most),
             acting=self.tools.policies.acting(),
+            lying=self.tools.lying if self.masking.may_see(role) else None,
             max_bytes=max_bytes,
         )
         if page is None:
@@ -186,6 +191,23 @@ class StoreQueries:
         if page.view is not None and self.masking.may_see(role):
             audit.write("read-message", audit.ActKind.READ, message=reference)
         return self.masking.page(page, role)
+
+    def content(self, store: Schedule, reference: str) -> tuple[RowView, bytes] | None:
+        """Return a row and its message's bytes, for a query; None = it is not here.
+
+        Raises:
+            HttpRefused: it lies in its final queue, and the broker does not show it.
+        """
+        row = row_named(store, reference)
+        if row is None:
+            return None
+        if row.is_in_final_queue and self.tools.lying is not None:
+            try:
+                return row, self.tools.lying(row).message
+            except BrokerError as error:
+                raise HttpRefused(502, str(error)) from error
+        data = store.message(row.id)
+        return None if data is None else (row, data)
 
     def close(self) -> None:
         """Answer queued queries, then close all stores; safe to call twice."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from amqsidecar.errors import BrokerError
 from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.event import AnyEvent, Edited, Received
 from amqsidecar.model.message import BodyKind, BodyView, MessageEdit, MessageView
@@ -18,6 +19,7 @@ from amqsidecar.operations.browse import read_story
 from amqsidecar.operations.explain import Forecast, kept_message, last_death
 from amqsidecar.operations.fetch import fetch
 from amqsidecar.operations.listing import shown_row
+from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.operate import Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, read_life
 from amqsidecar.schedule import Schedule
@@ -80,7 +82,8 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
             deaths are cut.
         life_left_out: earlier moments that are not in `life`.
         originals: what it was before edits, the oldest first, `ORIGINALS_MAX` of the latest.
-        view: what is in it now; None = it is no longer waiting, so its bytes are gone.
+        view: what is in it now; None = it waits no longer, so its bytes are gone, or `unseen`.
+        unseen: why a message that lies in its final queue is not shown; "" = there is no reason.
         edit_lock: why it can't be edited now; None = it may be.
         forecast: what the rules as they are now make of its latest death, and of it again each time
             it is re-sent; None = the rules or its origin are unknown.
@@ -94,6 +97,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     life_left_out: int = 0
     originals: list[OriginalView]
     view: MessageView | None
+    unseen: str = ""
     edit_lock: str | None
     forecast: Forecast | None
     rules: str
@@ -107,6 +111,7 @@ def message_page(
     view: ViewMessage,
     *,
     acting: ActiveRules | None = None,
+    lying: ReadLying | None = None,
     max_bytes: int = VIEW_BYTES_MAX,
     window_ms: int = OperationPace().window_ms,
 ) -> MessagePage | None:
@@ -119,6 +124,7 @@ def message_page(
         now_ms: the time.
         view: shows what is in a message.
         acting: the rules; None = not evaluated.
+        lying: reads what lies in a final queue; None = it is not looked at.
         max_bytes: maximum bytes of a body to show.
         window_ms: time after a re-send in which the message may come back.
     """
@@ -133,7 +139,11 @@ def message_page(
     death = last_death(story.history, kept_message(schedule, story.rows))
     named = [row for row in story.rows if str(row.id) == reference]
     row = next(iter(named or story.rows), None)
-    looks = None if row is None else _view_of(schedule, row, view, max_bytes)
+    looks, unseen = None, ""
+    try:
+        looks = None if row is None else _view_of(schedule, row, view, lying, max_bytes)
+    except BrokerError as error:
+        unseen = str(error)
     life = read_life(schedule, history, now_ms, window_ms)
     originals = list(enumerate(schedule.originals(redelivery_id)))
     return MessagePage(
@@ -154,6 +164,7 @@ def message_page(
             for number, original in originals[-ORIGINALS_MAX:]
         ],
         view=looks,
+        unseen=unseen,
         edit_lock="it waits no longer" if row is None else edit_lock(row),
         forecast=None if acting is None or death is None else acting.forecast(death),
         rules="" if acting is None or death is None else acting.source_at(death.destination),
@@ -161,13 +172,23 @@ def message_page(
 
 
 def _view_of(
-    schedule: Schedule, row: RowView, view: ViewMessage, max_bytes: int
+    schedule: Schedule,
+    row: RowView,
+    view: ViewMessage,
+    lying: ReadLying | None,
+    max_bytes: int,
 ) -> MessageView | None:
-    """Return the content of a row's message; None = its bytes are not here."""
-    if row.is_in_final_queue:
+    """Return the content of a row's message; None = its bytes are not here.
+
+    Raises:
+        BrokerError: it lies in its final queue, and the broker does not show it.
+    """
+    if row.is_in_final_queue and lying is None:
         return None
     if row.size_bytes > VIEWED_BYTES_MAX:
         return too_large_to_show(row.size_bytes)
+    if row.is_in_final_queue and lying is not None:
+        return view(*lying(row), max_bytes)
     message = schedule.message(row.id)
     return None if message is None else view(row.encoding, message, max_bytes)
 

@@ -1,4 +1,4 @@
-"""The gate of sends, asked for people before anything is sent."""
+"""Connections that only ask, for people: the gate of sends, and what lies in final queues."""
 
 import secrets
 from collections.abc import Iterator
@@ -9,11 +9,24 @@ from amqsidecar.config.schema import Config
 from amqsidecar.engine.intake import IntakeNames, named_queues
 from amqsidecar.engine.send_gate import SendGate
 from amqsidecar.errors import DiscoveryRefused
+from amqsidecar.model.schedule import RowView
+from amqsidecar.operations.lying import LyingMessage, ReadLying, read_lying
 from amqsidecar.operations.preview import AskGate
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.rules import send_rules
+
+
+def lying_reader(config: Config, clock: Clock) -> ReadLying:
+    """Return the reader of messages in final queues; each call has a connection of its own."""
+
+    def read(row: RowView) -> LyingMessage:
+        maker = LinkMaker(config, clock, rules=None)
+        with closing(maker.make(f"look-{secrets.token_hex(4)}").look()) as link:
+            return read_lying(link, row)
+
+    return read
 
 
 @contextmanager

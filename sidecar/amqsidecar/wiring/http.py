@@ -15,7 +15,7 @@ from amqsidecar.messages.view import view_message
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.gate import opened_gate
+from amqsidecar.wiring.gate import lying_reader, opened_gate
 from amqsidecar.wiring.rules import load_links, send_rules
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def serving_http(
                 live_plugins=load_links(config, load_plugins()),
             ),
             gate=lambda: opened_gate(config, clock, find_rules()),
+            lying=lying_reader(config, clock),
             reports=config.http.reports,
             links=config.http.links,
             sidecar_status=lambda: sidecar_status(health, metrics),

@@ -28,7 +28,7 @@ from support.tier import at_length
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
 from support.web.chromium import opened_page, running_chromium
-from support.web.client import web_client
+from support.web.client import fetch, web_client
 from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
@@ -248,6 +248,41 @@ def test_paged_at_three_300_of_thousands_after_everything_has_exhausted(
     history = site.sidecar.run_command("show", example["redelivery_id"])
     assert "life 2 begins: to queue" in history
     assert "because: OPS-1207: mended" in history
+
+
+@on_artemis_in_proof
+def test_what_lies_in_the_final_queue_is_shown_and_does_not_move(
+    site: Site, tmp_path: Path
+) -> None:
+    site.sidecar.start()
+    site.exhaust(site.ours, 5)
+
+    def lying() -> list[tuple[str, str, object]]:
+        return [(one.test_id, one.message_id, one.body) for one in site.peer.browse(site.final)]
+
+    before = lying()
+    [row, *_] = site.sidecar.json_command("list", "--state", "exhausted", "--limit", "1")["rows"]
+    number = str(row["id"])
+    page = json.loads(site.sidecar.get(f"/api/v1/messages/{number}")[1])
+    properties = {one["name"]: one["value"] for one in page["view"]["properties"]}
+    assert properties["testId"] in [one[0] for one in before]
+    assert page["view"]["body"]["size_bytes"] > 0
+    assert page["unseen"] == ""
+    assert "nothing moved" in site.sidecar.get(f"/messages/one?id={number}")[1]
+    content = fetch(f"{site.address()}/api/v1/messages/{number}/content").content
+    assert len(content) == page["view"]["size_bytes"]
+    said = site.sidecar.run_command("show", number, "--content")
+    assert f"testId (string) = {properties['testId']}" in said
+    assert site.sidecar.json_command("show", "--content", number)["body"] == page["view"]["body"]
+    saved = tmp_path / "saved.bin"
+    site.sidecar.run_command("show", number, "--save", str(saved))
+    assert saved.read_bytes() == content
+    assert lying() == before
+    assert site.exhausted(site.ours, in_queue=True) == 5
+    site.peer.consume(site.final, count=5)
+    page = json.loads(site.sidecar.get(f"/api/v1/messages/{number}")[1])
+    assert page["view"] is None
+    assert "does not show it" in page["unseen"]
 
 
 @on_classic_in_proof

@@ -16,7 +16,7 @@ from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import RowView, StoreState, WholeNumber
-from amqsidecar.operations.browse import Status, read_status, row_named
+from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages, shown_row
 from amqsidecar.operations.message import (
@@ -120,7 +120,7 @@ class Looking:
             ApiEndpoint(
                 method="GET",
                 path="/messages/{reference}/content",
-                summary="The encoded bytes of a waiting message.",
+                summary="The encoded bytes of a message that waits, or lies in its final queue.",
                 run=self._content,
                 media_type="application/octet-stream",
                 problems={403: "This role may not see the content of messages."},
@@ -194,7 +194,13 @@ class Looking:
 
     async def _content(self, call: Call) -> Response:
         self._check_sees(call)
-        row, data = await self._queries.ask(lambda store, _state, _now_ms: kept(store, call))
+        reference = call.part("reference")
+        found = await self._queries.ask(
+            lambda store, _state, _now_ms: self._queries.content(store, reference)
+        )
+        if found is None:
+            raise unknown(call)
+        row, data = found
         audit.write("download-message", audit.ActKind.READ, message=row.redelivery_id)
         return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
 
@@ -242,19 +248,6 @@ def canonical(name: str) -> str:
         return str(parse_destination(name))
     except ValueError as error:
         raise HttpRefused(400, str(error)) from error
-
-
-def kept(store: Schedule, call: Call) -> tuple[RowView, bytes]:
-    """Return the row of a message, and the message.
-
-    Raises:
-        HttpRefused: it does not wait (any more).
-    """
-    row = row_named(store, call.part("reference"))
-    data = None if row is None else store.message(row.id)
-    if row is None or data is None:
-        raise unknown(call)
-    return row, data
 
 
 def unknown(call: Call) -> HttpRefused:

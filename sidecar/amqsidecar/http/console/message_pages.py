@@ -18,7 +18,6 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
-from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.last_death import last_death
 from amqsidecar.operations.listing import Listing, list_messages
@@ -161,8 +160,8 @@ def _download_route(console: Console) -> BaseRoute:
         def read(store: Schedule, _state: StoreState, _now_ms: int) -> bytes | None:
             if number.isascii() and number.isdecimal() and len(number) < 10:
                 return original_message(store, reference, int(number))
-            row = row_named(store, reference)
-            return None if row is None else store.message(row.id)
+            found = queries.content(store, reference)
+            return None if found is None else found[1]
 
         data = await queries.ask(read) if reference else None
         if data is None:

@@ -1,0 +1,57 @@
+"""Messages that lie in their final dead-letter queue: shown by a browse, and nothing moves."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.schedule import RowView
+
+BROWSED_MAX: Final = 10_000
+_HEAD_OF_CLASSIC: Final = (
+    "; ActiveMQ Classic shows a browser the head of a queue only, 400 messages unless "
+    "maxBrowsePageSize of its policyEntry says more, and {lies}"
+)
+
+
+class LyingMessage(NamedTuple):
+    """A message as it lies in its queue."""
+
+    encoding: str
+    message: bytes
+
+
+ReadLying = Callable[[RowView], LyingMessage]
+"""Returns the message of a row that lies in its final queue; raises LinkLost or BrokerRefused."""
+
+
+def read_lying(link: LookSession, row: RowView) -> LyingMessage:
+    """Return the message of a row that lies in its final queue; the queue stays as it is.
+
+    Raises:
+        BrokerRefused: it is not shown; the sentence says why, and what lifts it.
+        LinkLost: the connection is gone.
+    """
+    queue = parse_destination(row.goes_to)
+    asked = IntakeQueue(queue, is_final=True, redelivery_ids=(row.redelivery_id,))
+    for one in link.browse(asked, BROWSED_MAX):
+        if one.message:
+            return LyingMessage(one.encoding, one.message)
+    raise BrokerRefused(
+        f"a browse of {queue} does not show it: another program has it in hand, or took it"
+        + _limit(link, asked)
+    )
+
+
+def _limit(link: LookSession, asked: IntakeQueue) -> str:
+    if link.description.kind is not BrokerKind.CLASSIC:
+        return ""
+    try:
+        counters = link.queue_counters([asked.destination]).get(asked.destination)
+    except BrokerRefused:
+        counters = None
+    depth = None if counters is None else counters.depth
+    return _HEAD_OF_CLASSIC.format(
+        lies="its depth is unknown" if depth is None else f"{depth} lie there"
+    )
