@@ -69,10 +69,10 @@ def show(
         found = find_reference(store, message, state)
         rows = [] if found is None else found.rows
         if save is not None:
-            _save(_read_message(config, store, rows, message), message, save)
+            _save(_read_message(config, store, rows, message, "download-message"), message, save)
         view = None
         if content and found is not None:
-            view = _view(_read_message(config, store, rows, message))
+            view = _view(_read_message(config, store, rows, message, "read-message"))
     if output is OutputFormat.JSON:
         print_json(found if view is None else view)
     if found is None:
@@ -101,9 +101,9 @@ def _print_message(found: "Found", now_ms: int) -> None:
 
 
 def _read_message(
-    config: "Config", store: "ScheduleView", rows: "Sequence[RowView]", message: str
+    config: "Config", store: "ScheduleView", rows: "Sequence[RowView]", message: str, act: str
 ) -> "LyingMessage":
-    """Return the message of the only row; one in its final queue is browsed there."""
+    """Return the message of the only row, and audit this act; in its final queue it is browsed."""
     if len(rows) != 1:
         numbers = ", ".join(str(row.id) for row in rows)
         why = (
@@ -125,7 +125,7 @@ def _read_message(
         if body is None:
             raise typer.BadParameter(f"{message} has just left", param_hint="ID")
         found = LyingMessage(row.encoding, body)
-    audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
+    audit.write(act, audit.ActKind.READ, message=row.redelivery_id)
     return found
 
 
