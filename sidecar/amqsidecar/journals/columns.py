@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from amqsidecar.journal import COLUMNS, Column, ColumnType, Segment
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.cause import cause_group
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import AnyEvent, Explained
 
 LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: later times, as endless delays make, are written as this one.
@@ -96,7 +96,7 @@ def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
         if column.field == "cause_group" and "cause" in kind.__struct_fields__:
             causes = map(attrgetter("cause"), events)
             values = [
-                group or (None if cause is None else _group_of(cause))
+                group or (None if cause is None or kind is Explained else _group_of(cause))
                 for group, cause in zip(values, causes, strict=True)
             ]
         if column.field != "cause" or cause_text:

@@ -9,7 +9,7 @@ from amqsidecar.journal import COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY, Colu
 from amqsidecar.journals.columns import LATEST_MS, table_of
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.cause import cause_group
-from amqsidecar.model.event import AnyEvent, Explained, Received, Regrouped, Scheduled
+from amqsidecar.model.event import AMBIGUOUS, AnyEvent, Explained, Received, Regrouped, Scheduled
 from support.histories.journal_rows import AT_MS, KINDS, filled
 
 FILLED_BY_THE_WRITER = {"stream", "segment", "position", "sidecar", "type"}
@@ -95,6 +95,12 @@ def test_the_words_of_a_cause_are_kept_only_where_they_are_wanted() -> None:
     assert row["cause"] is None
     assert row["cause_group"] == cause_group(str(event.cause))
     assert "4711" not in json.dumps(row)
+
+
+def test_a_note_that_decides_nothing_names_no_group() -> None:
+    ambiguous = Explained(at_ms=AT_MS, destination="queue://a", cause="a.B: x", answer=AMBIGUOUS)
+    (row,) = rows_of([ambiguous])
+    assert (row["cause"], row["cause_group"]) == ("a.B: x", None)
 
 
 def test_times_that_no_reader_takes_become_the_last_one_that_all_take() -> None:

@@ -23,6 +23,7 @@ from amqsidecar.pipeline.causes.tables import (
     group_cells,
     in_cells,
     learn_groups,
+    name_by_notes,
     observation,
 )
 from amqsidecar.pipeline.markers import Marker
@@ -68,7 +69,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
         ConfigError: the history can't be read.
     """
     results = Results(spark, options.output_folder, _TABLES)
-    events = read_events(spark, options.events, until_ms=options.until_ms)
+    events = name_by_notes(read_events(spark, options.events, until_ms=options.until_ms))
     counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
     cells = counted.where("is_death")
     try:

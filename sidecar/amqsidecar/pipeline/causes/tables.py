@@ -17,6 +17,7 @@ from amqsidecar.pipeline.tables import (
     CAUSES_BY_DAY,
     CAUSES_BY_DESTINATION,
     CAUSES_BY_HOUR,
+    EVENTS,
 )
 
 NO_REASON: Final = "(no reason given)"
@@ -84,6 +85,29 @@ def observation(
         end_ms=end_ms,
         days_before=min(days_max, days),
         new_since_ms=since_ms if begin_ms < since_ms else None,
+    )
+
+
+def name_by_notes(events: DataFrame) -> DataFrame:
+    """Return a history whose deaths have the causes of notes that came after them.
+
+    Args:
+        events: the history, as `EVENTS`.
+    """
+    is_death = f.col("type").isin(*_DEATHS)
+    notes = (
+        events.where((f.col("type") == "explained") & f.col("cause_group").isNotNull())
+        .groupBy(f.col("stream").alias("note_stream"), f.col("row_id").alias("note_row_id"))
+        .agg(f.max_by("cause_group", f.struct("segment", "position")).alias("noted"))
+    )
+    is_about = (
+        is_death
+        & (f.col("stream") == f.col("note_stream"))
+        & (f.col("row_id") == f.col("note_row_id"))
+    )
+    joined = events.join(notes, is_about, "left")
+    return joined.withColumn("cause_group", f.coalesce("noted", "cause_group")).select(
+        *EVENTS.names
     )
 
 
