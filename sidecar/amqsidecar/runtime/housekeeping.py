@@ -17,6 +17,7 @@ from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.operations.failures.former_groups import (
+    learn_cause_groups,
     move_former_rows,
     read_cause_groups,
     read_failure_groups,
@@ -135,7 +136,7 @@ class Housekeeping:
         try:
             with closing(self._open_schedule()) as store:
                 known = read_cause_groups(store)
-                self._learn(known)
+                self._learn(learn_cause_groups(store))
                 move_former_rows(store, known, now_ms)
                 self._gauges.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
                 self._gauges.set_gate_waiting(store.gate_tallies(now_ms))

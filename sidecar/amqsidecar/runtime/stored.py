@@ -33,7 +33,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.operations.failures.former_groups import read_cause_groups
+from amqsidecar.operations.failures.former_groups import learn_cause_groups
 from amqsidecar.runtime.late_notes import LateCauseNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.recalling import Recalling
@@ -182,7 +182,7 @@ class StoredMode:
         """Open the schedule again and a link for its instance; see `OpenLink`."""
         state = self.schedule.reopen()
         self.health.store_ok()
-        self.death_groups.learn(read_cause_groups(self.schedule))
+        self.death_groups.learn(learn_cause_groups(self.schedule))
         session = self._make_link(state.instance).take(TOKEN_QUEUE_PREFIX + state.instance)
         return _Opened(self, session, state)
 

@@ -137,7 +137,7 @@ def test_notes_before_and_after_a_death_give_its_cause_once_and_bad_ones_do_no_h
         rows = {one: noted.row(message) for one, message in (("early", early), ("late", late))}
         groups = {one: row["cause_group"] for one, row in rows.items()}
         assert groups == {
-            "early": "shop.NoStockException: item * [stack=a1]",
+            "early": "shop.NoStockException [stack=a1]",
             "late": "shop.TimeoutException: after * s",
         }
         assert [len(noted.explained(row)) for row in rows.values()] == [1, 1]

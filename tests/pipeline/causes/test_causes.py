@@ -247,13 +247,12 @@ def test_the_job_groups_a_history_as_the_console_does(spark: SparkSession) -> No
 def test_a_note_that_came_after_a_death_names_its_cause(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The last note of each death, of its own store; none that decides nothing."""
+    """The last note of each death; none that decides nothing."""
     note: dict[str, Any] = {"type": "explained", "row_id": 7, "origin": None}
     rows = [
         died(0, None, row_id=7),
         died(0.1, LOCKED, **note),
         died(0.2, TIMEOUT, **note),
-        died(0.3, LOCKED, **{**note, "stream": "other"}),
         died(0.4, None, row_id=8),
         died(0.5, None, **{**note, "row_id": 8}),
         died(0.6, LOCKED, row_id=9),

@@ -1,5 +1,7 @@
 """Groups that became a part of another one: by what texts taught since, or by a person."""
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,16 +19,38 @@ Place = tuple[str, str]
 """A destination and the key of a group of causes."""
 
 
-def read_cause_groups(schedule: ScheduleView) -> CauseGroups:
+def learn_cause_groups(schedule: ScheduleView) -> CauseGroups:
     """Return what the groups in a schedule teach, with the groups that people merged."""
+    return _learn(*_keys(schedule))
+
+
+def read_cause_groups(schedule: ScheduleView) -> CauseGroups:
+    """Return the same to be read only: several callers share it."""
+    return _known(*_keys(schedule))
+
+
+def _keys(schedule: ScheduleView) -> tuple[tuple[Place, ...], tuple[tuple[Place, str], ...]]:
+    found = [
+        (one.first_at_ms, one.destination, one.cause_group)
+        for one in schedule.failure_groups(0, GROUPS_MAX)
+    ]
+    merged = [
+        ((note.destination, note.cause_group), note.merged_into)
+        for note in schedule.latest_notes(GROUPS_MAX)
+        if note.merged_into
+    ]
+    return tuple(one[1:] for one in sorted(found)), tuple(merged)
+
+
+def _learn(places: Iterable[Place], merged: Iterable[tuple[Place, str]]) -> CauseGroups:
     known = CauseGroups()
-    found = schedule.failure_groups(0, GROUPS_MAX)
-    for one in sorted(found, key=lambda one: (one.first_at_ms, one.destination, one.cause_group)):
-        known.add(one.destination, one.cause_group)
-    for note in schedule.latest_notes(GROUPS_MAX):
-        if note.merged_into:
-            known.merged[note.destination, note.cause_group] = note.merged_into
+    for destination, group in places:
+        known.add(destination, group)
+    known.merged = dict(merged)
     return known
+
+
+_known = lru_cache(maxsize=4)(_learn)
 
 
 def read_failure_groups(schedule: ScheduleView, known: CauseGroups) -> list[FailureGroup]:
