@@ -6,13 +6,16 @@ import msgspec
 
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
-from amqsidecar.model.operation import Selection
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowView
-from amqsidecar.operations.select import PropertyReader, selector
-from amqsidecar.schedule import Schedule
+from amqsidecar.operations.act import act_of
+from amqsidecar.operations.select import PropertyReader, narrow, selector
+from amqsidecar.schedule import Schedule, ScheduleView
 
 PAGES_MAX: Final = 20
 """Pages of messages that are looked into, while none of them matches."""
+
+_PAGE_ROWS: Final = 1_000
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of messages after which no further page is looked into."""
@@ -71,3 +74,42 @@ def list_messages(
         if rows or after is None or size_bytes > BYTES_MAX:
             break
     return Listing(rows=rows, looked_at=looked_at, next_after=after)
+
+
+def list_oldest(
+    schedule: ScheduleView,
+    action: Action,
+    selection: Selection,
+    properties_of: PropertyReader,
+    *,
+    limit: int,
+    one_per_message_id: bool,
+) -> tuple[int, ...]:
+    """Return the numbers of selected rows that an action would change now, the oldest first.
+
+    Args:
+        schedule: an open one.
+        action: rows that it leaves as they are do not count.
+        selection: which rows; messages in final queues are not looked into.
+        properties_of: reads properties out of messages.
+        limit: maximum rows returned.
+        one_per_message_id: of rows with the same message id, return the first.
+    """
+    select = selector(selection, properties_of)
+    act = act_of(action, 0, "", "", "queue://x")
+    found: dict[str, int] = {}
+    after = 0
+    while page := schedule.list_rows(narrow(action, selection.rows), _PAGE_ROWS, after):
+        for row in page:
+            if row.in_flight or act(row) is None:
+                continue
+            if select is not None and (
+                row.is_in_final_queue or not select(row, schedule.message(row.id) or b"")
+            ):
+                continue
+            name = (one_per_message_id and row.message_id) or f"#{row.id}"
+            found.setdefault(name, row.id)
+            if len(found) == limit:
+                return tuple(found.values())
+        after = page[-1].id
+    return tuple(found.values())

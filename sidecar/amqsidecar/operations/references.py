@@ -8,6 +8,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.browse import is_row_number, read_story
 from amqsidecar.operations.failures.find_group import numbered_groups
+from amqsidecar.operations.failures.former_groups import Place
 from amqsidecar.operations.words import clock_time, one_line
 from amqsidecar.schedule import ScheduleView
 
@@ -67,6 +68,22 @@ def find_reference(schedule: ScheduleView, reference: str, state: StoreState) ->
     if story is not None:
         return Found(**msgspec.structs.asdict(story), also=also)
     return Found(also=also) if also else None
+
+
+def list_groups_of(schedule: ScheduleView, reference: str, state: StoreState) -> list[Place]:
+    """Return the groups that an id names: by their number, or by a message that waits in them.
+
+    Args:
+        schedule: as `find_reference`.
+        reference: as `find_reference`.
+        state: as `find_reference`.
+    """
+    found = find_reference(schedule, reference, state) or Found()
+    places = [(row.destination, row.cause_group) for row in found.rows if row.cause_group]
+    number = reference.removeprefix("#")
+    if is_row_number(number):
+        places += numbered_groups(schedule, int(number))
+    return list(dict.fromkeys(places))
 
 
 def _message(redelivery_id: str) -> Reference:

@@ -386,7 +386,12 @@ def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.Monkey
     for numbered in ([*place[:3], str(group["number"])], ["--group", str(group["number"])]):
         assert cli("note", *numbered, "--output", "json").json == found
     assert cli("note", "--group", "999999999").code == main.EXIT_FAILED
-    assert "give the group" in cli("note", "x").err
+    assert "give the group" in cli("note").err
+    assert "x names no group" in cli("note", "x").err
+    assert cli("note", str(group["number"]), "by number").out.startswith(
+        cli("note", *place).out.splitlines()[0]
+    )
+    assert "in quotes" in cli("note", "1", "by", "words").err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Ids of a file select messages, each once; of copies one is enough."""
 
+import json
 from pathlib import Path
 
 import pyarrow
@@ -15,7 +16,8 @@ from amqsidecar.config.load import load_config
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import taken_row
-from support.web.console_store import keep
+from support.web.console_store import keep, open_store
+from support.web.incident import keep_incident
 
 FAR_MS = 4_000_000_000_000
 
@@ -33,7 +35,7 @@ def store(tmp_path: Path) -> Path:
 
 def rows(path: Path) -> list[RowView]:
     with opened_view(load_config(None, [f"store.url=sqlite://{path}"], {})) as store:
-        return sorted(store.list_rows(RowFilter(), 10), key=lambda row: row.id)
+        return sorted(store.list_rows(RowFilter(), 1_000), key=lambda row: row.id)
 
 
 def left(path: Path) -> list[int]:
@@ -71,6 +73,28 @@ def test_of_copies_with_one_message_id_the_first_is_taken(store: Path, tmp_path:
     assert left(store) == [2]
 
 
+def test_of_copies_that_a_filter_selects_the_first_is_taken(store: Path) -> None:
+    assert discard(store, "--one-per-message-id", "--all") == 0
+    assert left(store) == [2]
+
+
+def test_exactly_so_many_are_taken_the_oldest_first(store: Path) -> None:
+    assert discard(store, "--limit", "2") == 0
+    assert left(store) == [3]
+
+
+def test_a_limit_counts_what_the_action_changes(store: Path) -> None:
+    url = ["--set", f"store.url=sqlite://{store}", "--yes"]
+    assert main.run_command_line(["hold", "1", *url]) == 0
+    assert main.run_command_line(["hold", "--limit", "1", *url]) == 0
+    assert [row.state for row in rows(store)] == ["held", "held", "waiting"]
+
+
+def test_a_limit_counts_copies_of_a_message_once(store: Path) -> None:
+    assert discard(store, "--limit", "2", "--one-per-message-id", "--older-than", "0s") == 0
+    assert left(store) == [2]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -91,6 +115,20 @@ def test_ids_and_a_filter_are_not_given_together(store: Path, tmp_path: Path) ->
     path = tmp_path / "ids.csv"
     path.write_text("redelivery_id\nx\n")
     assert discard(store, "--ids-from", str(path), "--destination", "orders") == 2
-    assert discard(store, "--one-per-message-id", "--destination", "orders") == 2
     assert discard(store, "--ids-from", str(tmp_path / "none.csv")) == 2
     assert left(store) == [1, 2, 3]
+
+
+def test_a_note_on_a_message_is_a_note_on_its_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "incident.db"
+    opened = open_store(store)
+    keep_incident(opened)
+    opened.close()
+    row = next(row for row in rows(store) if row.cause_group)
+    options = ["--set", f"store.url=sqlite://{store}", "--output", "json"]
+    assert main.run_command_line(["note", row.redelivery_id, "ask the bank", *options]) == 0
+    [note] = json.loads(capsys.readouterr().out)
+    found = note["destination"], note["cause_group"], note["text"]
+    assert found == (row.destination, row.cause_group, "ask the bank")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
-from amqsidecar.cli.operate.ids_file import read_ids
+from amqsidecar.cli.operate.ids_file import IDS_MAX, read_ids
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
@@ -200,28 +200,41 @@ def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
     import msgspec  # noqa: PLC0415 - as above
 
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.listing import list_oldest  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import checked  # noqa: PLC0415 - as above
     from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
 
-    if not asked.ids:
-        selection = wish.selection
+    selection = wish.selection
+    if asked.ids:
+        numbers, unknown = resolve(store, asked.ids)
+        for reference in unknown:
+            say(f"{reference}: does not wait (any more)")
+        if not numbers:
+            raise NothingFound("nothing was done")
+        selection = Selection(rows=RowFilter(ids=numbers))
+    else:
         rows = find_group(store, asked, selection.rows)
         selection = msgspec.structs.replace(selection, rows=rows)
-        return msgspec.structs.replace(wish, selection=selection)
-    numbers, unknown = resolve(store, asked.ids)
-    for reference in unknown:
-        say(f"{reference}: does not wait (any more)")
-    if not numbers:
-        raise NothingFound("nothing was done")
-    if asked.one_per_message_id:
-        named = store.list_rows(RowFilter(ids=numbers), len(numbers))
-        named = sorted(named, key=lambda row: row.id, reverse=True)
-        firsts = {row.message_id or str(row.id): row.id for row in named}
-        numbers = tuple(sorted(firsts.values()))
-    selection = Selection(rows=RowFilter(ids=numbers))
-    return checked(msgspec.structs.replace(wish, selection=selection))
+    if asked.limit is not None or asked.one_per_message_id:
+        numbers = list_oldest(
+            store,
+            wish.action,
+            selection,
+            chosen_properties,
+            limit=asked.limit or IDS_MAX + 1,
+            one_per_message_id=asked.one_per_message_id,
+        )
+        if not numbers:
+            raise NothingFound(f"nothing matched{where_else(store, selection.rows)}")
+        if len(numbers) > IDS_MAX:
+            raise typer.BadParameter(f"more than {IDS_MAX:,} messages are selected: add --limit")
+        selection = Selection(rows=RowFilter(ids=numbers))
+    wish = msgspec.structs.replace(wish, selection=selection)
+    return checked(wish) if selection.rows.ids else wish
 
 
 def _gate(config: "Config") -> "OpenGate | None":
@@ -388,7 +401,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     with usage_errors():
         check_direct(wish.action)
     is_simple = wish.pace == OperationPace() and not (
-        asked.dry_run or asked.detach or asked.group is not None
+        asked.dry_run or asked.detach or asked.group is not None or asked.limit is not None
     )
     check_of_broker(config.store.url, wish.selection, is_simple=is_simple)
     with opened_view(config) as store:

@@ -23,14 +23,17 @@ from amqsidecar.operations.words import clock_time, one_line
 
 if TYPE_CHECKING:
     from amqsidecar.model.group_note import GroupNote
+    from amqsidecar.operations.failures.former_groups import Place
+    from amqsidecar.schedule import Schedule
 
 
 def note(
-    text: Annotated[
-        str | None,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="TEXT",
-            help="Text of the note; without it the command only reads.",
+            metavar="[ID] [TEXT]",
+            help="Number of the group, or id of a message of it that waits; not with --group and "
+            "--cause-group. Text of the note; without it the command only reads.",
             show_default=False,
         ),
     ] = None,
@@ -91,12 +94,15 @@ def note(
     from amqsidecar.operations.failures.find_group import the_group  # noqa: PLC0415 - as above
     from amqsidecar.operations.failures.notes import read_notes, write_note  # noqa: PLC0415 - as above
 
-    if (group is None) == (cause_group is None):
-        raise typer.BadParameter("give the group: --group N, or --cause-group TEXT")
+    reference, text = _read_words(words or [], is_named=not (group is None and cause_group is None))
+    if [reference, group, cause_group].count(None) != 2:
+        raise typer.BadParameter("give the group: ID, --group N, or --cause-group TEXT")
     name = canonical(destination, "--destination")
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
     is_written = (text, owner, snooze, mute, merge_into) != (None,) * 5
     with opened_schedule(config, read_only=not is_written) as store:
+        if reference is not None:
+            name, cause_group = _find_place(store, reference)
         place = the_group(store, RowFilter(destination=name), part=cause_group, number=group)
         if merge_into:
             rows = RowFilter(destination=place[0])
@@ -124,6 +130,25 @@ def note(
         print_json(notes)
         return
     _print_notes(notes)
+
+
+def _read_words(words: list[str], *, is_named: bool) -> tuple[str | None, str | None]:
+    """Return the id and the text; an option names the group in place of the id."""
+    if len(words) > (1 if is_named else 2):
+        raise typer.BadParameter('give the text as one argument, in quotes: note ID "TEXT"')
+    given = dict(enumerate(words, start=1 if is_named else 0))
+    return given.get(0), given.get(1)
+
+
+def _find_place(store: "Schedule", reference: str) -> "Place":
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.operations.references import list_groups_of  # noqa: PLC0415 - as above
+
+    places = list_groups_of(store, reference, store.state())
+    if len(places) != 1:
+        many = "several groups" if places else "no group, and no message that waits"
+        raise NothingFound(f"{reference} names {many}: give --group N, as `groups` prints it")
+    return places[0]
 
 
 def _print_notes(notes: "list[GroupNote]") -> None:

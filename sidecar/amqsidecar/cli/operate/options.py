@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amqsidecar.cli.operate.ids_file import IDS_MAX
 from amqsidecar.cli.options import (
     INT_MAX,
     Chosen,
@@ -40,8 +41,19 @@ OnePerMessageId = Annotated[
     bool,
     typer.Option(
         "--one-per-message-id",
-        help="Of the named messages with the same message id only the first, such as one of the "
-        "copies for several subscriptions.",
+        help="Of the selected messages with the same message id only the first, such as one of "
+        "the copies for several subscriptions.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=1,
+        max=IDS_MAX,
+        help="Exactly N of the selected messages, the oldest first.",
+        show_default=False,
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Select everything; not with another filter.")]
@@ -133,6 +145,7 @@ class Asked(Chosen):
     ids: Ids = None
     ids_from: IdsFrom = None
     one_per_message_id: OnePerMessageId = False
+    limit: Limit = None
     to: Target = ""
     properties: FilterProperty = None
     contains: FilterContains = ""
@@ -168,11 +181,9 @@ def read_chosen(asked: Asked, now_ms: int) -> "Selection":
     has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")
-    if asked.one_per_message_id and not asked.ids:
-        raise typer.BadParameter("--one-per-message-id needs ids, or --ids-from")
-    if not asked.ids and not has_filter and not asked.everything:
+    if not (asked.ids or has_filter or asked.everything or asked.limit):
         raise typer.BadParameter(
-            "select messages: ids, --destination, --group, --cause, --older-than, or --all"
+            "select messages: ids, --destination, --group, --cause, --older-than, --limit, or --all"
         )
     if has_filter and asked.everything:
         raise typer.BadParameter("--all excludes other filters")
