@@ -8,7 +8,8 @@ import pytest
 
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.postgres.database import QUERIES
-from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, filter_values
+from amqsidecar.stores.postgres.rows import conditions_of, filter_values
+from amqsidecar.stores.rows import LAST_ID
 from support.stores.postgres_schedule import EmptiedStore
 from support.stores.postgres_server import PostgresServer
 from support.virtual_clock import VirtualClock
@@ -157,13 +158,7 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
     ("merge_hours", {"before_ms": 900_000, "limit": 9}, "failure_count_unmerged"),
     (
         "read_observations",
-        {
-            "destination": "queue://7",
-            "from_ms": 1,
-            "until_ms": 99_999,
-            "from_minute": 0,
-            "until_minute": 2,
-        },
+        {"destination": "queue://7", "from_ms": 1, "until_ms": 99_999},
         "queue_observation_pkey",
     ),
 ]

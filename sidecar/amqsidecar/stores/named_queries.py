@@ -13,13 +13,13 @@ _HEAD = re.compile(r"^-- (name|fragment): ([\w*]+)([\w ]*)$", re.MULTILINE)
 _VARIED = re.compile(r"\{(\w*)\*(\w*)\}")
 
 
-def read_queries(*file_names: str) -> dict[str, str]:
-    """Return the queries of SQL files beside this module, by name.
+def read_queries(*texts: str) -> dict[str, str]:
+    """Return the queries of the texts of files, by name.
 
     Raises:
-        KeyError: a query repeats a fragment that no file has up to there.
+        KeyError: a query repeats a fragment that no text has up to there.
     """
-    parts = _HEAD.split("".join(map(read_sql, file_names)))[1:]
+    parts = _HEAD.split("\n".join(texts))[1:]
     fragments: dict[str, str] = {}
     queries: dict[str, str] = {}
     for kind, name, variants, body in zip(*(parts[at::4] for at in range(4)), strict=True):

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.journal import Segment
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.stores.ledger import StorePart
+from amqsidecar.stores.packing import structs_of
 
 
 def whole_blocks(blocks: Iterable[tuple[int, int]], max_events: int) -> list[tuple[int, int]]:
@@ -35,3 +37,20 @@ def not_kept(place: str, segment: Segment) -> StoreUnavailable:
 def oldest_at_ms(events: Sequence[AnyEvent]) -> int:
     """Return the earliest time."""
     return min(event.at_ms for event in events)
+
+
+class CommonOutbox(StorePart):
+    """The part of an `Outbox` that does not depend on the store, of the store that inherits it."""
+
+    def keep_for_journal(self, is_on: bool) -> None:
+        """From now on the history forgets nothing that is not in a written segment, or no longer.
+
+        Durable, and kept by all processes. Events of a planned segment are never forgotten before
+        it is written.
+        """
+        with self._database.transaction():
+            self._database.queue("set_kept", is_on=is_on)
+
+    def written_segments(self) -> list[Segment]:
+        """Return the written segments whose events are all still in the store."""
+        return structs_of(Segment, self._database.rows("written_segments"))

@@ -11,11 +11,10 @@ import msgspec
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
-from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 
 T = TypeVar("T")
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 PLAIN, DEFLATED = 0, 1
 
@@ -91,6 +90,17 @@ def keys_of(event: AnyEvent) -> Iterator[str]:
         yield event.redelivery_id
     if isinstance(event, Received) and event.life:
         yield event.life
+
+
+def block_values(events: Sequence[AnyEvent]) -> dict[str, Any]:
+    """Return events as values of the queries that write a block."""
+    packing, body = pack_events(events)
+    return {
+        "newest_at_ms": max(event.at_ms for event in events),
+        "event_count": len(events),
+        "packing": packing,
+        "body": body,
+    }
 
 
 def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
@@ -222,17 +232,10 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def read_group_note(row: Sequence[Any]) -> GroupNote:
-    """Return a note as the queries read it."""
-    return GroupNote(**dict(zip(GroupNote.__struct_fields__, row, strict=True)))
-
-
-def read_service_mark(row: Sequence[Any]) -> ServiceMark:
-    """Return a mark of a service in the form that queries read."""
-    at_ms, instance, kind, rules_digest = row
-    return ServiceMark(
-        at_ms=at_ms, instance=instance, kind=ServiceMarkKind(kind), rules_digest=rules_digest
-    )
+def structs_of(kind: type[_S], rows: Iterable[Sequence[Any]]) -> list[_S]:
+    """Return rows of a query, whose columns are the fields of a struct in their order."""
+    names = kind.__struct_fields__
+    return [msgspec.convert(dict(zip(names, row, strict=True)), kind) for row in rows]
 
 
 def _storable_event(event: AnyEvent) -> AnyEvent:

@@ -33,7 +33,7 @@ SMALL_TABLES = {
 }
 """Of these a scan is right: they don't grow with what waits."""
 
-SORTS = ("sorted_", "list_by_ids", "newest_by_ids")
+SORTS = ("sorted_", "list_by_ids", "newest_by_ids", "recalled_by_due")
 """What is sorted, because it is few; see `sqlite_pages`."""
 
 SCANS = {
@@ -102,7 +102,7 @@ SEARCHES = {
     "list_by_ids": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid=?)"],
     "count_kept": ["INDEX redelivery_kept (state=?)"],
     "count_by_destination": ["USING INDEX redelivery_by_destination (destination=?)"],
-    "delete_rows": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
+    "delete_from_redelivery": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
     "postpone_rows": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid=?)"],
     "park_rows": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid=?)"],
     "tally_of_ids": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid=?)"],
@@ -299,8 +299,8 @@ def test_statements_of_a_cycle_do_not_grow_with_its_messages(
 
 def test_every_query_is_used() -> None:
     """An unused query is only a burden."""
-    folder = Path(__file__).parents[3] / "sidecar/amqsidecar/stores/sqlite"
-    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    stores = Path(__file__).parents[3] / "sidecar/amqsidecar/stores"
+    code = "".join(path.read_text() for path in (*stores.glob("*.py"), *stores.glob("sqlite/*.py")))
     sources = ("all", "kept", "by_destination", "by_group", "by_redelivery_id", "by_ids")
     verbs = ("list", "count", "newest", "window", "lowest", "sorted")
     built = {f"{verb}_{source}" for verb in verbs for source in sources}

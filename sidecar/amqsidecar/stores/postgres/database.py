@@ -1,6 +1,7 @@
 """One connection to one PostgreSQL database: making it, its settings, its limits, its faults."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,21 @@ from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 
 from amqsidecar.errors import ConfigError, Problem, StoreFull, StoreUnavailable
-from amqsidecar.stores.named_queries import read_queries
+from amqsidecar.stores.named_queries import read_queries, read_sql
+from amqsidecar.stores.packing import storable
 from amqsidecar.stores.postgres.faults import as_store_fault
 
-QUERIES = read_queries("postgres/queries.sql")
+
+def _in_postgres(text: str) -> str:
+    """Return queries that are written for SQLite in the words of PostgreSQL."""
+    text = re.sub(r"\s+(NOT INDEXED|INDEXED BY \w+)", "", text)
+    text = re.sub(r"IN \(SELECT value FROM json_each\((:ids)\)\)", r"= ANY (\1::bigint[])", text)
+    text = text.replace("LIMIT -1 OFFSET", "OFFSET")
+    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", text)
+
+
+QUERIES = read_queries(read_sql("postgres/queries.sql"), _in_postgres(read_sql("queries.sql")))
+
 
 CONNECT_TIMEOUT_S = 10
 _DEAD_PEER_MS = 20_000
@@ -232,7 +244,7 @@ class PostgresDatabase:
         """Run a named query together with the next one that returns rows, or with the commit."""
         self._queued.append((QUERIES[name], values))
 
-    def query(self, name: str, /, **values: Any) -> PostgresRows:
+    def rows(self, name: str, /, **values: Any) -> PostgresRows:
         """Run a named query, after queued ones, and return its rows."""
         return self.query_all((name, values))[0]
 
@@ -250,6 +262,10 @@ class PostgresDatabase:
         with self.mapped():
             queued, self._queued = self._queued, []
             return self._run([*queued, (QUERIES[name], values)])[-1].rowcount
+
+    def text(self, text: str, indexed_characters: int | None = None) -> str:
+        """Return a text as `pg_text` makes it; cut where an index takes only so many."""
+        return pg_text(text)[:indexed_characters]
 
     def copy(self, name: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Run a named COPY with rows of these types, after queued queries."""
@@ -314,6 +330,17 @@ class PostgresDatabase:
         if self._connection is None:
             raise AssertionError(f"{self.place}: not open")
         return self._connection
+
+
+def pg_text(text: str) -> str:
+    r"""Return a text that PostgreSQL can store; other characters are escaped.
+
+    Example:
+        >>> pg_text("a\0b")
+        'a\\x00b'
+    """
+    text = storable(text)
+    return text.replace("\0", "\\x00") if "\0" in text else text
 
 
 def checked_dsn(dsn: str) -> str:

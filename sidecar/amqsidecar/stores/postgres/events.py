@@ -1,12 +1,10 @@
 """How the PostgreSQL store keeps events: packed blocks, and which blocks mention a message."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.packing import keys_of, pack_events, unpack_events
-from amqsidecar.stores.postgres.database import PostgresDatabase
-from amqsidecar.stores.postgres.rows import pg_text
+from amqsidecar.stores.packing import block_values, keys_of, unpack_events
+from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 
 _KEY_CHARACTERS = 200  # An index takes no long text; events carry the whole redelivery id.
 
@@ -20,7 +18,7 @@ def write_block(database: PostgresDatabase, events: Sequence[AnyEvent]) -> int |
     """Append events; returns their block, None = there were none."""
     if not events:
         return None
-    block: int = database.query("add_block", **_block_values(events))[0][0]
+    block: int = database.rows("add_block", **block_values(events))[0][0]
     keys = _keys(events)
     if keys:
         database.copy("add_keys", ("text", "int8"), [(key, block) for key in sorted(keys)])
@@ -29,7 +27,7 @@ def write_block(database: PostgresDatabase, events: Sequence[AnyEvent]) -> int |
 
 def read_block(database: PostgresDatabase, block: int) -> list[AnyEvent]:
     """Return the events of a block."""
-    ((_, packing, body),) = database.query("read_blocks", seqs=[block])
+    ((_, packing, body),) = database.rows("read_blocks", seqs=[block])
     return unpack_events(packing, body)
 
 
@@ -38,7 +36,7 @@ def read_since(
 ) -> list[AnyEvent]:
     """Return the events of the blocks above a number that mention some messages."""
     keys = sorted({event_key(one) for one in redelivery_ids})
-    blocks = database.query("blocks_about", keys=keys, since=since)
+    blocks = database.rows("blocks_about", keys=keys, since=since)
     return [event for packing, body in blocks for event in unpack_events(packing, body)]
 
 
@@ -50,7 +48,7 @@ def rewrite_block(
     if gone:
         database.queue("delete_keys", keys=gone, block=block)
     if left:
-        database.queue("replace_block", seq=block, **_block_values(left))
+        database.queue("replace_block", seq=block, **block_values(left))
     else:
         database.queue("delete_block", seq=block)
     return len(events) - len(left)
@@ -58,7 +56,7 @@ def rewrite_block(
 
 def lock_journal(database: PostgresDatabase) -> None:
     """Block planning of segments and removal of events by others until the transaction ends."""
-    database.query("lock", lock=database.advisory_lock("journal"))
+    database.rows("lock", lock=database.advisory_lock("journal"))
 
 
 def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditions: int) -> int:
@@ -69,7 +67,7 @@ def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditi
     lock_journal(database)
     removed = written = 0
     segments = set[int]()
-    for block, count, segment in database.query(blocks, limit=limit, **conditions):
+    for block, count, segment in database.rows(blocks, limit=limit, **conditions):
         forgotten = min(count, limit - removed)
         if forgotten <= 0:
             break
@@ -80,18 +78,8 @@ def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditi
             written += forgotten
     if segments:
         database.queue("forget_segments", ids=sorted(segments))
-        database.queue("take_written_count", count=written)
+        database.queue("add_written_count", count=-written)
     return removed
-
-
-def _block_values(events: Sequence[AnyEvent]) -> dict[str, Any]:
-    packing, body = pack_events(events)
-    return {
-        "newest_at_ms": max(event.at_ms for event in events),
-        "event_count": len(events),
-        "packing": packing,
-        "body": body,
-    }
 
 
 def _keys(events: Iterable[AnyEvent]) -> set[str]:

@@ -35,7 +35,7 @@ def lock_free(
         ids: the rows.
         conditions: of the filter; must hold still.
     """
-    locked = database.query("lock_to_change", **conditions, ids=list(ids))
+    locked = database.rows("lock_to_change", **conditions, ids=list(ids))
     views = [view_row(row) for row in locked]
     # Why asked again: as in `PostgresTransaction.claim_due`.
     in_flight, at_rest = database.query_all(

@@ -48,7 +48,7 @@ class Lease:
             schema.guard()
             name = self._wanted
             if name is None:
-                held = database.query("hold_same", **values) or database.query("hold_any", **values)
+                held = database.rows("hold_same", **values) or database.rows("hold_any", **values)
                 name = held[0][0] if held else secrets.token_hex(4)
             else:
                 held = []
@@ -62,9 +62,9 @@ class Lease:
     def find(self, *, read_only: bool) -> None:
         """Find the wanted instance, else the oldest, without holding it; create a missing one."""
         database = self._database
-        found = database.query("first_instance")
+        found = database.rows("first_instance")
         if self._wanted is not None:
-            found = [(self._wanted,)] if database.query("has_instance", name=self._wanted) else []
+            found = [(self._wanted,)] if database.rows("has_instance", name=self._wanted) else []
         if not found and read_only:
             raise StoreUnavailable(
                 f"{database.place} has no instance {self._wanted or ''}".rstrip()
@@ -73,8 +73,8 @@ class Lease:
         if not found:
             name = self._wanted or secrets.token_hex(4)
             with database.transaction():
-                database.query("lock", lock=database.advisory_lock("instance"))
-                found = database.query("first_instance") if self._wanted is None else []
+                database.rows("lock", lock=database.advisory_lock("instance"))
+                found = database.rows("first_instance") if self._wanted is None else []
                 if not found:
                     add_instance(database, name)
                     found = [(name,)]
@@ -121,7 +121,7 @@ class Lease:
         self.holder = None
 
     def _refusal(self, name: str) -> StoreUnavailable:
-        pid, address, program, age_s = self._database.query("holder_of", name=name)[0]
+        pid, address, program, age_s = self._database.rows("holder_of", name=name)[0]
         return StoreUnavailable(
             f"{self._database.place}: the instance {name!r} is in use by another process "
             f"(backend {pid} for {program or 'a program'} at {address or 'an unknown address'}, "
@@ -132,4 +132,4 @@ class Lease:
 
 def add_instance(database: PostgresDatabase, name: str) -> None:
     """Create an instance; an existing one of that name stays."""
-    database.query("add_instance", name=name, uid=secrets.token_hex(4))
+    database.rows("add_instance", name=name, uid=secrets.token_hex(4))

@@ -16,29 +16,22 @@ from amqsidecar.model.failure import (
     CountKey,
     CountKind,
     FailureCount,
-    FailureGroup,
     GroupTally,
 )
-from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
-from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
-from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
+from amqsidecar.stores.ledger import CommonLedger
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
     exhausted_tallies,
     gate_tallies,
-    pack_struct,
-    read_group_note,
-    read_service_mark,
     storable,
     unpack_events,
 )
-from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
+from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
 from amqsidecar.stores.postgres.pages import page_of_rows
-from amqsidecar.stores.postgres.rows import LAST_ID, STATES, group_name, grouped_name, pg_text
+from amqsidecar.stores.rows import LAST_ID, STATES
 
-_MINUTE_MS = 60_000
 _BLOCKS_AT_ONCE = 200
 
 
@@ -61,26 +54,10 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
     block: int = 0
 
 
-class PostgresLooking:
+class PostgresLooking(CommonLedger):
     """The side of a `Ledger` that only looks, of the store that inherits it."""
 
     _database: PostgresDatabase
-
-    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
-        """Return groups of which one died since, the latest death first, at most `limit`."""
-        return [
-            FailureGroup(
-                destination=destination,
-                cause_group=cause_group,
-                first_at_ms=first_at_ms,
-                last_at_ms=last_at_ms,
-                total=total,
-                example_id=example_id,
-            )
-            for destination, cause_group, first_at_ms, last_at_ms, total, example_id in (
-                self._database.query("failure_groups", since_ms=since_ms, limit=limit)
-            )
-        ]
 
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
@@ -97,7 +74,7 @@ class PostgresLooking:
                 ),
                 count=count,
             )
-            for bucket_ms, kind, destination, cause_group, attempt, count in self._database.query(
+            for bucket_ms, kind, destination, cause_group, attempt, count in self._database.rows(
                 "failure_counts",
                 from_ms=from_ms,
                 until_ms=until_ms,
@@ -115,21 +92,21 @@ class PostgresLooking:
                 cause_group=cause_group,
                 count=count,
             )
-            for destination, state, cause_group, count in self._database.query("group_tallies")
+            for destination, state, cause_group, count in self._database.rows("group_tallies")
         ]
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
         """Return where exhausted messages are, the largest number first; scans no rows."""
-        return exhausted_tallies(self._database.query("exhausted_tallies"))
+        return exhausted_tallies(self._database.rows("exhausted_tallies"))
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
         """Return how many messages gates delay beyond a time, the largest number first."""
-        return gate_tallies(self._database.query("gate_tallies", now_ms=now_ms))
+        return gate_tallies(self._database.rows("gate_tallies", now_ms=now_ms))
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         values = {"bounds": list(bounds_ms), "from_ms": bounds_ms[0], "until_ms": bounds_ms[-1]}
-        counts: dict[int, int] = dict(self._database.query("due_counts", **values))
+        counts: dict[int, int] = dict(self._database.rows("due_counts", **values))
         return [counts.get(number, 0) for number in range(1, len(bounds_ms))]
 
     def page_rows(
@@ -141,7 +118,7 @@ class PostgresLooking:
     def messages_called(self, name: str, limit: int) -> list[str]:
         """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
         values = {"message_id": pg_text(name), "limit": limit}
-        found = dict.fromkeys(one for (one,) in self._database.query("rows_called", **values))
+        found = dict.fromkeys(one for (one,) in self._database.rows("rows_called", **values))
         for redelivery_id in events_called(self._all_blocks(), storable(name)):
             if len(found) >= limit:
                 break
@@ -151,7 +128,7 @@ class PostgresLooking:
     def _all_blocks(self) -> Iterator[tuple[int, bytes]]:
         """Return the whole history, the newest first."""
         before = LAST_ID
-        while blocks := self._database.query("blocks_before", before=before, limit=_BLOCKS_AT_ONCE):
+        while blocks := self._database.rows("blocks_before", before=before, limit=_BLOCKS_AT_ONCE):
             yield from ((packing, body) for _, packing, body in blocks)
             before = blocks[-1][0]
 
@@ -184,7 +161,7 @@ class PostgresLooking:
             found = _Position(since=found.since, until=until, xid=xid, block=block)
         events = [
             event
-            for _, packing, body in self._database.query(
+            for _, packing, body in self._database.rows(
                 "read_blocks", seqs=[block for block, _ in chosen]
             )
             for event in unpack_events(packing, body)
@@ -192,7 +169,7 @@ class PostgresLooking:
         return Tail(events=events, position=_encode(found))
 
     def _blocks(self, found: _Position, until: _Moment, limit: int) -> PostgresRows:
-        return self._database.query(
+        return self._database.rows(
             "blocks_since",
             since=found.since.snapshot,
             hidden_since=found.since.hidden,
@@ -204,92 +181,8 @@ class PostgresLooking:
         )
 
     def _now(self) -> _Moment:
-        ((snapshot, hidden),) = self._database.query("tail")
+        ((snapshot, hidden),) = self._database.rows("tail")
         return _Moment(snapshot=snapshot, hidden=hidden)
-
-    def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Store observations; of each destination at most one a minute, the latest."""
-        latest = dict[tuple[str, int], Observation]()
-        for seen in sorted(observations, key=lambda seen: seen.at_ms):
-            latest[grouped_name(seen.destination), seen.at_ms // _MINUTE_MS] = seen
-        # Why sorted: two writers at once must not deadlock.
-        kept = sorted(latest.items())
-        self._database.query(
-            "add_observations",
-            destinations=[destination for (destination, _), _ in kept],
-            minutes=[minute for (_, minute), _ in kept],
-            times=[seen.at_ms for _, seen in kept],
-            bodies=[pack_struct(seen) for _, seen in kept],
-        )
-
-    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return the observations of a destination in [from, until), the oldest first."""
-        return [
-            msgspec.json.decode(body, type=Observation)
-            for (body,) in self._database.query(
-                "read_observations",
-                destination=grouped_name(destination),
-                from_ms=from_ms,
-                until_ms=until_ms,
-                from_minute=from_ms // _MINUTE_MS,
-                until_minute=until_ms // _MINUTE_MS,
-            )
-        ]
-
-    def recent_observations(self, since_ms: int) -> list[Observation]:
-        """Return the observations of all destinations since a time, the oldest first."""
-        found = self._database.query(
-            "recent_observations", since_ms=since_ms, since_minute=since_ms // _MINUTE_MS
-        )
-        return [msgspec.json.decode(body, type=Observation) for (body,) in found]
-
-    def add_note(self, note: GroupNote) -> None:
-        """Keep a note; of each group the latest `LATEST_KEPT`. Durable.
-
-        Where two people write at once, one more may stay until the next is written.
-        """
-        self._database.query(
-            "add_note",
-            destination=grouped_name(note.destination),
-            cause_group=group_name(note.cause_group),
-            at_ms=note.at_ms,
-            author=pg_text(note.author),
-            text=pg_text(note.text),
-            owner=pg_text(note.owner),
-            snoozed_until_ms=note.snoozed_until_ms,
-            muted_deaths=note.muted_deaths,
-            merged_into=group_name(note.merged_into),
-            kept=LATEST_KEPT,
-        )
-
-    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
-        """Return the notes on a group, the latest first."""
-        place = {"destination": grouped_name(destination), "cause_group": group_name(cause_group)}
-        return [read_group_note(row) for row in self._database.query("read_notes", **place)]
-
-    def latest_notes(self, limit: int) -> list[GroupNote]:
-        """Return the latest note of each group, the latest first, at most `limit`."""
-        return [read_group_note(row) for row in self._database.query("latest_notes", limit=limit)]
-
-    def add_service_mark(self, mark: ServiceMark) -> None:
-        """Store service marks; of each instance the latest `MARKS_KEPT`. Durable."""
-        self._database.query(
-            "add_service_mark",
-            at_ms=mark.at_ms,
-            instance=pg_text(mark.instance),
-            kind=mark.kind.value,
-            rules_digest=mark.rules_digest,
-            kept=MARKS_KEPT,
-        )
-
-    def service_marks(self, limit: int) -> list[ServiceMark]:
-        """Return the marks of services, the latest first, at most `limit`."""
-        found = self._database.query("read_service_marks", limit=limit)
-        return [read_service_mark(row) for row in found]
-
-    def latest_starts(self) -> list[ServiceMark]:
-        """Return the latest start of each instance, the latest first."""
-        return [read_service_mark(row) for row in self._database.query("latest_starts")]
 
 
 def _encode(position: _Position) -> str:

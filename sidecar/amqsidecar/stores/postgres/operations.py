@@ -20,13 +20,14 @@ from amqsidecar.model.operation import Member, Operation, OperationState, Outcom
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.stores.ledger import CommonLedger, decode_operation
 from amqsidecar.stores.member_updates import updated
-from amqsidecar.stores.packing import pack_struct
-from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
+from amqsidecar.stores.packing import structs_of
+from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
 from amqsidecar.stores.postgres.events import event_key, read_since
 from amqsidecar.stores.postgres.free_rows import lock_free
 from amqsidecar.stores.postgres.pages import next_window
-from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, pg_text
+from amqsidecar.stores.postgres.rows import conditions_of
 from amqsidecar.stores.postgres.schema import Schema
 from amqsidecar.stores.postgres.shared_notes import KEPT
 from amqsidecar.stores.postgres.transaction import CLAIM_BYTES, PostgresTransaction, within
@@ -40,54 +41,34 @@ PAUSE_S = 0.05
 
 _MINUTE_MS = 60_000
 
-_decode = msgspec.json.Decoder(Operation).decode
 
-
-class PostgresOperations:
+class PostgresOperations(CommonLedger):
     """The side of a `Ledger` that people act through, of the store that inherits it."""
 
     _database: PostgresDatabase
     _schema: Schema
-    _written_as_nobody: Callable[[], AbstractContextManager[PostgresTransaction]]
+    _lock_operation = "lock_operation"
+    _written: Callable[[], AbstractContextManager[PostgresTransaction]]
 
     def event_mark(self) -> int:
         """Return a number below all events of later actions.
 
         People's transactions come one after the other, so their numbers rise.
         """
-        ((number,),) = self._database.query("event_mark")
+        ((number,),) = self._database.rows("event_mark")
         return int(number)
 
     def add_operation(self, operation: Operation) -> Operation:
         """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
-        with self._written_as_nobody():
-            ((until_id,),) = database.query("newest_id")
-            ((number,),) = database.query("add_operation", state="", body=b"")
+        with self._written():
+            ((until_id,),) = database.rows("newest_id")
+            ((number,),) = database.rows("add_operation", state="", body=b"")
             return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
-
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = no operation has this number."""
-        found = _operations(self._database.query("read_operation", number=number))
-        return found[0] if found else None
-
-    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
-        """Return operations, the newest first, only those with a number below `before`."""
-        before = LAST_ID if before is None else before
-        return _operations(self._database.query("list_operations", limit=limit, before=before))
 
     def open_operations(self) -> list[Operation]:
         """Return operations that are running, and all others with members without an outcome."""
-        return _operations(self._database.query("open_operations"))
-
-    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by the result of `change` on its current state; durable, atomic.
-
-        Raises:
-            KeyError: no operation has this number.
-        """
-        with self._written_as_nobody():
-            return self._write(change(self._locked(number)))
+        return _operations(self._database.rows("open_operations"))
 
     def step_operation(
         self,
@@ -117,7 +98,7 @@ class PostgresOperations:
         attempt = 0
         while True:
             attempt += 1
-            with self._written_as_nobody() as transaction:
+            with self._written() as transaction:
                 before = self._locked(number)
                 if before.state is not OperationState.RUNNING:
                     return before
@@ -126,24 +107,6 @@ class PostgresOperations:
                 if after != before or not step.is_held_up or attempt == ATTEMPTS:
                     return self._write(progress(after))
             time.sleep(PAUSE_S)
-
-    def _locked(self, number: int) -> Operation:
-        found = _operations(self._database.query("lock_operation", number=number))
-        if not found:
-            raise KeyError(number)
-        return found[0]
-
-    def _write(self, operation: Operation) -> Operation:
-        """Store an operation's present state; return it."""
-        body = pack_struct(operation)
-        self._database.queue(
-            "write_operation",
-            number=operation.id,
-            state=operation.state.value,
-            ended_at_ms=operation.ended_at_ms,
-            body=body,
-        )
-        return _decode(body)
 
     def put_back(
         self,
@@ -156,7 +119,7 @@ class PostgresOperations:
 
         Promise: if the process dies inside, the step was done whole or not at all.
         """
-        with self._written_as_nobody() as transaction:
+        with self._written() as transaction:
             before = self._locked(number)
             if before.state is not OperationState.UNDOING:
                 return before
@@ -165,13 +128,9 @@ class PostgresOperations:
             count = before.restored + len(views)
             return self._write(progress(msgspec.structs.replace(before, restored=count)))
 
-    def count_discarded(self, number: int) -> int:
-        """Return how many messages of an operation `put_back` would find."""
-        return int(self._database.query("count_discarded", number=number)[0][0])
-
     def forget_discarded(self, before_ms: int, limit: int) -> int:
         """Remove at most `limit` messages that were discarded before a time; returns how many."""
-        with self._written_as_nobody():
+        with self._written():
             return self._database.change("forget_discarded", before_ms=before_ms, limit=limit)
 
     # Members.
@@ -180,26 +139,21 @@ class PostgresOperations:
         self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
     ) -> list[Member]:
         """Return members by redelivery id, only those above `after`; None = any outcome."""
-        rows = self._database.query(
+        rows = self._database.rows(
             "list_members",
             number=number,
             outcome=None if outcome is None else outcome.value,
             limit=limit,
             after=event_key(after),
         )
-        return [_member(row) for row in rows]
+        return structs_of(Member, rows)
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
         """Return the number of members by outcome; None = not sent yet."""
         return {
             None if outcome is None else OutcomeKind(outcome): count
-            for outcome, count in self._database.query("count_members", number=number)
+            for outcome, count in self._database.rows("count_members", number=number)
         }
-
-    def followed_until(self) -> str | None:
-        """Return the position up to which events were searched for members; None = never."""
-        found = self._database.query("read_followed")
-        return found[0][0] if found else None
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
         """Store observations of members, and the position in the events; durable together.
@@ -207,10 +161,10 @@ class PostgresOperations:
         Ids without an open member are left out. Only updates after the member's change count.
         """
         database = self._database
-        with self._written_as_nobody():
+        with self._written():
             if updates:
                 self._apply(updates)
-            database.queue("write_followed", position=position)
+            database.queue("set_followed", position=position)
 
     def _apply(self, updates: Sequence[MemberUpdate]) -> None:
         database = self._database
@@ -219,7 +173,7 @@ class PostgresOperations:
             by_member[event_key(update.redelivery_id)].append(update)
         changed: list[tuple[int, Member]] = []
         resent, came_back = Counter[int](), Counter[int]()
-        for number, *fields in database.query("open_members", redelivery_ids=list(by_member)):
+        for number, *fields in database.rows("open_members", redelivery_ids=list(by_member)):
             before = member = _member(fields)
             for update in by_member[member.redelivery_id]:
                 if member.outcome in (None, OutcomeKind.RESENT):
@@ -238,24 +192,11 @@ class PostgresOperations:
             outcomes=[str(member.outcome) for _, member in changed],
             evidence=[pg_text(member.evidence) for _, member in changed],
         )
-        for number in sorted({number for number, _ in changed}):
-            operation = self._locked(number)
-            self._write(
-                msgspec.structs.replace(
-                    operation,
-                    resent=operation.resent + resent[number],
-                    came_back=operation.came_back + came_back[number],
-                )
-            )
-
-    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
-        """Return members with outcome RESENT that were sent before a time, the oldest first."""
-        values = {"number": number, "before_ms": resent_before_ms, "limit": limit}
-        return [_member(row) for row in self._database.query("due_members", **values)]
+        self._count_members(resent, came_back)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
-        with self._written_as_nobody():
+        with self._written():
             self._database.queue(
                 "write_outcomes",
                 number=number,
@@ -280,11 +221,11 @@ class PostgresOperations:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_S)
-            with self._written_as_nobody() as transaction:
+            with self._written() as transaction:
                 found = lock_free(self._database, [row_id], conditions_of(RowFilter()))
                 if found.skipped:
                     continue
-                read = self._database.query("read_message", id=row_id) if found.views else []
+                read = self._database.rows("read_message", id=row_id) if found.views else []
                 if [body for (body,) in read] != [expected]:
                     return False
                 values = {"id": row_id, "edited_at_ms": event.at_ms, "actor": pg_text(actor)}
@@ -305,7 +246,7 @@ class PostgresOperations:
                 encoding=encoding,
                 message=message,
             )
-            for row_id, edited_at_ms, actor, encoding, message in self._database.query(
+            for row_id, edited_at_ms, actor, encoding, message in self._database.rows(
                 "read_originals", redelivery_id=event_key(redelivery_id)
             )
         ]
@@ -323,7 +264,7 @@ class PostgresOperations:
         """
         self._schema.make_indexes()
         database, old = self._database, {"before_ms": before_ms, "limit": limit}
-        with self._written_as_nobody():
+        with self._written():
             removed = sum(
                 database.change(name, **old)
                 for name in (
@@ -343,8 +284,8 @@ class PostgresOperations:
             )
             database.queue("forget_group_tally", limit=limit)
             database.queue("forget_exhausted_tally", limit=limit)
-            ((merged,),) = database.query("merge_hours", before_ms=hours_before_ms, limit=limit)
-            ((joined,),) = database.query(
+            ((merged,),) = database.rows("merge_hours", before_ms=hours_before_ms, limit=limit)
+            ((joined,),) = database.rows(
                 "merge_minutes",
                 from_ms=max(hours_before_ms, steps_before_ms - MERGED_BACK_MS),
                 before_ms=steps_before_ms,
@@ -425,7 +366,7 @@ class _Step:
         return later.intersection(view.id for view in views)
 
     def _selected(self, views: Sequence[RowView], select: Select) -> list[RowView]:
-        found = self._database.query("read_messages", ids=[view.id for view in views])
+        found = self._database.rows("read_messages", ids=[view.id for view in views])
         messages: dict[int, bytes] = dict(found)
         return [view for view in views if view.id in messages and select(view, messages[view.id])]
 
@@ -437,7 +378,7 @@ class _Step:
         if not self._is_followed:
             return set()
         keys = {view.id: event_key(view.redelivery_id) for view in chosen}
-        found = self._database.query(
+        found = self._database.rows(
             "members_among", number=self._operation.id, redelivery_ids=list(keys.values())
         )
         changed_at_ms: dict[str, int] = dict(found)
@@ -457,7 +398,7 @@ class _Step:
             event_key(view.redelivery_id): (pg_text(made.destination), made.event.at_ms)
             for view, made in changes
         }
-        ((waited_for,),) = self._database.query(
+        ((waited_for,),) = self._database.rows(
             "count_unsent_members", number=self._operation.id, redelivery_ids=list(members)
         )
         self._database.queue(
@@ -471,7 +412,7 @@ class _Step:
 
 
 def _operations(rows: PostgresRows) -> list[Operation]:
-    return [_decode(body) for (body,) in rows]
+    return [decode_operation(body) for (body,) in rows]
 
 
 def _member(row: Sequence[Any]) -> Member:

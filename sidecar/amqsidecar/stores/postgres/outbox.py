@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from amqsidecar.journal import OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.outbox import not_kept, oldest_at_ms, whole_blocks
+from amqsidecar.stores.outbox import CommonOutbox, not_kept, oldest_at_ms, whole_blocks
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.events import lock_journal
@@ -23,18 +23,10 @@ from amqsidecar.stores.postgres.events import lock_journal
 _BLOCKS_AT_ONCE = 20
 
 
-class PostgresOutbox:
+class PostgresOutbox(CommonOutbox):
     """The `Outbox` of the store that inherits it: one stream for the whole schedule."""
 
     _database: PostgresDatabase
-
-    def keep_for_journal(self, is_on: bool) -> None:
-        """From now on the history forgets nothing that is not in a written segment, or no longer.
-
-        Durable, and kept by all processes. Events of a planned segment are never forgotten before
-        it is written.
-        """
-        self._database.query("set_kept", is_on=is_on)
 
     def plan_segment(self, max_events: int) -> Segment | None:
         """Return the first segment that is not written yet; plan one if there is none.
@@ -44,7 +36,7 @@ class PostgresOutbox:
         database = self._database
         with database.transaction():
             lock_journal(database)
-            planned = database.query("planned_segment")
+            planned = database.rows("planned_segment")
             if not planned:
                 return self._plan(max_events)
         ((stream, number, event_count),) = planned
@@ -52,8 +44,8 @@ class PostgresOutbox:
 
     def _plan(self, max_events: int) -> Segment | None:
         database = self._database
-        ((stream, last_number),) = database.query("read_outbox")
-        blocks = whole_blocks(database.query("unplanned_blocks", limit=max_events), max_events)
+        ((stream, last_number),) = database.rows("read_outbox")
+        blocks = whole_blocks(database.rows("unplanned_blocks", limit=max_events), max_events)
         if not blocks:
             return None
         segment = Segment(
@@ -62,7 +54,7 @@ class PostgresOutbox:
             event_count=sum(count for _, count in blocks),
         )
         values = {"stream": segment.stream, "number": segment.number}
-        ((segment_id,),) = database.query("add_segment", **values, event_count=segment.event_count)
+        ((segment_id,),) = database.rows("add_segment", **values, event_count=segment.event_count)
         database.queue("set_planned", **values)
         database.queue("mark_blocks", segment=segment_id, seqs=[number for number, _ in blocks])
         return segment
@@ -74,10 +66,10 @@ class PostgresOutbox:
             StoreUnavailable: some of them are not kept any more.
         """
         database, missing, after = self._database, segment.event_count, 0
-        found = database.query("find_segment", stream=segment.stream, number=segment.number)
+        found = database.rows("find_segment", stream=segment.stream, number=segment.number)
         while found:
             values = {"segment": found[0][0], "after": after, "limit": _BLOCKS_AT_ONCE}
-            blocks = database.query("segment_blocks", **values)
+            blocks = database.rows("segment_blocks", **values)
             if not blocks:
                 break
             after = blocks[-1][0]
@@ -93,7 +85,7 @@ class PostgresOutbox:
 
         Promise: safe to call again; if the process dies inside, the segment is still planned.
         """
-        self._database.query("set_written", stream=segment.stream, number=segment.number)
+        self._database.rows("set_written", stream=segment.stream, number=segment.number)
 
     def plan_anew(self, segment: Segment) -> None:
         """Begin a new stream with the events of the planned segment.
@@ -104,19 +96,12 @@ class PostgresOutbox:
         with database.transaction():
             lock_journal(database)
             values = {"stream": segment.stream, "number": segment.number}
-            for (segment_id,) in database.query("drop_planned", **values):
+            for (segment_id,) in database.rows("drop_planned", **values):
                 database.queue("unmark_blocks", segment=segment_id)
                 database.queue("end_stream")
 
-    def written_segments(self) -> list[Segment]:
-        """Return the written segments whose events are all still in the store."""
-        return [
-            Segment(stream=stream, number=number, event_count=event_count)
-            for stream, number, event_count in self._database.query("written_segments")
-        ]
-
     def outbox_lag(self) -> OutboxLag:
         """Return the events that are not written yet; costs no scan of the history."""
-        ((events, packing, body),) = self._database.query("read_lag")
+        ((events, packing, body),) = self._database.rows("read_lag")
         at_ms = None if body is None else oldest_at_ms(unpack_events(packing, body))
         return OutboxLag(events=events, oldest_at_ms=at_ms)

@@ -9,10 +9,6 @@ from amqsidecar.ledger import RowKey, RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.rows import (
-    INDEXED_CHARACTERS,
-    LAST_ID,
-    STATE_NUMBERS,
-    STATES,
     conditions_of,
     count_tallied,
     filter_values,
@@ -20,6 +16,7 @@ from amqsidecar.stores.postgres.rows import (
     group_name,
     view_row,
 )
+from amqsidecar.stores.rows import INDEXED_CHARACTERS, LAST_ID, STATE_NUMBERS, STATES
 
 LOOK_ROWS = 10_000
 """Maximum rows examined for one page, or for one step of an operation."""
@@ -56,7 +53,7 @@ def next_window(
     source, values = filter_values(row_filter)
     if not _is_served(source, row_filter):
         values |= {"after_id": after_id, "until_id": until_id, "look": LOOK_ROWS}
-        last = database.query(f"ceiling_{source}", **values)
+        last = database.rows(f"ceiling_{source}", **values)
         until_id = last[0][0] if last else until_id
     views = filtered(database, row_filter, limit, after_id, until_id)
     return NextRows(views, views[-1].id if len(views) == limit else until_id)
@@ -86,7 +83,7 @@ def _with_destination(database: PostgresDatabase, row_filter: RowFilter) -> RowF
     if row_filter.destination is not None or not row_filter.cause_group:
         return row_filter
     group = group_name(row_filter.cause_group)
-    found = database.query("destinations_of_group", cause_group=group)
+    found = database.rows("destinations_of_group", cause_group=group)
     if len(found) != 1 or len(found[0][0]) >= INDEXED_CHARACTERS:
         return row_filter
     return msgspec.structs.replace(row_filter, destination=found[0][0])
@@ -132,9 +129,9 @@ def _newest_page(
     values |= {"before": before, "floor": 0, "limit": limit, "look": LOOK_ROWS}
     looked_to = None
     if not _is_served(source, row_filter):
-        for (floor,) in database.query(f"floor_{source}", **values):
+        for (floor,) in database.rows(f"floor_{source}", **values):
             values["floor"], looked_to = floor, RowKey(0, floor)
-    rows = [view_row(row) for row in database.query(f"newest_{source}", **values)]
+    rows = [view_row(row) for row in database.rows(f"newest_{source}", **values)]
     return _page(rows, RowOrder.NEWEST, limit, looked_to)
 
 
@@ -150,13 +147,13 @@ def _due_page(
         ("waiting" if one is RowState.WAITING else "kept", values | {"kept": STATE_NUMBERS[one]})
         for one in states
     ]
-    ends = [RowKey(*end) for name, part in parts for end in database.query(f"until_{name}", **part)]
+    ends = [RowKey(*end) for name, part in parts for end in database.rows(f"until_{name}", **part)]
     looked_to = min(ends, default=None)
     until = looked_to or RowKey(LAST_ID, LAST_ID)
     rows = [
         view_row(row)
         for name, part in parts
-        for row in database.query(
+        for row in database.rows(
             f"due_{name}", **part | {"until_ms": until.sort, "until_id": until.id}
         )
     ]

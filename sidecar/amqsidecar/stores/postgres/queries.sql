@@ -45,64 +45,6 @@ recall, recall_operation
     AND (%(due_before_ms)s::bigint IS NULL OR due_at_ms < %(due_before_ms)s)
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
 
--- fragment: add_counts
--- What `changes` adds to the counts (`Counts.packed`). Where too many groups are remembered, new ones
--- are one.
-    deaths AS (
-        SELECT c.*, CASE WHEN f.instance IS NULL AND is_full THEN %(more)s ELSE c.cause_group END
-            AS known_group
-        FROM changes, (
-            SELECT EXISTS (
-                SELECT FROM failure_group WHERE instance = %(instance)s OFFSET %(groups_max)s - 1
-            ) AS is_full
-        ) AS room, jsonb_to_recordset(counts -> 'groups') AS c (
-            destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
-            total bigint, example_id text
-        ) LEFT JOIN failure_group AS f ON (f.instance, f.destination, f.cause_group)
-            = (%(instance)s, c.destination, c.cause_group)
-    ), events AS (
-        INSERT INTO failure_count AS f (
-            bucket_ms, kind, destination, cause_group, attempt, instance, count
-        )
-        SELECT c.bucket_ms, c.kind, c.destination, coalesce(known_group, c.cause_group) AS known,
-            c.attempt, %(instance)s, sum(c.count)
-        FROM changes, jsonb_to_recordset(counts -> 'events') AS c (
-            bucket_ms bigint, kind text, destination text, cause_group text, attempt bigint,
-            count bigint
-        ) LEFT JOIN deaths USING (destination, cause_group)
-        GROUP BY c.bucket_ms, c.kind, c.destination, known, c.attempt
-        ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
-        DO UPDATE SET count = f.count + excluded.count
-    ), failures AS (
-        INSERT INTO failure_group AS f (
-            instance, destination, cause_group, first_at_ms, last_at_ms, total, example_id
-        )
-        SELECT %(instance)s, destination, known_group, min(first_at_ms), max(last_at_ms),
-            sum(total), (array_agg(example_id ORDER BY last_at_ms DESC))[1]
-        FROM deaths GROUP BY destination, known_group
-        ON CONFLICT (instance, destination, cause_group) DO UPDATE SET
-            first_at_ms = least(f.first_at_ms, excluded.first_at_ms),
-            last_at_ms = greatest(f.last_at_ms, excluded.last_at_ms),
-            total = f.total + excluded.total,
-            example_id = CASE WHEN excluded.last_at_ms >= f.last_at_ms THEN excluded.example_id
-                ELSE f.example_id END
-    ), exhausted AS (
-        INSERT INTO exhausted_tally AS t (instance, destination, queue, is_final, count)
-        SELECT %(instance)s, c.destination, c.queue, c.is_final, c.count
-        FROM changes, jsonb_to_recordset(counts -> 'exhausted') AS c (
-            destination text, queue text, is_final boolean, count bigint
-        )
-        ON CONFLICT (instance, destination, queue, is_final)
-        DO UPDATE SET count = t.count + excluded.count
-    )
-INSERT INTO group_tally AS t (instance, destination, state, cause_group, count)
-SELECT %(instance)s, c.destination, c.state, c.cause_group, c.count
-FROM changes, jsonb_to_recordset(counts -> 'rows') AS c (
-    destination text, state smallint, cause_group text, count bigint
-)
-ON CONFLICT (instance, destination, state, cause_group)
-DO UPDATE SET count = t.count + excluded.count
-
 -- fragment: of_all
 -- The condition that an index serves; a text that is longer stands in the others as well.
 true
@@ -229,6 +171,10 @@ due_at_ms, id
 -- As order_all.
 state, due_at_ms, id
 
+-- fragment: is_resent
+-- Members that may still come back.
+outcome = 're-sent'
+
 -- fragment: is_free
 -- Nobody is this instance now. A backend that is gone proves it, unless the whole server went.
 (
@@ -345,17 +291,9 @@ UPDATE instance SET finished_cycle = %(finished_cycle)s, event_count = event_cou
 renewed_at = clock_timestamp()
 WHERE number = %(instance)s;
 
--- name: set_uid
--- Numbers of rows may have been used by a later state of this store.
-UPDATE instance SET uid = %(uid)s WHERE number = %(instance)s;
-
 -- name: forget_other_transactions
 -- A dump of another database has blocks of transactions that are to come here.
 UPDATE event_block SET xid = NULL WHERE xid >= pg_snapshot_xmax(pg_current_snapshot());
-
--- name: set_token_created
--- The first token is in the broker.
-UPDATE instance SET token_created = true WHERE number = %(instance)s;
 
 -- name: take_ids
 -- The first of some blocks of row numbers.
@@ -424,33 +362,55 @@ INSERT INTO unfinished_cycle VALUES (
     %(final)s::bigint[], %(renamed)s::bigint[], %(renamed_to)s::bigint[]
 );
 
--- name: delete_*_rows sent taken
--- What the unfinished cycle sent or took.
-DELETE FROM redelivery
-WHERE id = ANY ((SELECT {variant}_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+-- fragment: *_ids sent taken final
+-- What the unfinished cycle sent, took, or sent to final dead-letter queues.
+(SELECT {variant}_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]
 
--- name: delete_*_messages sent taken final
--- The same of their messages; the broker has those in final dead-letter queues.
-DELETE FROM message
-WHERE id = ANY ((SELECT {variant}_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+-- fragment: named_ids
+-- What the caller names.
+%(ids)s::bigint[]
 
--- name: exhaust_final_rows
--- What the unfinished cycle sent to final dead-letter queues.
+-- name: delete_*_rows sent taken named
+-- Rows without their messages.
+DELETE FROM redelivery WHERE id = ANY ({*_ids});
+
+-- name: delete_*_messages sent taken final named
+-- Messages of rows; the broker has those in final dead-letter queues.
+DELETE FROM message WHERE id = ANY ({*_ids});
+
+-- name: exhaust_*_rows final named
+-- What was sent to its final dead-letter queue.
 UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = false,
     final_queue = coalesce(final_queue, destination)
-WHERE id = ANY ((SELECT final_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+WHERE id = ANY ({*_ids});
 
--- name: rename_rows
+-- name: rename_in_* redelivery message
 -- New rows take the places of those that are gone.
-UPDATE redelivery AS r SET id = n.new
+UPDATE {variant} AS r SET id = n.new
 FROM unfinished_cycle AS u, unnest(u.renamed_ids, u.renamed_to_ids) AS n (old, new)
 WHERE u.instance = %(instance)s AND r.id = n.old;
 
--- name: rename_messages
--- The same of their messages.
-UPDATE message AS m SET id = n.new
-FROM unfinished_cycle AS u, unnest(u.renamed_ids, u.renamed_to_ids) AS n (old, new)
-WHERE u.instance = %(instance)s AND m.id = n.old;
+-- name: set_* uid token_created
+-- Numbers of rows may have been used by a later state of this store; its first token is in the broker.
+UPDATE instance SET {variant} = %(value)s WHERE number = %(instance)s;
+
+-- fragment: order_recalled_number
+-- By number, as an index has them.
+recall, id
+
+-- fragment: order_recalled_due
+-- By due time.
+due_at_ms, id
+
+-- name: recalled_by_* number due
+-- Rows of one kind, by what becomes of them with their final queue.
+SELECT {view_columns}, false FROM redelivery
+WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
+ORDER BY {order_recalled_*} LIMIT %(limit)s;
+
+-- fragment: segment_id
+-- The column that tells segments apart, in the order they were planned.
+id
 
 -- name: lying_rows
 -- Rows of messages that lie in their final queues; nobody else changes them.
@@ -459,23 +419,6 @@ WHERE left(redelivery_id, 200) = ANY (%(keys)s::text[])
     AND redelivery_id = ANY (%(redelivery_ids)s::text[])
     AND state = 3 AND is_final AND id NOT IN ({in_flight})
 ORDER BY id FOR UPDATE;
-
--- name: recalled_rows
--- Rows of one kind by number, by what becomes of them with their final queue.
-SELECT {view_columns}, false FROM redelivery
-WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
-ORDER BY recall, id LIMIT %(limit)s;
-
--- name: sorted_returned
--- Rows of one kind by due time, then number.
-SELECT {view_columns}, false FROM redelivery
-WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
-ORDER BY due_at_ms, id LIMIT %(limit)s;
-
--- name: count_recalled
--- How many rows of one kind lie in their final queues, by queue.
-SELECT final_queue, count(*) FROM redelivery
-WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND is_final GROUP BY final_queue;
 
 -- name: count_cycle
 -- What the unfinished cycle makes of the tallies.
@@ -492,13 +435,71 @@ UPDATE hold SET remaining = greatest(0, remaining - h.count)
 FROM unfinished_cycle, unnest(hold_sources, hold_counts) AS h (source, count)
 WHERE instance = %(instance)s AND hold.source = h.source;
 
--- name: add_counts
--- What was written at once adds to the counts.
-WITH changes AS (SELECT %(counts)s::jsonb AS counts), {add_counts};
+-- fragment: counts_at_once
+-- What a transaction changes without a cycle.
+SELECT %(counts)s::jsonb AS counts
 
--- name: add_cycle_counts
--- What the unfinished cycle adds to the counts.
-WITH changes AS (SELECT counts FROM unfinished_cycle WHERE instance = %(instance)s), {add_counts};
+-- fragment: counts_of_cycle
+-- What the unfinished cycle changes.
+SELECT counts FROM unfinished_cycle WHERE instance = %(instance)s
+
+-- name: add_* counts_at_once counts_of_cycle
+-- Adds to the counts (`Counts.packed`). Where too many groups are remembered, new ones are one.
+WITH changes AS ({*}),
+    deaths AS (
+        SELECT c.*, CASE WHEN f.instance IS NULL AND is_full THEN %(more)s ELSE c.cause_group END
+            AS known_group
+        FROM changes, (
+            SELECT EXISTS (
+                SELECT FROM failure_group WHERE instance = %(instance)s OFFSET %(groups_max)s - 1
+            ) AS is_full
+        ) AS room, jsonb_to_recordset(counts -> 'groups') AS c (
+            destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
+            total bigint, example_id text
+        ) LEFT JOIN failure_group AS f ON (f.instance, f.destination, f.cause_group)
+            = (%(instance)s, c.destination, c.cause_group)
+    ), events AS (
+        INSERT INTO failure_count AS f (
+            bucket_ms, kind, destination, cause_group, attempt, instance, count
+        )
+        SELECT c.bucket_ms, c.kind, c.destination, coalesce(known_group, c.cause_group) AS known,
+            c.attempt, %(instance)s, sum(c.count)
+        FROM changes, jsonb_to_recordset(counts -> 'events') AS c (
+            bucket_ms bigint, kind text, destination text, cause_group text, attempt bigint,
+            count bigint
+        ) LEFT JOIN deaths USING (destination, cause_group)
+        GROUP BY c.bucket_ms, c.kind, c.destination, known, c.attempt
+        ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
+        DO UPDATE SET count = f.count + excluded.count
+    ), failures AS (
+        INSERT INTO failure_group AS f (
+            instance, destination, cause_group, first_at_ms, last_at_ms, total, example_id
+        )
+        SELECT %(instance)s, destination, known_group, min(first_at_ms), max(last_at_ms),
+            sum(total), (array_agg(example_id ORDER BY last_at_ms DESC))[1]
+        FROM deaths GROUP BY destination, known_group
+        ON CONFLICT (instance, destination, cause_group) DO UPDATE SET
+            first_at_ms = least(f.first_at_ms, excluded.first_at_ms),
+            last_at_ms = greatest(f.last_at_ms, excluded.last_at_ms),
+            total = f.total + excluded.total,
+            example_id = CASE WHEN excluded.last_at_ms >= f.last_at_ms THEN excluded.example_id
+                ELSE f.example_id END
+    ), exhausted AS (
+        INSERT INTO exhausted_tally AS t (instance, destination, queue, is_final, count)
+        SELECT %(instance)s, c.destination, c.queue, c.is_final, c.count
+        FROM changes, jsonb_to_recordset(counts -> 'exhausted') AS c (
+            destination text, queue text, is_final boolean, count bigint
+        )
+        ON CONFLICT (instance, destination, queue, is_final)
+        DO UPDATE SET count = t.count + excluded.count
+    )
+INSERT INTO group_tally AS t (instance, destination, state, cause_group, count)
+SELECT %(instance)s, c.destination, c.state, c.cause_group, c.count
+FROM changes, jsonb_to_recordset(counts -> 'rows') AS c (
+    destination text, state smallint, cause_group text, count bigint
+)
+ON CONFLICT (instance, destination, state, cause_group)
+DO UPDATE SET count = t.count + excluded.count;
 
 -- name: delete_unfinished
 -- Its end is known.
@@ -540,12 +541,6 @@ GROUP BY 2, 3, 4
 ON CONFLICT (instance, destination, queue, is_final)
 DO UPDATE SET count = t.count + excluded.count;
 
--- name: exhaust_rows
--- These rows were sent to their final dead-letter queues.
-UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = false,
-    final_queue = coalesce(final_queue, destination)
-WHERE id = ANY (%(ids)s::bigint[]);
-
 -- name: exhausted_tallies
 -- Where exhausted rows are, and since when.
 SELECT t.destination, t.queue, t.is_final, t.count, coalesce((
@@ -585,24 +580,6 @@ WITH empty AS (
 )
 DELETE FROM {variant} WHERE ({key_*}) IN (SELECT {key_*} FROM whole);
 
--- name: postpone_rows
--- A later due time for waiting rows.
-UPDATE redelivery SET due_at_ms = %(due_at_ms)s, reason = %(reason)s, gate = %(gate)s
-WHERE id = ANY (%(ids)s::bigint[]) AND state = 0;
-
--- name: park_rows
--- Keep rows for a person.
-UPDATE redelivery SET state = 2, reason = %(reason)s, gate = NULL
-WHERE id = ANY (%(ids)s::bigint[]);
-
--- name: delete_rows
--- These rows.
-DELETE FROM redelivery WHERE id = ANY (%(ids)s::bigint[]);
-
--- name: delete_messages
--- Their messages.
-DELETE FROM message WHERE id = ANY (%(ids)s::bigint[]);
-
 -- name: set_rows_aside
 -- What is discarded and can be put back; its messages stay where they are.
 WITH gone AS (
@@ -627,10 +604,6 @@ DELETE FROM message WHERE id IN (SELECT id FROM gone);
 -- name: discarded_size
 -- How many bytes count for what is kept of what was discarded.
 SELECT coalesce(sum(size_bytes + %(row_bytes)s), 0)::bigint FROM discarded;
-
--- name: count_discarded
--- How much of what an operation discarded is kept.
-SELECT count(*) FROM discarded WHERE operation = %(number)s;
 
 -- name: put_rows_back
 -- As they were; what was taken out of its final queue to be discarded goes back there.
@@ -705,19 +678,6 @@ SELECT source, greatest(0, remaining - coalesce((
 ), 0))::bigint
 FROM hold;
 
--- name: read_holds
--- Sources, and what is left of their backlog as long as unfinished cycles may be undone.
-SELECT source, remaining FROM hold;
-
--- name: set_hold
--- What is left of the backlog of a source.
-INSERT INTO hold (source, remaining) VALUES (%(source)s, %(remaining)s)
-ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
-
--- name: newest_id
--- The highest number of a row.
-SELECT coalesce(max(id), 0) FROM redelivery;
-
 -- name: list_* all kept by_destination by_group by_redelivery_id by_ids
 -- Rows by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
@@ -781,24 +741,9 @@ WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({in_flight}) AND {row_conditio
 SELECT body FROM message AS m WHERE id = %(id)s AND id NOT IN ({taken})
     AND EXISTS (SELECT FROM redelivery AS r WHERE r.id = m.id);
 
--- name: add_block
--- Events that were written together.
-INSERT INTO event_block (newest_at_ms, event_count, packing, body)
-VALUES (%(newest_at_ms)s, %(event_count)s, %(packing)s, %(body)s) RETURNING seq;
-
--- name: replace_block
--- What is left of a block.
-UPDATE event_block SET newest_at_ms = %(newest_at_ms)s, event_count = %(event_count)s,
-packing = %(packing)s, body = %(body)s
-WHERE seq = %(seq)s;
-
 -- name: read_blocks
 -- Some blocks.
 SELECT seq, packing, body FROM event_block WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq;
-
--- name: delete_block
--- Forget a block.
-DELETE FROM event_block WHERE seq = %(seq)s;
 
 -- name: delete_keys
 -- A block tells nothing more of these messages.
@@ -822,11 +767,6 @@ WHERE newest_at_ms < %(before_ms)s
     AND seq NOT IN ({hidden_blocks}) AND {not_for_journal}
 ORDER BY newest_at_ms, seq LIMIT %(limit)s;
 
--- name: rows_called
--- Rows of messages with an id that consumers saw.
-SELECT redelivery_id FROM redelivery WHERE message_id = %(message_id)s
-LIMIT %(limit)s;
-
 -- name: blocks_before
 -- The history before a block, the newest first.
 SELECT seq, packing, body FROM event_block WHERE seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s;
@@ -841,21 +781,9 @@ ORDER BY seq LIMIT %(limit)s;
 -- The last segment.
 SELECT stream, last_number FROM outbox;
 
--- name: set_kept
--- Whether what is not written must not be forgotten.
-UPDATE outbox SET is_kept = %(is_on)s WHERE is_kept <> %(is_on)s;
-
 -- name: set_planned
 -- The last segment is this one.
 UPDATE outbox SET stream = %(stream)s, last_number = %(number)s;
-
--- name: end_stream
--- The next segment begins another stream.
-UPDATE outbox SET stream = '', last_number = 0;
-
--- name: take_written_count
--- Fewer events of written segments are kept.
-UPDATE outbox SET written_count = written_count - %(count)s;
 
 -- name: planned_segment
 -- The segment that is not written yet.
@@ -884,11 +812,6 @@ WITH written AS (
 )
 UPDATE outbox SET written_count = written_count + written.event_count FROM written;
 
--- name: drop_planned
--- The planned segment is none, if it is this one.
-DELETE FROM journal_segment
-WHERE stream = %(stream)s AND number = %(number)s AND NOT is_written RETURNING id;
-
 -- name: unmark_blocks
 -- The blocks of a segment are in none.
 UPDATE event_block SET segment = NULL WHERE segment = %(segment)s;
@@ -902,10 +825,6 @@ SELECT id FROM journal_segment WHERE stream = %(stream)s AND number = %(number)s
 SELECT seq, packing, body FROM event_block
 WHERE segment = %(segment)s AND seq > %(after)s
 ORDER BY seq LIMIT %(limit)s;
-
--- name: written_segments
--- Written segments, in the order they were planned.
-SELECT stream, number, event_count FROM journal_segment WHERE is_written ORDER BY id;
 
 -- name: forget_segments
 -- Segments that are not whole any more.
@@ -938,7 +857,7 @@ FROM outbox LEFT JOIN (
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r';
 
--- name: failure_groups
+-- name: read_groups
 -- Groups of failures, the latest death first.
 SELECT destination, cause_group, min(first_at_ms), max(last_at_ms), sum(total)::bigint,
     (array_agg(example_id ORDER BY last_at_ms DESC))[1]
@@ -1020,10 +939,6 @@ SELECT coalesce(max(seq), 0) FROM event_block;
 -- Keep an operation.
 INSERT INTO operation (state, body) VALUES (%(state)s, %(body)s) RETURNING id;
 
--- name: read_operation
--- One operation.
-SELECT body FROM operation WHERE id = %(number)s;
-
 -- name: lock_operation
 -- One operation; nobody else changes it until the transaction ends.
 SELECT body FROM operation WHERE id = %(number)s FOR NO KEY UPDATE;
@@ -1032,10 +947,6 @@ SELECT body FROM operation WHERE id = %(number)s FOR NO KEY UPDATE;
 -- What an operation is now.
 UPDATE operation SET state = %(state)s, ended_at_ms = %(ended_at_ms)s, body = %(body)s
 WHERE id = %(number)s;
-
--- name: list_operations
--- The newest ones.
-SELECT body FROM operation WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: open_operations
 -- Those that are running, and those with messages of which something is to come still.
@@ -1074,13 +985,6 @@ WHERE (operation, redelivery_id) > (%(number)s::bigint, %(after)s)
     AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s)
 ORDER BY operation, redelivery_id LIMIT %(limit)s;
 
--- name: due_members
--- Members whose window is over, the oldest first.
-SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
-FROM operation_member
-WHERE operation = %(number)s AND outcome = 're-sent' AND resent_at_ms < %(before_ms)s
-ORDER BY resent_at_ms, redelivery_id LIMIT %(limit)s;
-
 -- name: count_members
 -- Members by outcome.
 SELECT outcome, count(*) FROM operation_member WHERE operation = %(number)s GROUP BY outcome;
@@ -1110,15 +1014,6 @@ FROM unnest(%(redelivery_ids)s::text[], %(outcomes)s::text[], %(evidence)s::text
 WHERE m.operation = %(number)s AND m.redelivery_id = v.redelivery_id
     AND (m.outcome IS NULL OR m.outcome = 're-sent');
 
--- name: read_followed
--- Up to where members were looked for.
-SELECT position FROM followed;
-
--- name: write_followed
--- Members were looked for up to here.
-INSERT INTO followed (position) VALUES (%(position)s)
-ON CONFLICT (one) DO UPDATE SET position = excluded.position;
-
 -- name: keep_original
 -- The message of a row as it is, before it is another.
 INSERT INTO original (redelivery_id, row_id, edited_at_ms, actor, encoding, message)
@@ -1135,58 +1030,10 @@ UPDATE redelivery SET size_bytes = length(%(body)s::bytea) WHERE id = %(id)s;
 SELECT row_id, edited_at_ms, actor, encoding, message FROM original
 WHERE redelivery_id = %(redelivery_id)s ORDER BY id;
 
--- name: add_observations
--- What was seen of destinations; the latest of each minute stays.
-INSERT INTO queue_observation AS o (destination, minute, at_ms, body)
-SELECT s.destination, s.minute, s.at_ms, s.body
-FROM unnest(%(destinations)s::text[], %(minutes)s::bigint[], %(times)s::bigint[], %(bodies)s::bytea[])
-    AS s (destination, minute, at_ms, body)
-ON CONFLICT (destination, minute) DO UPDATE SET at_ms = excluded.at_ms, body = excluded.body
-WHERE excluded.at_ms >= o.at_ms;
-
--- name: read_observations
--- What was seen of a destination.
-SELECT body FROM queue_observation
-WHERE destination = %(destination)s AND minute >= %(from_minute)s AND minute <= %(until_minute)s
-    AND at_ms >= %(from_ms)s AND at_ms < %(until_ms)s
-ORDER BY minute;
-
 -- name: recent_observations
 -- What was seen of all destinations lately, the oldest first.
 SELECT body FROM queue_observation
 WHERE minute >= %(since_minute)s AND at_ms >= %(since_ms)s ORDER BY at_ms;
-
--- name: add_note
--- A note on a group; those before the latest ones go.
-WITH added AS (
-    INSERT INTO group_note (
-        destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
-        merged_into
-    ) VALUES (
-        %(destination)s, %(cause_group)s, %(at_ms)s, %(author)s, %(text)s, %(owner)s,
-        %(snoozed_until_ms)s, %(muted_deaths)s, %(merged_into)s
-    )
-)
-DELETE FROM group_note WHERE id IN (
-    SELECT id FROM group_note
-    WHERE destination = %(destination)s AND cause_group = %(cause_group)s
-    ORDER BY id DESC OFFSET %(kept)s - 1
-);
-
--- name: read_notes
--- The notes on a group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
-    merged_into
-FROM group_note
-WHERE destination = %(destination)s AND cause_group = %(cause_group)s ORDER BY id DESC;
-
--- name: latest_notes
--- The latest note of each group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
-    merged_into
-FROM group_note
-WHERE id IN (SELECT max(id) FROM group_note GROUP BY destination, cause_group)
-ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: add_shared_notes
 -- Notes for the other instances.
@@ -1205,26 +1052,6 @@ DELETE FROM shared_note WHERE at < clock_timestamp() - make_interval(secs => %(k
         SELECT id, sum(octet_length(body)) OVER (ORDER BY id DESC) AS total FROM shared_note
     ) AS sizes WHERE total > %(kept_bytes)s
 );
-
--- name: add_service_mark
--- What a service did; those before the latest ones of its instance go.
-WITH added AS (
-    INSERT INTO service_mark (at_ms, instance, kind, rules_digest)
-    VALUES (%(at_ms)s, %(instance)s, %(kind)s, %(rules_digest)s)
-)
-DELETE FROM service_mark WHERE id IN (
-    SELECT id FROM service_mark WHERE instance = %(instance)s ORDER BY id DESC OFFSET %(kept)s - 1
-);
-
--- name: read_service_marks
--- What services did, the latest first.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT %(limit)s;
-
--- name: latest_starts
--- The latest start of each instance, the latest first.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark
-WHERE id IN (SELECT max(id) FROM service_mark WHERE kind = 'start' GROUP BY instance)
-ORDER BY id DESC;
 
 -- name: forget_service_marks
 -- What services did before a time, but for the latest mark of each instance that is known.
@@ -1311,22 +1138,6 @@ DELETE FROM operation WHERE id IN (
     WHERE ended_at_ms < %(before_ms)s
         AND NOT EXISTS (SELECT FROM operation_member WHERE operation = id)
     ORDER BY id LIMIT %(limit)s
-);
-
--- name: forget_originals
--- Originals of messages that were edited before a time.
-DELETE FROM original WHERE id IN (
-    SELECT id FROM original WHERE edited_at_ms < %(before_ms)s ORDER BY edited_at_ms LIMIT %(limit)s
-);
-
--- name: forget_notes
--- Notes from before a time on what nobody knows of any more.
-DELETE FROM group_note WHERE id IN (
-    SELECT id FROM group_note AS n WHERE at_ms < %(before_ms)s AND NOT EXISTS (
-        SELECT 1 FROM failure_group AS f
-        WHERE f.destination = n.destination AND f.cause_group = n.cause_group
-    )
-    ORDER BY at_ms LIMIT %(limit)s
 );
 
 -- name: forget_observations

@@ -89,7 +89,7 @@ class PostgresReserve:
                 database.run(f"VACUUM (TRUNCATE) {_TABLES}")
                 insert = "INSERT INTO reserve SELECT repeat('.', 1000) FROM generate_series(1, %s)"
                 with database.transaction():
-                    database.query("make_reserve")
+                    database.rows("make_reserve")
                     # Why twice as many first: else a few messages would stop and start taking.
                     database.run(insert, 2 * self._pages)
                     database.run("TRUNCATE reserve")

@@ -3,36 +3,24 @@
 from collections.abc import Iterable
 from typing import Any
 
-from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, TakenRow
-from amqsidecar.stores.packing import storable
-from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
+from amqsidecar.stores import rows
+from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
+from amqsidecar.stores.rows import (
+    GROUPED_CHARACTERS,
+    INDEXED_CHARACTERS,
+    RECALL_NUMBERS,
+    STATE_NUMBERS,
+)
 
-STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-RECALLS = tuple(Recall)
-RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
-LAST_ID = 2**63 - 1
 # As the queries and indexes cut texts.
-INDEXED_CHARACTERS = 200
 TALLIED_CHARACTERS = 500
-GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an index.
 
 ROW_TYPES = (
     *("int8", "int2", "int8", "text", "bool", "text", "text", "int8", "int8"),
     *("int8", "text", "text", "int8", "int8", "text", "text", "text", "text", "int2"),
     *("int8", "bool"),
 )
-
-
-def pg_text(text: str) -> str:
-    r"""Return a text that PostgreSQL can store; other characters are escaped.
-
-    Example:
-        >>> pg_text("a\0b")
-        'a\\x00b'
-    """
-    text = storable(text)
-    return text.replace("\0", "\\x00") if "\0" in text else text
 
 
 def pg_text_or_none(text: str | None) -> str | None:
@@ -87,30 +75,7 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
 
 def view_row(row: tuple[Any, ...]) -> RowView:
     """Return a row of a `list_` query as a `RowView`."""
-    return RowView(
-        id=row[0],
-        state=STATES[row[1]],
-        due_at_ms=row[2],
-        destination=row[3],
-        is_final=row[4],
-        source=row[5],
-        redelivery_id=row[6],
-        redelivery_count=row[7],
-        delay_ms=row[8],
-        rule=row[9],
-        cause=row[10],
-        message_id=row[11],
-        received_at_ms=row[12],
-        encoding=row[13],
-        size_bytes=row[14],
-        reason=row[15],
-        cause_group=row[16] or "",
-        gate=row[17],
-        final_queue=row[18],
-        recall=RECALLS[row[19]],
-        recall_operation=row[20],
-        in_flight=row[21],
-    )
+    return rows.view_row(row, str, in_flight=row[21])
 
 
 def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
@@ -167,9 +132,9 @@ def count_tallied(database: PostgresDatabase, row_filter: RowFilter) -> int:
     """Return how many rows there are of a filter's destination, state and group; scans no rows."""
     values = tallied_values(row_filter.destination, row_filter.state)
     if row_filter.cause_group is None:
-        return int(database.query("count_tallied", **values)[0][0])
+        return int(database.rows("count_tallied", **values)[0][0])
     values["cause_group"] = group_name(row_filter.cause_group)
-    return int(database.query("count_grouped", **values)[0][0])
+    return int(database.rows("count_grouped", **values)[0][0])
 
 
 def filtered(
@@ -178,4 +143,4 @@ def filtered(
     """Return matching rows, by number, without rows of unfinished cycles."""
     source, values = filter_values(row_filter)
     values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
-    return [view_row(row) for row in database.query(f"list_{source}", **values)]
+    return [view_row(row) for row in database.rows(f"list_{source}", **values)]

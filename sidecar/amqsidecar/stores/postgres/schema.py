@@ -82,7 +82,7 @@ class Schema:
         Raises:
             SchemaMismatch: one did.
         """
-        self._check(self._database.query("guard_schema")[0][0])
+        self._check(self._database.rows("guard_schema")[0][0])
 
     def make_indexes(self) -> None:
         """Make missing indexes without blocking others; may take minutes.
@@ -119,7 +119,7 @@ class Schema:
     def _migrate(self) -> None:
         database = self._database
         with database.transaction():
-            database.query("lock", lock=database.advisory_lock("schema"))
+            database.rows("lock", lock=database.advisory_lock("schema"))
             if self._read() is None:
                 self._create()
             found = self._read()
@@ -154,12 +154,12 @@ class Schema:
         """Run changes that older programs can't use, if none of them is an instance now."""
         database = self._database
         with database.transaction():
-            database.query("lock", lock=database.advisory_lock("schema"))
+            database.rows("lock", lock=database.advisory_lock("schema"))
             # Invariant: whatever becomes an instance reads this row locked, before or after us.
             version, oldest_program = database.run(
                 "SELECT version, oldest_program FROM schema_version FOR UPDATE"
             )[0]
-            (alive,) = database.query("oldest_program")[0]
+            (alive,) = database.rows("oldest_program")[0]
             for number, file in self._post:
                 if oldest_program < number <= version and (alive is None or alive >= number):
                     self._apply(file)

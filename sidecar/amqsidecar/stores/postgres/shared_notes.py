@@ -42,7 +42,7 @@ class PostgresSharedNotes:
         Args:
             position: of the last call; None = all that are kept, also those of this instance.
         """
-        rows = self._database.query(
+        rows = self._database.rows(
             "read_shared_notes",
             instance=self._number,
             is_first=position is None,

@@ -26,8 +26,8 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import LEASE_S, ReportProgress, Room, unwatched
-from amqsidecar.stores.packing import of_message
-from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn
+from amqsidecar.stores.packing import of_message, structs_of
+from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn, pg_text
 from amqsidecar.stores.postgres.events import event_key, forget_events
 from amqsidecar.stores.postgres.free_rows import lock_free
 from amqsidecar.stores.postgres.lease import Lease
@@ -36,20 +36,16 @@ from amqsidecar.stores.postgres.operations import ATTEMPTS, PAUSE_S, PostgresOpe
 from amqsidecar.stores.postgres.outbox import PostgresOutbox
 from amqsidecar.stores.postgres.reserve import PostgresReserve
 from amqsidecar.stores.postgres.rows import (
-    INDEXED_CHARACTERS,
-    LAST_ID,
-    RECALL_NUMBERS,
-    STATES,
     conditions_of,
     count_tallied,
     filter_values,
     filtered,
-    pg_text,
     view_row,
 )
 from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema
 from amqsidecar.stores.postgres.shared_notes import PostgresSharedNotes
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
+from amqsidecar.stores.rows import INDEXED_CHARACTERS, LAST_ID, RECALL_NUMBERS, STATES
 
 SCHEMA = "amqsidecar"
 LOCK_TIMEOUT_MS = 10_000
@@ -182,28 +178,16 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
     def abandoned(self) -> list[str]:
         """Return instances without an owner whose last cycle is unsettled."""
-        return [name for (name,) in self._database.query("abandoned")]
+        return [name for (name,) in self._database.rows("abandoned")]
 
     def instances(self) -> list[InstanceView]:
         """Return all instances, the oldest first."""
-        return [
-            InstanceView(
-                instance=name,
-                uid=uid,
-                is_held=is_held,
-                seen_seconds_ago=seen_seconds_ago,
-                cycle=cycle,
-                unfinished_cycle=unfinished_cycle,
-            )
-            for name, uid, is_held, seen_seconds_ago, cycle, unfinished_cycle in (
-                self._database.query("list_instances")
-            )
-        ]
+        return structs_of(InstanceView, self._database.rows("list_instances"))
 
     def _read_state(self) -> StoreState:
         name = self._lease.name
         ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (
-            self._database.query("read_state", name=name)
+            self._database.rows("read_state", name=name)
         )
         cycle, taken_count, sent_count = begun
         self._number = number
@@ -253,7 +237,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
             yield transaction
             transaction.close()
 
-    def _written_as_nobody(self) -> AbstractContextManager[PostgresTransaction]:
+    def _written(self) -> AbstractContextManager[PostgresTransaction]:
         return self._written_as(_NOBODY)
 
     def allocate_ids(self, count: int) -> int:
@@ -266,9 +250,9 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         """
         if self._next_id + count > self._reserved_end:
             blocks = -(-count // _BLOCK_IDS)
-            firsts = [row[0] for row in self._database.query("take_ids", blocks=blocks)]
+            firsts = [row[0] for row in self._database.rows("take_ids", blocks=blocks)]
             while firsts[-1] - firsts[0] != (blocks - 1) * _BLOCK_IDS:  # others took some between
-                firsts = [row[0] for row in self._database.query("take_ids", blocks=blocks)]
+                firsts = [row[0] for row in self._database.rows("take_ids", blocks=blocks)]
             self._next_id = firsts[0]
             self._reserved_end = firsts[-1] + _BLOCK_IDS
         first = self._next_id
@@ -282,18 +266,18 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
         Rows of unfinished cycles don't count.
         """
-        rows = self._database.query("next_due")
+        rows = self._database.rows("next_due")
         return rows[0][0] if rows else None
 
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog."""
-        return dict(self._database.query("read_holds"))
+        return dict(self._database.rows("read_holds"))
 
     def tallies(self) -> list[Tally]:
         """Return how many rows there are by destination and state; costs no scan of the rows."""
         return [
             Tally(destination=destination, state=STATES[state], count=count)
-            for destination, state, count in self._database.query("read_tallies")
+            for destination, state, count in self._database.rows("read_tallies")
         ]
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
@@ -309,22 +293,22 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         ):
             return count_tallied(self._database, row_filter)
         name, values = filter_values(row_filter)
-        return int(self._database.query(f"count_{name}", **values)[0][0])
+        return int(self._database.rows(f"count_{name}", **values)[0][0])
 
     def message(self, row_id: int) -> bytes | None:
         """Return the encoded message of a row; None = no such row."""
-        rows = self._database.query("read_message", id=row_id)
+        rows = self._database.rows("read_message", id=row_id)
         return rows[0][0] if rows else None
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         """Return the latest 2,000 events of a message over all its deaths, oldest first."""
         told = pg_text(redelivery_id)
-        blocks = self._database.query("blocks_of_message", key=event_key(redelivery_id))
+        blocks = self._database.rows("blocks_of_message", key=event_key(redelivery_id))
         return of_message(blocks, lambda one: pg_text(one) == told)
 
     def size_bytes(self) -> int:
         """Return the bytes of the tables with their indexes and TOAST."""
-        return int(self._database.query("size_bytes")[0][0])
+        return int(self._database.rows("size_bytes")[0][0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
         """Return the rows of these messages that lie in their final queues, none in flight.
@@ -333,28 +317,28 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         """
         names = [pg_text(one) for one in redelivery_ids]
         keys = [name[:INDEXED_CHARACTERS] for name in names]
-        rows = self._database.query("lying_rows", keys=keys, redelivery_ids=names)
+        rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
         return [view_row(row) for row in rows]
 
     def known_lives(self, lives: Collection[str]) -> set[str]:
         """See `Store`; what other instances take at this moment is not known."""
-        return {key for (key,) in self._database.query("known_keys", keys=sorted(lives))}
+        return {key for (key,) in self._database.rows("known_keys", keys=sorted(lives))}
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""
         number = RECALL_NUMBERS[recall]
-        rows = self._database.query("recalled_rows", recall=number, limit=limit)
+        rows = self._database.rows("recalled_by_number", recall=number, limit=limit)
         return [view_row(row) for row in rows]
 
     def returned(self, limit: int) -> list[RowView]:
         """Return exhausted rows that go back to their final queues, by due time, then number."""
         number = RECALL_NUMBERS[Recall.RETURN]
-        rows = self._database.query("sorted_returned", recall=number, limit=limit)
+        rows = self._database.rows("recalled_by_due", recall=number, limit=limit)
         return [view_row(row) for row in rows]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
         """Return the number of rows of this kind in each final queue."""
-        return dict(self._database.query("count_recalled", recall=RECALL_NUMBERS[recall]))
+        return dict(self._database.rows("count_recalled", recall=RECALL_NUMBERS[recall]))
 
     # Actions of people.
 
@@ -368,7 +352,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         Promise: each chunk is durable with its events; if the process dies between two, calling it
         again does the rest.
         """
-        until_id = self._database.query("newest_id")[0][0]
+        until_id = self._database.rows("newest_id")[0][0]
         total = 0
         for part in _parts(row_filter):
             after_id = 0
@@ -385,7 +369,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_S)
-            with self._written_as_nobody() as transaction:
+            with self._written() as transaction:
                 free = lock_free(self._database, ids, conditions)
                 changes = [(view, made) for view in free.views if (made := change(view))]
                 if changes:
@@ -406,7 +390,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
         Promise: safe to call again; if the process dies inside, nothing was removed.
         """
-        with self._written_as_nobody() as transaction:
+        with self._written() as transaction:
             removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
             transaction.forget_events(removed)
             self._database.queue("forget_tally", limit=limit)
@@ -417,8 +401,8 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
         Promise: as `forget_history`.
         """
-        with self._written_as_nobody() as transaction:
-            excess = self._database.query("read_event_count")[0][0] - max_events
+        with self._written() as transaction:
+            excess = self._database.rows("read_event_count")[0][0] - max_events
             if excess <= 0:
                 return 0
             removed = forget_events(self._database, "first_blocks", min(limit, excess))

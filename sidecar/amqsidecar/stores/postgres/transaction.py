@@ -23,19 +23,17 @@ from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import DueRow, GroupPlace, RowState, RowView, TakenRow
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.postgres.counts import ROOM, CountChanges
-from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.postgres.events import read_block, rewrite_block, write_block
 from amqsidecar.stores.postgres.rows import (
-    RECALL_NUMBERS,
     ROW_TYPES,
-    STATE_NUMBERS,
     copied_rows,
     group_name,
-    pg_text,
     pg_text_or_none,
     tally_name,
     view_row,
 )
+from amqsidecar.stores.rows import RECALL_NUMBERS, STATE_NUMBERS
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
 
@@ -112,7 +110,7 @@ class PostgresTransaction:
         """Write the state of the instance; with the commit."""
         counts = self._counts.packed()
         if counts is not None:
-            self._queue("add_counts", counts=counts, **ROOM)
+            self._queue("add_counts_at_once", counts=counts, **ROOM)
         self._database.queue(
             "write_instance",
             instance=self._instance,
@@ -134,11 +132,11 @@ class PostgresTransaction:
             self._queue("exhaust_final_rows")
             self._queue("delete_final_messages")
         if unfinished.has_renamed:
-            self._queue("rename_rows")
-            self._queue("rename_messages")
+            self._queue("rename_in_redelivery")
+            self._queue("rename_in_message")
         self._queue("count_cycle")
         if unfinished.has_counts:
-            self._queue("add_cycle_counts", **ROOM)
+            self._queue("add_counts_of_cycle", **ROOM)
         self._close_cycle(cycle)
 
     def undo_cycle(self, cycle: int) -> None:
@@ -158,7 +156,7 @@ class PostgresTransaction:
         The cycle number counts as used. Events about the sent rows are discarded.
         """
         block = self._expect_unfinished(cycle).event_block
-        ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
+        ((taken_ids, sent_ids),) = self._database.rows("ids_of", instance=self._instance)
         self._queue("count_rows", ids=taken_ids, state=None, sign=1)
         self._queue("count_groups", ids=taken_ids, state=None, sign=1)
         self._queue("count_exhausted", ids=taken_ids)
@@ -188,7 +186,7 @@ class PostgresTransaction:
         database = self._database
         for _ in range(_CLAIM_ATTEMPTS):
             database.queue("savepoint")
-            rows = database.query("claim_due", now_ms=now_ms, limit=limit)
+            rows = database.rows("claim_due", now_ms=now_ms, limit=limit)
             ids = [row[0] for row in rows]
             count = within(CLAIM_BYTES, [row[9] for row in rows])
             in_flight, found = database.query_all(
@@ -349,12 +347,12 @@ class PostgresTransaction:
             elif row.is_final:
                 final.append(row_id)
         if final:
-            self._queue("exhaust_rows", ids=final)
+            self._queue("exhaust_named_rows", ids=final)
             self._queue("count_rows", ids=final, state=_EXHAUSTED, sign=1)
             self._queue("count_groups", ids=final, state=None, sign=1)
             self._queue("count_exhausted", ids=final)
-        self._queue("delete_rows", ids=sorted(set(ids) - set(final)))
-        self._queue("delete_messages", ids=list(ids))
+        self._queue("delete_named_rows", ids=sorted(set(ids) - set(final)))
+        self._queue("delete_named_messages", ids=list(ids))
 
     def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
         """Write an operator's changes of free rows, with their events."""
@@ -398,20 +396,20 @@ class PostgresTransaction:
         kept = latest_undoable(changes) if self._keeps_discarded else []
         aside = {view.id for view, _ in kept}
         removed = [view.id for view, _ in changes if view.id not in aside]
-        self._queue("delete_rows", ids=removed)
-        self._queue("delete_messages", ids=removed)
+        self._queue("delete_named_rows", ids=removed)
+        self._queue("delete_named_messages", ids=removed)
         if not kept:
             return
         made = kept[0][1]
         values = {"operation": made.undone_by, "at_ms": made.event.at_ms}
         self._queue("set_rows_aside", ids=sorted(aside), **values)
-        ((size_bytes,),) = self._database.query("discarded_size", row_bytes=UNDO_ROW_BYTES)
+        ((size_bytes,),) = self._database.rows("discarded_size", row_bytes=UNDO_ROW_BYTES)
         if size_bytes > UNDO_BYTES:
             self._queue("trim_discarded", row_bytes=UNDO_ROW_BYTES, most_bytes=UNDO_BYTES)
 
     def put_back(self, number: int, limit: int) -> list[RowView]:
         """Put back discarded rows of an operation, unchanged; return them."""
-        rows = self._database.query("put_rows_back", number=number, limit=limit)
+        rows = self._database.rows("put_rows_back", number=number, limit=limit)
         views = sorted(map(view_row, rows), key=lambda view: view.id)
         tally = Counter[tuple[str, int]]()
         for view in views:
@@ -437,20 +435,20 @@ class PostgresTransaction:
 
     def set_token_created(self) -> None:
         """The first token is in the broker."""
-        self._queue("set_token_created")
+        self._queue("set_token_created", value=True)
 
     def renew_uid(self) -> str:
         """Take and return another uid: the broker's token is of a later state of this store."""
         uid = secrets.token_hex(4)
-        self._queue("set_uid", uid=uid)
+        self._queue("set_uid", value=uid)
         self._queue("forget_other_transactions")
         self._queue("end_stream")
         return uid
 
     def skip_ids(self) -> None:
         """Continue with row numbers that no earlier state of this store can have used."""
-        self._database.query("lock", lock=self._database.advisory_lock("row numbers"))
-        self._database.query("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
+        self._database.rows("lock", lock=self._database.advisory_lock("row numbers"))
+        self._database.rows("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
 
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog.
@@ -459,7 +457,7 @@ class PostgresTransaction:
         transaction ends, so each continues from the numbers of the one before.
         """
         self._lock_holds()
-        return dict(self._database.query("read_open_holds"))
+        return dict(self._database.rows("read_open_holds"))
 
     def set_hold(self, source: str, remaining: int) -> None:
         """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
@@ -489,7 +487,7 @@ class PostgresTransaction:
 
     def _lock_holds(self) -> None:
         if not self._has_holds_lock:
-            self._database.query("lock", lock=self._database.advisory_lock("holds"))
+            self._database.rows("lock", lock=self._database.advisory_lock("holds"))
             self._has_holds_lock = True
 
     def _lock_at_rest(self, ids: Sequence[int]) -> None:

@@ -10,11 +10,9 @@ from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
+from amqsidecar.stores.rows import LAST_ID, RECALL_NUMBERS, STATE_NUMBERS
 from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
-    LAST_ID,
-    RECALL_NUMBERS,
-    STATE_NUMBERS,
     filtered,
     json_ids,
     read_in_flight,
@@ -127,7 +125,7 @@ def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> li
     """Remove rows with their messages, by runs of ids; returns the change of tallies."""
     gone, words = _take_out(database, runs)
     _unuse(database, words)
-    database.query_each("delete_messages", runs)
+    database.query_each("delete_from_message", runs)
     return gone
 
 
@@ -143,7 +141,7 @@ def _take_out(
         ):
             gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
             words[destination, cause_group, final, *others] += count
-    database.query_each("delete_rows", runs)
+    database.query_each("delete_from_redelivery", runs)
     return gone, words
 
 
@@ -168,7 +166,7 @@ def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> l
     for (destination, cause_group, final), count in exhausted.items():
         deltas.append(TallyDelta(destination, _WAITING, -count, cause_group))
         deltas.append(TallyDelta(destination, _EXHAUSTED, count, cause_group, final, True))
-    database.query_each("delete_messages", runs)
+    database.query_each("delete_from_message", runs)
     return deltas
 
 
@@ -271,7 +269,7 @@ def forget_discarded(database: SqliteDatabase, before_ms: int, limit: int) -> in
 
 def _forget_ids(database: SqliteDatabase, ids: Sequence[int]) -> None:
     _unuse(database, Counter(database.query("forget_discarded", (json_ids(ids),)).fetchall()))
-    database.query_each("delete_messages", runs_of(ids))
+    database.query_each("delete_from_message", runs_of(ids))
 
 
 def put_rows_back(database: SqliteDatabase, number: int, limit: int) -> list[RowView]:

@@ -111,21 +111,6 @@ def _values(group: FailureGroup) -> dict[str, int | str]:
     }
 
 
-def read_groups(database: SqliteDatabase, since_ms: int, limit: int) -> list[FailureGroup]:
-    """Return groups of which one died since, the latest death first, at most `limit`."""
-    return [
-        FailureGroup(
-            destination=row[0],
-            cause_group=row[1],
-            first_at_ms=row[2],
-            last_at_ms=row[3],
-            total=row[4],
-            example_id=row[5],
-        )
-        for row in database.query("read_groups", (since_ms, limit))
-    ]
-
-
 def read_counts(
     database: SqliteDatabase, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int
 ) -> list[FailureCount]:

@@ -4,7 +4,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,9 @@ from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
 SCHEMA_VERSION = 103
-QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
+QUERIES = read_queries(
+    *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
+)
 
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     # What the service did; the latest marks are kept.
@@ -376,6 +378,27 @@ class SqliteDatabase:
     def copy_into(self, other: sqlite3.Connection) -> None:
         """Copy one consistent state of the file; others may write meanwhile."""
         self._connected().backup(other)
+
+    def rows(self, name: str, /, **values: Any) -> list[tuple[Any, ...]]:
+        """Run a named query and return its rows."""
+        with self._mapped_query():
+            return self.query(name, values).fetchall()
+
+    def change(self, name: str, /, **values: Any) -> int:
+        """Run a named query and return the number of changed rows."""
+        with self._mapped_query():
+            return self.query(name, values).rowcount
+
+    def queue(self, name: str, /, **values: Any) -> None:
+        """Run a named query."""
+        self.change(name, **values)
+
+    def text(self, text: str, indexed_characters: int | None = None) -> str:
+        """Return a text as the file has it, never cut."""
+        return storable(text)
+
+    def _mapped_query(self) -> AbstractContextManager[None]:
+        return self.mapped("be written" if self._connected().in_transaction else "be read")
 
     def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a named query."""

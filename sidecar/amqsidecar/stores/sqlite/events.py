@@ -5,17 +5,18 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.packing import keys_of, pack_events, storable, unpack_events
+from amqsidecar.stores.packing import block_values, keys_of, storable, unpack_events
+from amqsidecar.stores.rows import LAST_ID
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.outbox import planned_range
-from amqsidecar.stores.sqlite.rows import LAST_ID, read_unfinished
+from amqsidecar.stores.sqlite.rows import read_unfinished
 
 
 def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | None:
     """Append events; returns their block, None = there were none."""
     if not events:
         return None
-    block: int = database.query("add_block", _block_values(events)).fetchone()[0]
+    block: int = database.rows("add_block", **block_values(events))[0][0]
     database.query("add_event_count", (len(events),))
     database.add_each("add_key", [(storable(key), block) for key in sorted(_keys(events))])
     return block
@@ -43,9 +44,9 @@ def rewrite_block(
     database.query_each("delete_key", [(key, block) for key in sorted(gone)])
     database.query("add_event_count", (len(left) - len(events),))
     if left:
-        database.query("replace_block", (*_block_values(left), block))
+        database.queue("replace_block", seq=block, **block_values(left))
     else:
-        database.query("delete_block", (block,))
+        database.queue("delete_block", seq=block)
 
 
 def forget_events(database: SqliteDatabase, blocks: str, limit: int, **conditions: int) -> int:
@@ -74,12 +75,8 @@ def forget_events(database: SqliteDatabase, blocks: str, limit: int, **condition
         if block < first:
             database.query("forget_segment", {"block": block})
             written += forgotten
-    database.query("add_written_count", (-written,))
+    database.queue("add_written_count", count=-written)
     return removed
-
-
-def _block_values(events: Sequence[AnyEvent]) -> tuple[int, int, int, bytes]:
-    return (max(event.at_ms for event in events), len(events), *pack_events(events))
 
 
 def _keys(events: Iterable[AnyEvent]) -> set[str]:

@@ -1,7 +1,7 @@
 """The ledger of the SQLite store: views and actions of people."""
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import chain
 
 import msgspec
@@ -21,31 +21,25 @@ from amqsidecar.model.failure import (
     BUCKET_MS,
     CountKind,
     FailureCount,
-    FailureGroup,
     GroupTally,
 )
-from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
-from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
-from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
+from amqsidecar.stores.ledger import CommonLedger
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
     exhausted_tallies,
     pack_message,
-    pack_struct,
-    read_group_note,
-    read_service_mark,
     storable,
     unpack_message,
 )
+from amqsidecar.stores.rows import LAST_ID, STATES
 from amqsidecar.stores.sqlite.changes import change_rows, forget_discarded, put_rows_back
 from amqsidecar.stores.sqlite.counts import (
     forget_counts,
     read_counts,
-    read_groups,
     record_events,
 )
 from amqsidecar.stores.sqlite.database import SqliteDatabase
@@ -53,32 +47,20 @@ from amqsidecar.stores.sqlite.events import read_block
 from amqsidecar.stores.sqlite.operations import (
     add_members,
     count_members,
-    due_members,
     forget_operations,
     left_to_others,
     next_rows,
     open_numbers,
     read_members,
-    read_operation,
-    read_operations,
     update_members,
-    write_operation,
     write_outcomes,
 )
 from amqsidecar.stores.sqlite.outbox import hidden_block
 from amqsidecar.stores.sqlite.pages import count_due, page_rows, read_gate_tallies
-from amqsidecar.stores.sqlite.rows import (
-    LAST_ID,
-    STATES,
-    json_ids,
-    read_in_flight,
-)
-
-_MINUTE_MS = 60_000
-_decode_observation = msgspec.json.Decoder(Observation).decode
+from amqsidecar.stores.sqlite.rows import json_ids, read_in_flight
 
 
-class SqliteLedger:
+class SqliteLedger(CommonLedger):
     """The `Ledger` of the store that inherits it.
 
     Promise: each write is one transaction; if the process dies inside, nothing happened.
@@ -86,12 +68,12 @@ class SqliteLedger:
 
     _database: SqliteDatabase
 
-    # Looking.
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        with self._database.transaction(), self._database.mapped("be written"):
+            yield
 
-    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
-        """Return groups of which one died since, the latest death first, at most `limit`."""
-        with self._database.mapped("be read"):
-            return read_groups(self._database, since_ms, limit)
+    # Looking.
 
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
@@ -142,7 +124,8 @@ class SqliteLedger:
         """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
         database, name = self._database, storable(name)
         with database.snapshot():
-            found = dict.fromkeys(one for (one,) in database.query("rows_called", (name, limit)))
+            rows = database.rows("rows_called", message_id=name, limit=limit)
+            found = dict.fromkeys(one for (one,) in rows)
             with closing(database.query("all_blocks")) as blocks:
                 for redelivery_id in events_called(blocks, name):
                     if len(found) >= limit:
@@ -183,24 +166,12 @@ class SqliteLedger:
     def add_operation(self, operation: Operation) -> Operation:
         """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
-        with database.transaction(), database.mapped("be written"):
+        with self._written():
             taken, _ = read_in_flight(database)
             newest = database.query("newest_visible", {"hidden": json_ids(taken)}).fetchone()
             until_id = 0 if newest is None else newest[0]
             number = database.query("add_operation").fetchone()[0]
-            return write_operation(
-                database, msgspec.structs.replace(operation, id=number, until_id=until_id)
-            )
-
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = no operation has this number."""
-        with self._database.mapped("be read"):
-            return read_operation(self._database, number)
-
-    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
-        """Return operations, the newest first, only those with a number below `before`."""
-        with self._database.mapped("be read"):
-            return read_operations(self._database, limit, LAST_ID if before is None else before)
+            return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
 
     def open_operations(self) -> list[Operation]:
         """Return operations that are running, and all others with members without an outcome.
@@ -209,18 +180,8 @@ class SqliteLedger:
         """
         database = self._database
         with database.snapshot():
-            found = (read_operation(database, number) for number in sorted(open_numbers(database)))
+            found = (self.operation(number) for number in sorted(open_numbers(database)))
             return [operation for operation in found if operation is not None]
-
-    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by the result of `change` on its current state; durable, atomic.
-
-        Raises:
-            KeyError: no operation has this number.
-        """
-        database = self._database
-        with database.transaction(), database.mapped("be written"):
-            return write_operation(database, change(self._expected(number)))
 
     def step_operation(
         self,
@@ -246,8 +207,8 @@ class SqliteLedger:
             KeyError: no operation has this number.
         """
         database = self._database
-        with database.transaction(), database.mapped("be written"):
-            operation = self._expected(number)
+        with self._written():
+            operation = self._locked(number)
             if operation.state is not OperationState.RUNNING:
                 return operation
             portion = next_rows(database, operation, select, limit)
@@ -264,7 +225,7 @@ class SqliteLedger:
                 changed=operation.changed + len(changes),
                 resent=operation.resent + doubled,
             )
-            return write_operation(database, progress(after))
+            return self._write(progress(after))
 
     def put_back(
         self,
@@ -279,31 +240,20 @@ class SqliteLedger:
             KeyError: no operation has this number.
         """
         database = self._database
-        with database.transaction(), database.mapped("be written"):
-            operation = self._expected(number)
+        with self._written():
+            operation = self._locked(number)
             if operation.state is not OperationState.UNDOING:
                 return operation
             views = put_rows_back(database, number, limit)
             record_events(database, [event_of(view) for view in views])
             count = operation.restored + len(views)
             after = msgspec.structs.replace(operation, restored=count)
-            return write_operation(database, progress(after))
-
-    def count_discarded(self, number: int) -> int:
-        """Return how many messages of an operation `put_back` would find."""
-        with self._database.mapped("be read"):
-            return int(self._database.query("count_discarded", (number,)).fetchone()[0])
+            return self._write(progress(after))
 
     def forget_discarded(self, before_ms: int, limit: int) -> int:
         """Remove at most `limit` messages that were discarded before a time; returns how many."""
-        with self._database.transaction(), self._database.mapped("be written"):
+        with self._written():
             return forget_discarded(self._database, before_ms, limit)
-
-    def _expected(self, number: int) -> Operation:
-        operation = read_operation(self._database, number)
-        if operation is None:
-            raise KeyError(number)
-        return operation
 
     def members(
         self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
@@ -317,30 +267,19 @@ class SqliteLedger:
         with self._database.snapshot():
             return count_members(self._database, number)
 
-    def followed_until(self) -> str | None:
-        """Return the position up to which events were searched for members; None = never."""
-        with self._database.mapped("be read"):
-            row = self._database.query("read_followed").fetchone()
-            return None if row is None else str(row[0])
-
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
         """Store observations of members, and the position in the events; durable together.
 
         Ids without an open member are left out, and updates before the member's change. Adds to
         `resent` and `came_back` of the operations.
         """
-        with self._database.transaction(), self._database.mapped("be written"):
-            update_members(self._database, updates)
-            self._database.query("set_followed", (position,))
-
-    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
-        """Return members with outcome RESENT that were sent before a time, the oldest first."""
-        with self._database.mapped("be read"):
-            return due_members(self._database, number, resent_before_ms, limit)
+        with self._written():
+            self._count_members(*update_members(self._database, updates))
+            self._database.queue("set_followed", position=position)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
-        with self._database.transaction(), self._database.mapped("be written"):
+        with self._written():
             write_outcomes(self._database, number, outcomes)
 
     # Editing.
@@ -355,7 +294,7 @@ class SqliteLedger:
             done.
         """
         database = self._database
-        with database.transaction(), database.mapped("be written"):
+        with self._written():
             row = database.query("row_of_message", (row_id,)).fetchone()
             taken, sent = read_in_flight(database)
             if row is None or row_id in taken | sent:
@@ -398,80 +337,6 @@ class SqliteLedger:
                 )
             ]
 
-    # What was seen of destinations.
-
-    def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Store observations; of each destination at most one a minute, the latest."""
-        with self._database.transaction(), self._database.mapped("be written"):
-            self._database.query_each(
-                "add_observation",
-                [
-                    (
-                        storable(one.destination),
-                        one.at_ms // _MINUTE_MS,
-                        one.at_ms,
-                        pack_struct(one),
-                    )
-                    for one in observations
-                ],
-            )
-
-    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return the observations of a destination in [from, until), the oldest first."""
-        values = {"destination": storable(destination), "from_ms": from_ms, "until_ms": until_ms}
-        with self._database.mapped("be read"):
-            found = self._database.query("read_observations", values)
-            return [_decode_observation(body) for (body,) in found]
-
-    def recent_observations(self, since_ms: int) -> list[Observation]:
-        """Return the observations of all destinations since a time, the oldest first."""
-        with self._database.mapped("be read"):
-            found = self._database.query("recent_observations", (since_ms,))
-            return [_decode_observation(body) for (body,) in found]
-
-    # Notes.
-
-    def add_note(self, note: GroupNote) -> None:
-        """Store a note, durably; keeps the latest `LATEST_KEPT` of each group."""
-        place = storable(note.destination), storable(note.cause_group)
-        with self._database.transaction(), self._database.mapped("be written"):
-            texts = storable(note.author), storable(note.text), storable(note.owner)
-            ends = note.snoozed_until_ms, note.muted_deaths, storable(note.merged_into)
-            values = (*place, note.at_ms, *texts, *ends)
-            self._database.query("add_note", values)
-            self._database.query("drop_notes", (*place, LATEST_KEPT))
-
-    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
-        """Return the notes on a group, the latest first."""
-        place = storable(destination), storable(cause_group)
-        with self._database.mapped("be read"):
-            return [read_group_note(row) for row in self._database.query("read_notes", place)]
-
-    def latest_notes(self, limit: int) -> list[GroupNote]:
-        """Return the latest note of each group, the latest first, at most `limit`."""
-        with self._database.mapped("be read"):
-            return [read_group_note(row) for row in self._database.query("latest_notes", (limit,))]
-
-    # Services.
-
-    def add_service_mark(self, mark: ServiceMark) -> None:
-        """Store service marks; the latest `MARKS_KEPT`. Durable."""
-        with self._database.transaction(), self._database.mapped("be written"):
-            values = mark.at_ms, storable(mark.instance), mark.kind.value, mark.rules_digest
-            self._database.query("add_service_mark", values)
-            self._database.query("drop_service_marks", (MARKS_KEPT,))
-
-    def service_marks(self, limit: int) -> list[ServiceMark]:
-        """Return the marks of the service, the latest first, at most `limit`."""
-        with self._database.mapped("be read"):
-            found = self._database.query("read_service_marks", (limit,))
-            return [read_service_mark(row) for row in found]
-
-    def latest_starts(self) -> list[ServiceMark]:
-        """Return the latest start; none before the first one."""
-        with self._database.mapped("be read"):
-            return [read_service_mark(row) for row in self._database.query("latest_starts")]
-
     # Retention.
 
     def forget_ledger(
@@ -484,15 +349,13 @@ class SqliteLedger:
         and service marks, but for the latest.
         """
         database = self._database
-        with database.transaction(), database.mapped("be written"):
+        with self._written():
             removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)
             removed += forget_operations(database, before_ms, limit)
-            for query in (
-                "forget_originals",
-                "forget_observations",
-                "forget_notes",
-                "forget_service_marks",
-            ):
+            old = {"before_ms": before_ms, "limit": limit}
+            removed += database.change("forget_originals", **old)
+            removed += database.change("forget_notes", **old)
+            for query in ("forget_observations", "forget_service_marks"):
                 removed += len(database.query(query, (before_ms, limit)).fetchall())
         return removed
 

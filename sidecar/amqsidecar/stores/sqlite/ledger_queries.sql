@@ -21,6 +21,10 @@ FROM redelivery INDEXED BY redelivery_kept_due WHERE state = :kept AND state <> 
     {due_after} AND {due_until} AND {row_conditions}
     ORDER BY due_at_ms, id LIMIT :limit
 
+-- fragment: is_resent
+-- Members that may still come back.
+outcome = 1
+
 -- name: newest_* all kept by_destination by_group by_redelivery_id by_ids
 -- A page, the newest row first.
 SELECT {view_columns} {*} {in_range} AND {row_conditions} ORDER BY id DESC LIMIT :limit;
@@ -82,7 +86,7 @@ SELECT count(*) FROM (SELECT 1 FROM failure_group WHERE total > 0 LIMIT ?);
 -- Groups of which one died since a time, the latest first.
 SELECT destination, cause_group, first_at_ms, last_at_ms, total, example_id
 FROM failure_group INDEXED BY failure_group_by_age
-WHERE last_at_ms >= ? AND total > 0 ORDER BY last_at_ms DESC, id DESC LIMIT ?;
+WHERE last_at_ms >= :since_ms AND total > 0 ORDER BY last_at_ms DESC, id DESC LIMIT :limit;
 
 -- name: add_failure_count
 -- More events of one kind.
@@ -134,17 +138,10 @@ DELETE FROM failure_group WHERE id IN (
 -- Take a number for an operation.
 INSERT INTO operation (is_running, ended_at_ms, body) VALUES (0, NULL, x'') RETURNING id;
 
--- name: set_operation
+-- name: write_operation
 -- An operation as it is now.
-UPDATE operation SET is_running = ?, ended_at_ms = ?, body = ? WHERE id = ?;
-
--- name: read_operation
--- One operation.
-SELECT body FROM operation WHERE id = ?;
-
--- name: read_operations
--- Operations, the newest first.
-SELECT body FROM operation WHERE id < ? ORDER BY id DESC LIMIT ?;
+UPDATE operation SET is_running = :is_running, ended_at_ms = :ended_at_ms, body = :body
+WHERE id = :number;
 
 -- name: running_operations
 -- Numbers of those that are running.
@@ -182,13 +179,6 @@ FROM operation_member INDEXED BY operation_member_by_outcome
 WHERE outcome = :outcome AND operation = :operation AND redelivery_id > :after
 ORDER BY redelivery_id LIMIT :limit;
 
--- name: due_members
--- Members that were sent before a time, the oldest first.
-SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
-FROM operation_member INDEXED BY operation_member_due
-WHERE operation = ? AND outcome = 1 AND resent_at_ms < ?
-ORDER BY resent_at_ms, redelivery_id LIMIT ?;
-
 -- name: count_members
 -- How many members of an operation have an outcome.
 SELECT count(*) FROM operation_member INDEXED BY operation_member_by_outcome
@@ -207,15 +197,6 @@ UPDATE operation_member SET outcome = ?, evidence = ? WHERE operation = ? AND re
 -- What was seen of a member.
 UPDATE operation_member SET resent_at_ms = ?, outcome = ?, evidence = ?
 WHERE operation = ? AND redelivery_id = ?;
-
--- name: read_followed
--- Up to where events were read.
-SELECT position FROM followed;
-
--- name: set_followed
--- Up to where events were read.
-INSERT INTO followed (one, position) VALUES (1, ?)
-ON CONFLICT (one) DO UPDATE SET position = excluded.position;
 
 -- name: ended_operations
 -- Operations that ended before a time, the oldest first.
@@ -255,30 +236,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 SELECT row_id, edited_at_ms, actor, encoding, size_bytes, body
 FROM original INDEXED BY original_by_redelivery_id WHERE redelivery_id = ? ORDER BY id;
 
--- name: forget_originals
--- What was edited too long ago.
-DELETE FROM original WHERE id IN (
-    SELECT id FROM original INDEXED BY original_by_age
-    WHERE edited_at_ms < ? ORDER BY edited_at_ms LIMIT ?
-) RETURNING 1;
-
--- name: add_observation
--- The latest of a minute.
-INSERT INTO queue_observation (destination, minute, at_ms, body) VALUES (?, ?, ?, ?)
-ON CONFLICT (destination, minute) DO UPDATE SET at_ms = excluded.at_ms, body = excluded.body
-WHERE excluded.at_ms >= at_ms;
-
--- name: read_observations
--- What was seen of a destination, the oldest first.
-SELECT body FROM queue_observation
-WHERE destination = :destination AND minute >= :from_ms / 60000 AND minute <= :until_ms / 60000
-    AND at_ms >= :from_ms AND at_ms < :until_ms
-ORDER BY minute;
-
 -- name: recent_observations
 -- What was seen of all destinations lately, the oldest first.
 SELECT body FROM queue_observation INDEXED BY queue_observation_by_age
-WHERE at_ms >= ? ORDER BY at_ms;
+WHERE at_ms >= :since_ms ORDER BY at_ms;
 
 -- name: forget_observations
 -- What was seen too long ago.
@@ -286,64 +247,6 @@ DELETE FROM queue_observation WHERE (destination, minute) IN (
     SELECT destination, minute FROM queue_observation INDEXED BY queue_observation_by_age
     WHERE at_ms < ? ORDER BY at_ms LIMIT ?
 ) RETURNING 1;
-
--- name: add_note
--- A note on a group.
-INSERT INTO group_note (
-    destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths, merged_into
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: drop_notes
--- The notes on a group before the latest ones.
-DELETE FROM group_note WHERE id IN (
-    SELECT id FROM group_note INDEXED BY group_note_by_group
-    WHERE destination = ? AND cause_group = ? ORDER BY id DESC LIMIT -1 OFFSET ?
-);
-
--- name: read_notes
--- The notes on a group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
-    merged_into
-FROM group_note INDEXED BY group_note_by_group
-WHERE destination = ? AND cause_group = ? ORDER BY id DESC;
-
--- name: latest_notes
--- The latest note of each group, the latest first.
-SELECT destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths,
-    merged_into
-FROM group_note WHERE id IN (
-    SELECT max(id) FROM group_note INDEXED BY group_note_by_group GROUP BY destination, cause_group
-) ORDER BY id DESC LIMIT ?;
-
--- name: forget_notes
--- Old notes on what nobody knows of any more.
-DELETE FROM group_note WHERE id IN (
-    SELECT id FROM group_note AS n INDEXED BY group_note_by_age
-    WHERE at_ms < ? AND NOT EXISTS (
-        SELECT 1 FROM failure_group AS f
-        WHERE f.destination = n.destination AND f.cause_group = n.cause_group
-    )
-    ORDER BY at_ms LIMIT ?
-) RETURNING 1;
-
--- name: add_service_mark
--- What the service did.
-INSERT INTO service_mark (at_ms, instance, kind, rules_digest) VALUES (?, ?, ?, ?);
-
--- name: drop_service_marks
--- What it did before the latest marks.
-DELETE FROM service_mark WHERE id IN (
-    SELECT id FROM service_mark ORDER BY id DESC LIMIT -1 OFFSET ?
-);
-
--- name: read_service_marks
--- What the service did, the latest first.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT ?;
-
--- name: latest_starts
--- When it last started.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark
-WHERE kind = 'start' ORDER BY id DESC LIMIT 1;
 
 -- name: forget_service_marks
 -- What it did too long ago, but for the latest mark.

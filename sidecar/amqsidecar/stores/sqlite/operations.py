@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from amqsidecar.ledger import MemberOutcome, MemberUpdate, Select
-from amqsidecar.model.operation import Member, Operation, OutcomeKind, is_working
+from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import RowView
 from amqsidecar.stores.member_updates import updated
-from amqsidecar.stores.packing import pack_struct, storable, unpack_message
+from amqsidecar.stores.packing import storable, unpack_message
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_since
 from amqsidecar.stores.sqlite.rows import (
@@ -32,30 +32,9 @@ OUTCOMES: Final = (None, *OutcomeKind)
 """By their numbers."""
 
 _OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
-_decode = msgspec.json.Decoder(Operation).decode
 
 
 # Operations.
-
-
-def read_operation(database: SqliteDatabase, number: int) -> Operation | None:
-    """Return an operation; None = no operation has this number."""
-    row = database.query("read_operation", (number,)).fetchone()
-    return None if row is None else _decode(row[0])
-
-
-def read_operations(database: SqliteDatabase, limit: int, before: int) -> list[Operation]:
-    """Return operations with a number below `before`, the newest first."""
-    return [_decode(body) for (body,) in database.query("read_operations", (before, limit))]
-
-
-def write_operation(database: SqliteDatabase, operation: Operation) -> Operation:
-    """Store an operation's present state; return it."""
-    body = pack_struct(operation)
-    is_running = is_working(operation)
-    values = (is_running, operation.ended_at_ms, body, operation.id)
-    database.query("set_operation", values)
-    return _decode(body)
 
 
 def open_numbers(database: SqliteDatabase) -> set[int]:
@@ -165,16 +144,7 @@ def read_members(
     return _members(database, "read_members_of_outcome", values)
 
 
-def due_members(
-    database: SqliteDatabase, number: int, resent_before_ms: int, limit: int
-) -> list[Member]:
-    """Return members that were sent before a time, the oldest first."""
-    return _members(database, "due_members", (number, resent_before_ms, limit))
-
-
-def _members(
-    database: SqliteDatabase, query: str, values: dict[str, Any] | tuple[int, ...]
-) -> list[Member]:
+def _members(database: SqliteDatabase, query: str, values: dict[str, Any]) -> list[Member]:
     return [
         Member(
             redelivery_id=row[0],
@@ -197,8 +167,10 @@ def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | N
     return {outcome: count for outcome, count in counts.items() if count}
 
 
-def update_members(database: SqliteDatabase, updates: Sequence[MemberUpdate]) -> None:
-    """Store observations of open members, and count them in their operations."""
+def update_members(
+    database: SqliteDatabase, updates: Sequence[MemberUpdate]
+) -> tuple[Counter[int], Counter[int]]:
+    """Store observations of open members; return how many by operation were sent, and came back."""
     resent, came_back = Counter[int](), Counter[int]()
     for update in updates:
         for number, member in _open_members(database, update.redelivery_id):
@@ -209,15 +181,7 @@ def update_members(database: SqliteDatabase, updates: Sequence[MemberUpdate]) ->
                 database.query("set_member", values)
                 resent[number] += member.resent_at_ms is None
                 came_back[number] += update.has_returned
-    for number in resent:
-        operation = read_operation(database, number)
-        if operation is not None:
-            counted = msgspec.structs.replace(
-                operation,
-                resent=operation.resent + resent[number],
-                came_back=operation.came_back + came_back[number],
-            )
-            write_operation(database, counted)
+    return resent, came_back
 
 
 def _open_members(database: SqliteDatabase, redelivery_id: str) -> Iterator[tuple[int, Member]]:

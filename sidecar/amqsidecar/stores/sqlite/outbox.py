@@ -11,25 +11,17 @@ from contextlib import closing
 
 from amqsidecar.journal import OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.outbox import not_kept, oldest_at_ms, whole_blocks
+from amqsidecar.stores.outbox import CommonOutbox, not_kept, oldest_at_ms, whole_blocks
 from amqsidecar.stores.packing import unpack_events
+from amqsidecar.stores.rows import LAST_ID
 from amqsidecar.stores.sqlite.database import SqliteDatabase
-from amqsidecar.stores.sqlite.rows import LAST_ID, read_unfinished
+from amqsidecar.stores.sqlite.rows import read_unfinished
 
 
-class SqliteOutbox:
+class SqliteOutbox(CommonOutbox):
     """The `Outbox` of the store that inherits it."""
 
     _database: SqliteDatabase
-
-    def keep_for_journal(self, is_on: bool) -> None:
-        """From now on the history forgets nothing that is not in a written segment, or no longer.
-
-        Durable, and kept by all processes. Events of a planned segment are never forgotten before
-        it is written.
-        """
-        with self._database.transaction(), self._database.mapped("be written"):
-            self._database.query("set_kept", {"is_on": is_on})
 
     def plan_segment(self, max_events: int) -> Segment | None:
         """Return the first segment that is not written yet; plan one if there is none.
@@ -95,7 +87,7 @@ class SqliteOutbox:
         with self._database.transaction(), self._database.mapped("be written"):
             values = (segment.stream, segment.number)
             for (event_count,) in self._database.query("set_written", values).fetchall():
-                self._database.query("add_written_count", (event_count,))
+                self._database.queue("add_written_count", count=event_count)
 
     def plan_anew(self, segment: Segment) -> None:
         """Begin a new stream with the events of the planned segment.
@@ -103,18 +95,10 @@ class SqliteOutbox:
         Promise: safe to call again; if the process dies inside, the segment is still planned.
         """
         with self._database.transaction(), self._database.mapped("be written"):
-            values = (segment.stream, segment.number)
-            for (first_block,) in self._database.query("drop_planned", values).fetchall():
+            values = {"stream": segment.stream, "number": segment.number}
+            for (first_block,) in self._database.rows("drop_planned", **values):
                 self._database.query("end_stream")
                 self._database.query("set_last_block", (first_block - 1,))
-
-    def written_segments(self) -> list[Segment]:
-        """Return the written segments whose events are all still in the store."""
-        with self._database.mapped("be read"):
-            return [
-                Segment(stream=stream, number=number, event_count=event_count)
-                for stream, number, event_count in self._database.query("written_segments")
-            ]
 
     def outbox_lag(self) -> OutboxLag:
         """Return the events that are not written yet; costs no scan of the history."""

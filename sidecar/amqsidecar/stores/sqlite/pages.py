@@ -7,12 +7,10 @@ from typing import Any
 from amqsidecar.ledger import RowKey, RowOrder, RowPage
 from amqsidecar.model.schedule import GateTally, RowFilter, RowState
 from amqsidecar.stores.packing import gate_tallies
+from amqsidecar.stores.rows import LAST_ID, STATE_NUMBERS, STATES
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
-    LAST_ID,
     LOOKED_AT,
-    STATE_NUMBERS,
-    STATES,
     filter_values,
     is_served,
     json_ids,

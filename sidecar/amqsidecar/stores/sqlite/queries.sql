@@ -71,7 +71,7 @@ FROM redelivery NOT INDEXED WHERE id IN (SELECT value FROM json_each(:ids)) AND
 
 -- name: read_meta
 -- What the file as a whole knows.
-SELECT instance, finished_cycle, token_created, uid FROM meta;
+SELECT instance, finished_cycle, token_created, uid, event_count FROM meta;
 
 -- name: read_taken_until
 -- When the newest row was taken.
@@ -82,17 +82,10 @@ SELECT received_at_ms FROM redelivery WHERE id = (SELECT max(id) FROM redelivery
 INSERT INTO meta (one, instance, uid, finished_cycle, next_id, event_count, token_created)
 VALUES (1, ?, ?, 0, 1, 0, 0);
 
--- name: set_uid
--- Numbers of rows may have been used by a later state of this store.
-UPDATE meta SET uid = ?;
-
--- name: set_finished_cycle
--- The last cycle whose end is known.
-UPDATE meta SET finished_cycle = ?;
-
--- name: set_token_created
--- The first token is in the broker.
-UPDATE meta SET token_created = 1;
+-- name: set_* uid token_created finished_cycle
+-- Numbers of rows may have been used by a later state of this store; its first token is in the
+-- broker; the last cycle whose end is known.
+UPDATE meta SET {variant} = :value;
 
 -- name: reserve_ids
 -- Take numbers out of use, for good.
@@ -101,10 +94,6 @@ UPDATE meta SET next_id = max(next_id, :at_least) + :count RETURNING next_id;
 -- name: add_event_count
 -- More events are kept, or fewer.
 UPDATE meta SET event_count = event_count + ?;
-
--- name: read_event_count
--- How many events are kept.
-SELECT event_count FROM meta;
 
 -- name: find_word
 -- The number of a text.
@@ -198,9 +187,9 @@ INSERT INTO message (id, body) VALUES (?, zeroblob(?));
 SELECT state, destination, cause_group, final_queue, is_final, source, rule, encoding, count(*)
 FROM redelivery WHERE id BETWEEN ? AND ? GROUP BY 1, 2, 3, 4, 5, 6, 7, 8;
 
--- name: delete_rows
--- Rows with consecutive numbers.
-DELETE FROM redelivery WHERE id BETWEEN ? AND ?;
+-- name: delete_from_* redelivery message
+-- Rows or messages with consecutive numbers.
+DELETE FROM {variant} WHERE id BETWEEN ? AND ?;
 
 -- name: set_rows_aside
 -- What is discarded and can be put back; its messages stay where they are.
@@ -216,10 +205,6 @@ SELECT count(*), coalesce(sum(size_bytes), 0) FROM discarded INDEXED BY discarde
 -- What was discarded before a time, the oldest first.
 SELECT id, size_bytes FROM discarded INDEXED BY discarded_by_age
 WHERE discarded_at_ms < ? ORDER BY discarded_at_ms, id LIMIT ?;
-
--- name: count_discarded
--- How much of what an operation discarded is kept.
-SELECT count(*) FROM discarded INDEXED BY discarded_by_operation WHERE operation = ?;
 
 -- name: discarded_ids
 -- Some of what an operation discarded.
@@ -240,13 +225,9 @@ FROM discarded WHERE id IN (SELECT value FROM json_each(?));
 DELETE FROM discarded WHERE id IN (SELECT value FROM json_each(?))
 RETURNING destination, cause_group, final_queue, source, rule, encoding;
 
--- name: rename_row
+-- name: rename_in_* redelivery message
 -- A row takes the place of one that is gone.
-UPDATE redelivery SET id = ?2 WHERE id = ?1;
-
--- name: rename_message
--- The same of its message.
-UPDATE message SET id = ?2 WHERE id = ?1;
+UPDATE {variant} SET id = ?2 WHERE id = ?1;
 
 -- name: lying_rows
 -- Rows of messages that lie in their final queues.
@@ -254,39 +235,27 @@ SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_redelivery_id
 WHERE redelivery_id IN (SELECT value FROM json_each(:redelivery_ids))
     AND state = 3 AND is_final = 1;
 
--- name: recalled_rows
--- Rows of one kind by number, by what becomes of them with their final queue.
-SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
-WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY id LIMIT ?;
+-- fragment: order_recalled_number
+-- By number.
+id
 
--- name: sorted_returned
--- Rows of one kind by due time, then number.
-SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
-WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY due_at_ms, id LIMIT ?;
+-- fragment: order_recalled_due
+-- By due time.
+due_at_ms, id
 
--- name: count_recalled
--- How many rows of one kind lie in their final queues, by queue.
-SELECT final_queue, count(*) FROM redelivery INDEXED BY redelivery_recall
-WHERE recall = ? AND recall <> 0 AND state = 3 AND is_final = 1 GROUP BY final_queue;
+-- name: recalled_by_* number due
+-- Rows of one kind, by what becomes of them with their final queue.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
+WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY {order_recalled_*} LIMIT ?;
+
+-- fragment: segment_id
+-- The column that tells segments apart, in the order they were planned.
+first_block
 
 -- name: exhaust_rows
 -- Rows with consecutive numbers were sent to their final dead-letter queue.
 UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = 0
 WHERE id BETWEEN ? AND ? RETURNING destination, cause_group, final_queue;
-
--- name: delete_messages
--- Messages with consecutive numbers.
-DELETE FROM message WHERE id BETWEEN ? AND ?;
-
--- name: postpone_rows
--- A later due time for waiting rows.
-UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason, gate = :gate
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
-
--- name: park_rows
--- Keep rows for a person.
-UPDATE redelivery SET state = 2, reason = :reason, gate = NULL
-WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: tally_of_ids
 -- How many of these rows there are by destination and state.
@@ -365,22 +334,9 @@ WHERE (:destination IS NULL OR destination = :destination)
 -- Where there are rows of a group.
 SELECT DISTINCT destination FROM group_tally WHERE cause_group = ? LIMIT 2;
 
--- name: read_holds
--- Sources and what is left of their backlog.
-SELECT source, remaining FROM hold;
-
--- name: set_hold
--- What is left of the backlog of a source.
-INSERT INTO hold (source, remaining) VALUES (?, ?)
-ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
-
 -- name: count_down_hold
 -- So many were taken of the backlog of a source.
 UPDATE hold SET remaining = max(0, remaining - ?2) WHERE source = ?1;
-
--- name: newest_id
--- The highest number of a row.
-SELECT coalesce(max(id), 0) FROM redelivery;
 
 -- name: newest_visible
 -- The highest number of a row that counts.
@@ -403,22 +359,9 @@ SELECT id {*} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 SELECT m.body, r.size_bytes FROM message AS m CROSS JOIN redelivery AS r ON r.id = m.id
 WHERE m.id = ?;
 
--- name: add_block
--- Events that were written together.
-INSERT INTO event_block (newest_at_ms, event_count, packing, body) VALUES (?, ?, ?, ?)
-RETURNING seq;
-
--- name: replace_block
--- What is left of a block.
-UPDATE event_block SET newest_at_ms = ?, event_count = ?, packing = ?, body = ? WHERE seq = ?;
-
 -- name: read_block
 -- One block.
 SELECT packing, body FROM event_block WHERE seq = ?;
-
--- name: delete_block
--- Forget a block.
-DELETE FROM event_block WHERE seq = ?;
 
 -- name: add_key
 -- A block tells of a message.
@@ -427,10 +370,6 @@ INSERT INTO event_key (redelivery_id, block) VALUES (?, ?);
 -- name: delete_key
 -- A block tells nothing more of a message.
 DELETE FROM event_key WHERE redelivery_id = ? AND block = ?;
-
--- name: rows_called
--- Rows of messages with an id that consumers saw.
-SELECT redelivery_id FROM redelivery NOT INDEXED WHERE message_id = ? LIMIT ?;
 
 -- name: all_blocks
 -- The whole history, the newest first.
@@ -462,21 +401,9 @@ WHERE {forgettable} ORDER BY seq LIMIT :limit;
 -- What is true of all segments.
 SELECT is_kept, stream, last_number, last_block FROM outbox;
 
--- name: set_kept
--- Whether what is not written must not be forgotten.
-UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
-
 -- name: set_planned
 -- The last segment, and up to where all is planned.
 UPDATE outbox SET stream = ?, last_number = ?, last_block = ?;
-
--- name: end_stream
--- The next segment begins another stream.
-UPDATE outbox SET stream = '', last_number = 0;
-
--- name: add_written_count
--- More events of written segments are kept, or fewer.
-UPDATE outbox SET written_count = written_count + ?;
 
 -- name: planned_segment
 -- The segment that is not written yet.
@@ -497,11 +424,6 @@ VALUES (?, ?, ?, ?, ?, 0);
 UPDATE journal_segment SET is_written = 1
 WHERE stream = ? AND number = ? AND is_written = 0 RETURNING event_count;
 
--- name: drop_planned
--- The planned segment is none, if it is this one.
-DELETE FROM journal_segment
-WHERE stream = ? AND number = ? AND is_written = 0 RETURNING first_block;
-
 -- name: set_last_block
 -- Up to where all is planned.
 UPDATE outbox SET last_block = ?;
@@ -513,10 +435,6 @@ SELECT first_block, last_block FROM journal_segment WHERE stream = ? AND number 
 -- name: next_block
 -- The next block of a range.
 SELECT seq, packing, body FROM event_block WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1;
-
--- name: written_segments
--- Written segments, in the order they were planned.
-SELECT stream, number, event_count FROM journal_segment WHERE is_written = 1 ORDER BY first_block;
 
 -- name: forget_segment
 -- The segment of a block, which is not whole any more.

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.stores import rows
 from amqsidecar.stores.packing import (
     TallyDelta,
     storable,
@@ -13,13 +14,8 @@ from amqsidecar.stores.packing import (
     unpack_holds,
     unpack_runs,
 )
+from amqsidecar.stores.rows import STATE_NUMBERS
 from amqsidecar.stores.sqlite.database import SqliteDatabase
-
-STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-RECALLS = tuple(Recall)
-RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
-LAST_ID = 2**63 - 1
 
 LOOKED_AT = 20_000
 """Rows examined between two reports of progress or checks for cancellation."""
@@ -108,31 +104,7 @@ def json_texts(texts: Iterable[str]) -> str:
 
 def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
     """Return a row of a `list_` query as a `RowView`."""
-    state = row[1]
-    return RowView(
-        id=row[0],
-        state=STATES[state],
-        due_at_ms=row[2],
-        destination=database.word(row[3]),
-        is_final=bool(row[4]),
-        source=database.word(row[5]),
-        redelivery_id=row[6],
-        redelivery_count=row[7],
-        delay_ms=row[8],
-        rule=database.word(row[9]),
-        reason=row[15],
-        cause=row[10],
-        message_id=row[11],
-        received_at_ms=row[12],
-        encoding=database.word(row[13]),
-        cause_group=database.word(row[16]) if row[16] else "",
-        size_bytes=row[14],
-        in_flight=in_flight,
-        gate=row[17],
-        final_queue=database.word(row[18]) if row[18] else None,
-        recall=RECALLS[row[19]],
-        recall_operation=row[20],
-    )
+    return rows.view_row(row, database.word, in_flight=in_flight)
 
 
 def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:

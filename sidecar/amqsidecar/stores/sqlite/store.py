@@ -32,6 +32,7 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.store import ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import of_message, storable, unpack_message
+from amqsidecar.stores.rows import LAST_ID, RECALL_NUMBERS, STATES
 from amqsidecar.stores.sqlite.checkpoints import Checkpoints
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import forget_events
@@ -39,9 +40,6 @@ from amqsidecar.stores.sqlite.ledger import SqliteLedger
 from amqsidecar.stores.sqlite.outbox import SqliteOutbox
 from amqsidecar.stores.sqlite.reserve import Reserve
 from amqsidecar.stores.sqlite.rows import (
-    LAST_ID,
-    RECALL_NUMBERS,
-    STATES,
     chunks_of_ids,
     filter_values,
     filtered,
@@ -84,7 +82,7 @@ def path_of_url(url: str) -> Path:
     return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
 
 
-class SqliteStore(SqliteOutbox, SqliteLedger):
+class SqliteStore(SqliteLedger, SqliteOutbox):
     """A `Schedule` in one file.
 
     Args:
@@ -225,7 +223,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
-            instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()
+            instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()[:4]
             record = read_unfinished(self._database)
             newest = self._database.query("read_taken_until").fetchone()
         unfinished = None
@@ -355,11 +353,11 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""
-        return self._recalled("recalled_rows", recall, limit)
+        return self._recalled("recalled_by_number", recall, limit)
 
     def returned(self, limit: int) -> list[RowView]:
         """Return exhausted rows that go back to their final queues, by due time, then number."""
-        return self._recalled("sorted_returned", Recall.RETURN, limit)
+        return self._recalled("recalled_by_due", Recall.RETURN, limit)
 
     def _recalled(self, query: str, recall: Recall, limit: int) -> list[RowView]:
         database = self._database
@@ -374,7 +372,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         """Return the number of rows of this kind in each final queue."""
         database = self._database
         with database.snapshot():
-            rows = database.query("count_recalled", (RECALL_NUMBERS[recall],)).fetchall()
+            rows = database.rows("count_recalled", recall=RECALL_NUMBERS[recall])
             return {database.word(queue): count for queue, count in rows}
 
     def message(self, row_id: int) -> bytes | None:
@@ -466,7 +464,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         Texts and promise: as `forget_history`.
         """
         with self.transaction(), self._database.mapped("be written"):
-            excess = self._database.query("read_event_count").fetchone()[0] - max_events
+            excess = self._database.query("read_meta").fetchone()[4] - max_events
             removed = (
                 forget_events(self._database, "first_blocks", min(limit, excess))
                 if excess > 0

@@ -27,6 +27,7 @@ from amqsidecar.stores.packing import (
     unpack_failures,
     unpack_message,
 )
+from amqsidecar.stores.rows import STATE_NUMBERS, STATES
 from amqsidecar.stores.sqlite.changes import (
     Changed,
     add_rows,
@@ -39,8 +40,6 @@ from amqsidecar.stores.sqlite.counts import add_failures, record_events
 from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_block, rewrite_block, write_block
 from amqsidecar.stores.sqlite.rows import (
-    STATE_NUMBERS,
-    STATES,
     Unfinished,
     ids_of,
     json_ids,
@@ -75,8 +74,8 @@ class SqliteTransaction:
             exhausted = exhaust_rows(self._database, record.final)
             count_rows(self._database, record.taken_tally + gone + exhausted)
             if record.renamed:
-                self._database.query_each("rename_row", record.renamed)
-                self._database.query_each("rename_message", record.renamed)
+                self._database.query_each("rename_in_redelivery", record.renamed)
+                self._database.query_each("rename_in_message", record.renamed)
             add_failures(self._database, unpack_failures(record.failures))
             self._close_cycle(record)
 
@@ -218,7 +217,7 @@ class SqliteTransaction:
                 read_unfinished(self._database) is None,
                 "the cycle number can't be set while a cycle is unfinished",
             )
-            self._database.query("set_finished_cycle", (cycle,))
+            self._database.queue("set_finished_cycle", value=cycle)
 
     # Single rows.
 
@@ -276,13 +275,13 @@ class SqliteTransaction:
     def set_token_created(self) -> None:
         """The first token is in the broker."""
         with self._database.mapped("be written"):
-            self._database.query("set_token_created")
+            self._database.queue("set_token_created", value=1)
 
     def renew_uid(self) -> str:
         """Take and return another uid: the broker's token is of a later state of this store."""
         uid = secrets.token_hex(4)
         with self._database.mapped("be written"):
-            self._database.query("set_uid", (uid,))
+            self._database.queue("set_uid", value=uid)
             self._database.query("end_stream")
         return uid
 
@@ -308,7 +307,7 @@ class SqliteTransaction:
     def set_hold(self, source: str, remaining: int) -> None:
         """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         with self._database.mapped("be written"):
-            self._database.query("set_hold", (source, remaining))
+            self._database.queue("set_hold", source=source, remaining=remaining)
 
     # Parts.
 
@@ -327,7 +326,7 @@ class SqliteTransaction:
     def _close_cycle(self, record: Unfinished) -> None:
         self._database.query_each("count_down_hold", record.holds.items())
         self._database.query("delete_unfinished")
-        self._database.query("set_finished_cycle", (record.cycle,))
+        self._database.queue("set_finished_cycle", value=record.cycle)
 
     def _expect_at_rest(self, ids: Sequence[int]) -> None:
         taken, sent = read_in_flight(self._database)

@@ -1,0 +1,222 @@
+"""The ledger as far as all stores keep it alike: in the same columns of the same tables.
+
+A store overrides how texts are stored, and what its data model or its locks make different.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from amqsidecar.model.failure import FailureGroup
+from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
+from amqsidecar.model.operation import Member, Operation, is_working
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
+from amqsidecar.stores.packing import pack_struct, structs_of
+from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
+
+_MINUTE_MS = 60_000
+
+decode_operation = msgspec.json.Decoder(Operation).decode
+_decode_observation = msgspec.json.Decoder(Observation).decode
+
+
+class StoreDatabase(Protocol):
+    """The connection of a store; runs named queries."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Write; durable when the block is left without an exception, else undone."""
+        ...
+
+    def rows(self, name: str, /, **values: Any) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+        ...
+
+    def change(self, name: str, /, **values: Any) -> int:
+        """Run a query and return the number of changed rows."""
+        ...
+
+    def queue(self, name: str, /, **values: Any) -> None:
+        """Run a query, in a transaction at the latest with its end."""
+        ...
+
+    def text(self, text: str, indexed_characters: int | None = None) -> str:
+        """Return a text as the database stores it; cut where its index takes only so many."""
+        ...
+
+
+class StorePart:
+    """A part of a store that works on its connection."""
+
+    _database: StoreDatabase
+
+
+class CommonLedger(StorePart):
+    """The part of a `Ledger` that does not depend on the store, of the store that inherits it."""
+
+    _lock_operation = "read_operation"
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return groups of which one died since, the latest death first, at most `limit`."""
+        return structs_of(
+            FailureGroup, self._database.rows("read_groups", since_ms=since_ms, limit=limit)
+        )
+
+    # Operations.
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation; None = no operation has this number."""
+        found = self._database.rows("read_operation", number=number)
+        return decode_operation(found[0][0]) if found else None
+
+    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
+        """Return operations, the newest first, only those with a number below `before`."""
+        before = LAST_ID if before is None else before
+        found = self._database.rows("read_operations", limit=limit, before=before)
+        return [decode_operation(body) for (body,) in found]
+
+    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
+        """Replace an operation by the result of `change` on its current state; durable, atomic.
+
+        Raises:
+            KeyError: no operation has this number.
+        """
+        with self._written():
+            return self._write(change(self._locked(number)))
+
+    def _written(self) -> AbstractContextManager[object]:
+        """Begin a transaction for a person's action."""
+        raise NotImplementedError
+
+    def _locked(self, number: int) -> Operation:
+        """Return an operation that nobody else changes until the transaction ends.
+
+        Raises:
+            KeyError: no operation has this number.
+        """
+        found = self._database.rows(self._lock_operation, number=number)
+        if not found:
+            raise KeyError(number)
+        return decode_operation(found[0][0])
+
+    def _write(self, operation: Operation) -> Operation:
+        """Store an operation's present state; return it."""
+        body = pack_struct(operation)
+        self._database.queue(
+            "write_operation",
+            number=operation.id,
+            state=operation.state.value,
+            is_running=is_working(operation),
+            ended_at_ms=operation.ended_at_ms,
+            body=body,
+        )
+        return decode_operation(body)
+
+    def _count_members(self, resent: Mapping[int, int], came_back: Mapping[int, int]) -> None:
+        """Add to the counts of operations by their numbers; `resent` names all."""
+        for number in sorted(resent):
+            operation = self._locked(number)
+            self._write(
+                msgspec.structs.replace(
+                    operation,
+                    resent=operation.resent + resent[number],
+                    came_back=operation.came_back + came_back[number],
+                )
+            )
+
+    def count_discarded(self, number: int) -> int:
+        """Return how many messages of an operation `put_back` would find."""
+        return int(self._database.rows("count_discarded", number=number)[0][0])
+
+    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
+        """Return members with outcome RESENT that were sent before a time, the oldest first."""
+        values = {"number": number, "before_ms": resent_before_ms, "limit": limit}
+        return structs_of(Member, self._database.rows("due_members", **values))
+
+    def followed_until(self) -> str | None:
+        """Return the position up to which events were searched for members; None = never."""
+        found = self._database.rows("read_followed")
+        return found[0][0] if found else None
+
+    # Observations of destinations.
+
+    def add_observations(self, observations: Sequence[Observation]) -> None:
+        """Store observations; of each destination at most one a minute, the latest."""
+        latest = dict[tuple[str, int], Observation]()
+        for seen in sorted(observations, key=lambda seen: seen.at_ms):
+            latest[self._destination(seen.destination), seen.at_ms // _MINUTE_MS] = seen
+        with self._database.transaction():
+            # Why sorted: two writers at once must not deadlock.
+            for (destination, minute), seen in sorted(latest.items(), key=lambda one: one[0]):
+                values = {"destination": destination, "minute": minute, "at_ms": seen.at_ms}
+                self._database.queue("add_observation", **values, body=pack_struct(seen))
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return the observations of a destination in [from, until), the oldest first."""
+        found = self._database.rows(
+            "read_observations",
+            destination=self._destination(destination),
+            from_ms=from_ms,
+            until_ms=until_ms,
+        )
+        return [_decode_observation(body) for (body,) in found]
+
+    def recent_observations(self, since_ms: int) -> list[Observation]:
+        """Return the observations of all destinations since a time, the oldest first."""
+        values = {"since_ms": since_ms, "since_minute": since_ms // _MINUTE_MS}
+        found = self._database.rows("recent_observations", **values)
+        return [_decode_observation(body) for (body,) in found]
+
+    # Notes on groups.
+
+    def add_note(self, note: GroupNote) -> None:
+        """Store a note, durably; keeps the latest `LATEST_KEPT` of each group.
+
+        Where two people write at once, one more may stay until the next is written.
+        """
+        text = self._database.text
+        place = self._place(note.destination, note.cause_group)
+        values = msgspec.structs.asdict(note) | place
+        values |= {name: text(values[name]) for name in ("author", "text", "owner")}
+        values["merged_into"] = text(note.merged_into, INDEXED_CHARACTERS)
+        with self._database.transaction():
+            self._database.queue("add_note", **values)
+            self._database.queue("drop_notes", **place, kept=LATEST_KEPT)
+
+    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
+        """Return the notes on a group, the latest first."""
+        place = self._place(destination, cause_group)
+        return structs_of(GroupNote, self._database.rows("read_notes", **place))
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
+        return structs_of(GroupNote, self._database.rows("latest_notes", limit=limit))
+
+    def _place(self, destination: str, cause_group: str) -> dict[str, str]:
+        return {
+            "destination": self._destination(destination),
+            "cause_group": self._database.text(cause_group, INDEXED_CHARACTERS),
+        }
+
+    def _destination(self, destination: str) -> str:
+        return self._database.text(destination, GROUPED_CHARACTERS)
+
+    # Services.
+
+    def add_service_mark(self, mark: ServiceMark) -> None:
+        """Store a service mark; of each instance the latest `MARKS_KEPT`. Durable."""
+        instance = self._database.text(mark.instance)
+        values = msgspec.structs.asdict(mark) | {"instance": instance, "kind": mark.kind.value}
+        with self._database.transaction():
+            self._database.queue("add_service_mark", **values)
+            self._database.queue("drop_service_marks", instance=instance, kept=MARKS_KEPT)
+
+    def service_marks(self, limit: int) -> list[ServiceMark]:
+        """Return the marks of services, the latest first, at most `limit`."""
+        return structs_of(ServiceMark, self._database.rows("read_service_marks", limit=limit))
+
+    def latest_starts(self) -> list[ServiceMark]:
+        """Return the latest start of each instance, the latest first."""
+        return structs_of(ServiceMark, self._database.rows("latest_starts"))

@@ -1,0 +1,182 @@
+-- Statements that both stores run, as SQLite writes them; the PostgreSQL store translates them. The
+-- stores define the fragments.
+
+-- name: read_operation
+-- One operation.
+SELECT body FROM operation WHERE id = :number;
+
+-- name: read_operations
+-- Operations, the newest first.
+SELECT body FROM operation WHERE id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: count_discarded
+-- How much of what an operation discarded is kept.
+SELECT count(*) FROM discarded INDEXED BY discarded_by_operation WHERE operation = :number;
+
+-- name: due_members
+-- Members that were sent before a time, the oldest first.
+SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, 're-sent', evidence
+FROM operation_member INDEXED BY operation_member_due
+WHERE operation = :number AND {is_resent} AND resent_at_ms < :before_ms
+ORDER BY resent_at_ms, redelivery_id LIMIT :limit;
+
+-- name: read_followed
+-- Up to where events were searched for members.
+SELECT position FROM followed;
+
+-- name: set_followed
+-- Events were searched for members up to here.
+INSERT INTO followed (one, position) VALUES (true, :position)
+ON CONFLICT (one) DO UPDATE SET position = excluded.position;
+
+-- name: forget_originals
+-- What was edited too long ago.
+DELETE FROM original WHERE id IN (
+    SELECT id FROM original INDEXED BY original_by_age
+    WHERE edited_at_ms < :before_ms ORDER BY edited_at_ms LIMIT :limit
+);
+
+-- name: add_observation
+-- The latest of a minute.
+INSERT INTO queue_observation (destination, minute, at_ms, body)
+VALUES (:destination, :minute, :at_ms, :body)
+ON CONFLICT (destination, minute) DO UPDATE SET at_ms = excluded.at_ms, body = excluded.body
+WHERE excluded.at_ms >= queue_observation.at_ms;
+
+-- name: read_observations
+-- What was seen of a destination, the oldest first.
+SELECT body FROM queue_observation
+WHERE destination = :destination AND minute >= :from_ms / 60000 AND minute <= :until_ms / 60000
+    AND at_ms >= :from_ms AND at_ms < :until_ms
+ORDER BY minute;
+
+-- fragment: note_columns
+-- In the order of `GroupNote`.
+destination, cause_group, at_ms, author, text, owner, snoozed_until_ms, muted_deaths, merged_into
+
+-- name: add_note
+-- A note on a group.
+INSERT INTO group_note ({note_columns}) VALUES (
+    :destination, :cause_group, :at_ms, :author, :text, :owner, :snoozed_until_ms, :muted_deaths,
+    :merged_into
+);
+
+-- name: drop_notes
+-- The notes on a group before the latest ones.
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note INDEXED BY group_note_by_group
+    WHERE destination = :destination AND cause_group = :cause_group
+    ORDER BY id DESC LIMIT -1 OFFSET :kept
+);
+
+-- name: read_notes
+-- The notes on a group, the latest first.
+SELECT {note_columns} FROM group_note INDEXED BY group_note_by_group
+WHERE destination = :destination AND cause_group = :cause_group ORDER BY id DESC;
+
+-- name: latest_notes
+-- The latest note of each group, the latest first.
+SELECT {note_columns} FROM group_note WHERE id IN (
+    SELECT max(id) FROM group_note INDEXED BY group_note_by_group GROUP BY destination, cause_group
+) ORDER BY id DESC LIMIT :limit;
+
+-- name: forget_notes
+-- Old notes on what nobody knows of any more.
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note AS n INDEXED BY group_note_by_age
+    WHERE at_ms < :before_ms AND NOT EXISTS (
+        SELECT 1 FROM failure_group AS f
+        WHERE f.destination = n.destination AND f.cause_group = n.cause_group
+    )
+    ORDER BY at_ms LIMIT :limit
+);
+
+-- name: add_service_mark
+-- What a service did.
+INSERT INTO service_mark (at_ms, instance, kind, rules_digest)
+VALUES (:at_ms, :instance, :kind, :rules_digest);
+
+-- name: drop_service_marks
+-- What an instance did before its latest marks.
+DELETE FROM service_mark WHERE id IN (
+    SELECT id FROM service_mark WHERE instance = :instance
+    ORDER BY id DESC LIMIT -1 OFFSET :kept
+);
+
+-- name: read_service_marks
+-- What services did, the latest first.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT :limit;
+
+-- name: latest_starts
+-- The latest start of each instance, the latest first.
+SELECT at_ms, instance, kind, rules_digest FROM service_mark
+WHERE id IN (SELECT max(id) FROM service_mark WHERE kind = 'start' GROUP BY instance)
+ORDER BY id DESC;
+
+-- name: set_kept
+-- Whether what is not written must not be forgotten.
+UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
+
+-- name: end_stream
+-- The next segment begins another stream.
+UPDATE outbox SET stream = '', last_number = 0;
+
+-- name: add_written_count
+-- More events of written segments are kept, or fewer.
+UPDATE outbox SET written_count = written_count + :count;
+
+-- name: written_segments
+-- Written segments, in the order they were planned.
+SELECT stream, number, event_count FROM journal_segment WHERE is_written ORDER BY {segment_id};
+
+-- name: drop_planned
+-- The planned segment is none, if it is this one.
+DELETE FROM journal_segment
+WHERE stream = :stream AND number = :number AND NOT is_written RETURNING {segment_id};
+
+-- name: add_block
+-- Events that were written together.
+INSERT INTO event_block (newest_at_ms, event_count, packing, body)
+VALUES (:newest_at_ms, :event_count, :packing, :body) RETURNING seq;
+
+-- name: replace_block
+-- What is left of a block.
+UPDATE event_block SET newest_at_ms = :newest_at_ms, event_count = :event_count,
+    packing = :packing, body = :body
+WHERE seq = :seq;
+
+-- name: delete_block
+-- Forget a block.
+DELETE FROM event_block WHERE seq = :seq;
+
+-- name: rows_called
+-- Rows of messages with an id that consumers saw.
+SELECT redelivery_id FROM redelivery NOT INDEXED WHERE message_id = :message_id LIMIT :limit;
+
+-- name: count_recalled
+-- How many rows of one kind lie in their final queues, by queue.
+SELECT final_queue, count(*) FROM redelivery INDEXED BY redelivery_recall
+WHERE recall = :recall AND recall <> 0 AND state = 3 AND is_final GROUP BY final_queue;
+
+-- name: read_holds
+-- Sources, and what is left of their backlog as long as unfinished cycles may be undone.
+SELECT source, remaining FROM hold;
+
+-- name: set_hold
+-- What is left of the backlog of a source.
+INSERT INTO hold (source, remaining) VALUES (:source, :remaining)
+ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
+
+-- name: newest_id
+-- The highest number of a row.
+SELECT coalesce(max(id), 0) FROM redelivery;
+
+-- name: postpone_rows
+-- A later due time for waiting rows.
+UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason, gate = :gate
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
+
+-- name: park_rows
+-- Keep rows for a person.
+UPDATE redelivery SET state = 2, reason = :reason, gate = NULL
+WHERE id IN (SELECT value FROM json_each(:ids));

@@ -1,0 +1,49 @@
+"""Rows as all stores keep them: states and recalls are numbers, and the columns of a view."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amqsidecar.model.schedule import Recall, RowState, RowView
+
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+RECALLS = tuple(Recall)
+RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
+LAST_ID = 2**63 - 1
+# Where an index of a database takes no longer text.
+INDEXED_CHARACTERS = 200
+GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an index.
+
+
+def view_row(row: tuple[Any, ...], text: Callable[[Any], str], *, in_flight: bool) -> RowView:
+    """Return a row with the columns of a view.
+
+    Args:
+        row: state and recall are numbers; no cause group is a false value, as is no final queue.
+        text: returns the text of a value that the store keeps for texts of many rows.
+        in_flight: an unfinished cycle sends it.
+    """
+    return RowView(
+        id=row[0],
+        state=STATES[row[1]],
+        due_at_ms=row[2],
+        destination=text(row[3]),
+        is_final=bool(row[4]),
+        source=text(row[5]),
+        redelivery_id=row[6],
+        redelivery_count=row[7],
+        delay_ms=row[8],
+        rule=text(row[9]),
+        cause=row[10],
+        message_id=row[11],
+        received_at_ms=row[12],
+        encoding=text(row[13]),
+        size_bytes=row[14],
+        reason=row[15],
+        cause_group=text(row[16]) if row[16] else "",
+        gate=row[17],
+        final_queue=text(row[18]) if row[18] else None,
+        recall=RECALLS[row[19]],
+        recall_operation=row[20],
+        in_flight=in_flight,
+    )
