@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from proton import Condition, Delivery, Message, symbol, timestamp
+from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from support.brokers.real import Broker, ClassicBroker
@@ -15,7 +16,7 @@ from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
-from support.wires.amqp_options import Anycast
+from support.wires.amqp_options import Anycast, Multicast
 
 pytestmark = pytest.mark.broker
 
@@ -41,15 +42,20 @@ class Noted:
     def running(self) -> Iterator[BlockingConnection]:
         """Run all of it; yield a connection through the listener."""
         with self.listener:
-            url = f"amqp://127.0.0.1:{self.listener.port}"
-            connection = BlockingConnection(
-                url, PATIENCE_S, user="admin", password="admin", allowed_mechs="PLAIN"
-            )
+            connection = self.connect()
             # Why first: the queue of notes must exist.
             connection.create_sender(self._notes, options=self._options).link.close()
             with self.sidecar.start():
                 yield connection
             connection.close()
+
+    def connect(self, client_id: str | None = None) -> BlockingConnection:
+        """Return a further connection through the listener."""
+        container = Container()
+        container.container_id = client_id
+        login: Any = {"user": "admin", "password": "admin", "allowed_mechs": "PLAIN"}
+        url = f"amqp://127.0.0.1:{self.listener.port}"
+        return BlockingConnection(url, PATIENCE_S, container=container, **login)
 
     def send(self, connection: BlockingConnection, message: Message) -> None:
         sender = connection.create_sender(self.queue, options=self._options)
@@ -102,6 +108,38 @@ def test_a_delay_that_a_consumer_chose_is_obeyed_and_never_early(noted: Noted) -
                 annotations = {symbol("x-opt-delivery-time"): timestamp(chosen_ms)}
                 answer(receiver, Delivery.MODIFIED, failed=True, annotations=annotations)
         receiver.accept()
+
+
+@pytest.mark.parametrize("noted", ["artemis pair_url"], indirect=True)
+def test_a_delay_that_one_subscription_chose_is_not_another_s(noted: Noted) -> None:
+    """Both copies of the message have one id; each note names the queue of its subscription."""
+    topic = f"{noted.queue}.news"
+    with noted.running() as connection, ExitStack() as stack:
+
+        def subscribe(client_id: str) -> BlockingReceiver:
+            own = noted.connect(client_id)
+            stack.callback(own.close)
+            options: Any = [Multicast(), DurableSubscription()]
+            return own.create_receiver(topic, credit=1, name="s", options=options)
+
+        soon, hour = subscribe(f"{noted.queue}.soon"), subscribe(f"{noted.queue}.hour")
+        options: Any = [Multicast()]
+        connection.create_sender(topic, options=options).send(
+            Message(id="m1", body="x", durable=True)
+        )
+        assert {one.receive(PATIENCE_S).id for one in (soon, hour)} == {"m1"}
+        chosen_ms = int(time.time() * 1e3) + DELAY_MS
+        for receiver, at_ms in ((hour, chosen_ms + 3_600_000), (soon, chosen_ms)):
+            annotations = {symbol("x-opt-delivery-time"): timestamp(at_ms)}
+            answer(receiver, Delivery.MODIFIED, failed=True, annotations=annotations)
+            # Why: proton writes nothing until it waits for something.
+            receiver.connection.create_sender(topic, options=options).link.close()
+        assert soon.receive(PATIENCE_S).id == "m1"
+        assert time.time() * 1e3 >= chosen_ms, "never early"
+        soon.accept()
+        rows = noted.sidecar.json_command("list")["rows"]
+        [other] = [one for one in rows if ".hour" in one["destination"].rpartition("::")[2]]
+        assert other["due_at_ms"] >= chosen_ms + 3_600_000
 
 
 @pytest.mark.parametrize("noted", [ON_CLASSIC], indirect=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,8 +61,19 @@ def broker() -> Iterator[ArtemisBroker]:
         yield started
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("wire", ["core", pytest.param("amqp", marks=pytest.mark.proof)])
+# Wire and case; each wire once in `make test`. `held` = over Core, and the broker keeps what waits.
+WAYS = [
+    pytest.param(
+        wire,
+        name,
+        marks=() if wire == "core" or name == "no-expiry-address" else pytest.mark.proof,
+    )
+    for wire in ("core", "amqp", "stomp", "held")
+    for name in CASES
+]
+
+
+@pytest.mark.parametrize(("wire", "name"), WAYS)
 def test_what_the_broker_keeps_is_kept(
     broker: ArtemisBroker, tmp_path: Path, wire: str, name: str
 ) -> None:
@@ -69,13 +81,18 @@ def test_what_the_broker_keeps_is_kept(
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"address_settings:\n  - {{match: {match}, {settings}}}\n")
     peer = JmsPeer.of(broker, "core")
-    url = broker.core_url if wire == "core" else broker.amqp_url
+    url = getattr(broker, f"{'core' if wire == 'held' else wire}_url")
     final = f"{kept_in}.exhausted"
     before = len(peer.browse(final))
     sets = ["intake.backlog=process", f"intake.queues=[{kept_in}]"]
+    if wire == "held":
+        sets.append("store.url=broker:")
     with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
         sidecar.start()
-        peer.produce(origin, "Text", count=2, test_id=f"{wire}.{name}", ttl_ms=int(expires))
+        expiring: dict[str, Any] = {"ttl_ms": int(expires), "group": None}
+        # Why plain: STOMP carries neither numbers nor groups.
+        expiring["sample_properties"] = wire != "stomp"
+        peer.produce(origin, "Text", count=2, test_id=f"{wire}.{name}", **expiring)
         if not expires:
             peer.fail(origin, messages=2)
         eventually(lambda: len(peer.browse(final)) == before + 2)
@@ -94,6 +111,28 @@ def test_what_the_broker_keeps_is_kept(
         missing = "dead-letter-address"
     assert any(one["setting"] == missing and one["mend"] for one in differs)
     assert any(missing in one["what"] and one["mend"] for one in warnings)
+
+
+def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('address_settings: [{match: "#", max_delivery_attempts: 1}]')
+    peer = JmsPeer.of(broker, "core")
+    before = len(peer.browse("DLQ"))
+    peer.produce("w.seen", "Text", count=2)
+    peer.fail("w.seen", messages=2)
+    eventually(lambda: len(peer.browse("DLQ")) == before + 2, what="both have died")
+    sets = ["intake.queues=[DLQ]", "observe.interval_s=1"]
+    options: dict[str, Any] = {"policy": policy, "sets": sets, "flags": ["--observe"]}
+    with SidecarProcess(tmp_path, broker.core_url, **options) as sidecar:
+        sidecar.start()
+        said = eventually(
+            lambda: [one for one in sidecar.log_lines() if one.get("origin") == "queue://w.seen"],
+            what="it says what it would do",
+        )
+        assert sidecar.stop() == 0
+    assert {one["event"] for one in said} == {"would_dead_letter"}
+    assert {one["destination"] for one in said} == {"queue://DLQ.exhausted"}
+    assert len(peer.browse("DLQ")) == before + 2
 
 
 CLASSIC_RULES = """
