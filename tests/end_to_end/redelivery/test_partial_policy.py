@@ -90,9 +90,10 @@ def test_what_the_broker_keeps_is_kept(
     with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
         sidecar.start()
         expiring: dict[str, Any] = {"ttl_ms": int(expires), "group": None}
-        # Why plain: STOMP carries neither numbers nor groups.
+        # Why bytes without properties: STOMP carries them whole.
         expiring["sample_properties"] = wire != "stomp"
-        peer.produce(origin, "Text", count=2, test_id=f"{wire}.{name}", **expiring)
+        kind = "Bytes" if wire == "stomp" else "Text"
+        peer.produce(origin, kind, count=2, test_id=f"{wire}.{name}", **expiring)
         if not expires:
             peer.fail(origin, messages=2)
         eventually(lambda: len(peer.browse(final)) == before + 2)
