@@ -47,13 +47,13 @@ class StoreDatabase(Protocol):
         ...
 
 
-class StorePart:
+class CommonPart:
     """A part of a store that works on its connection."""
 
     _database: StoreDatabase
 
 
-class CommonLedger(StorePart):
+class CommonLedger(CommonPart):
     """The part of a `Ledger` that does not depend on the store, of the store that inherits it."""
 
     _lock_operation = "read_operation"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.journal import Segment
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.ledger import StorePart
+from amqsidecar.stores.ledger import CommonPart
 from amqsidecar.stores.packing import structs_of
 
 
@@ -39,7 +39,7 @@ def oldest_at_ms(events: Sequence[AnyEvent]) -> int:
     return min(event.at_ms for event in events)
 
 
-class CommonOutbox(StorePart):
+class CommonOutbox(CommonPart):
     """The part of an `Outbox` that does not depend on the store, of the store that inherits it."""
 
     def keep_for_journal(self, is_on: bool) -> None:
