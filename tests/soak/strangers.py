@@ -19,13 +19,14 @@ from amqsidecar.formats import amqp_frames as frames
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_frames import frame_of
 from amqsidecar.formats.openwire_codec import wire_format_info
+from support.tier import at_length
 
 ADDRESSES: Final = ("127.0.7.1", "127.0.8.1", "127.0.9.1")
 WITH_LOGIN: Final = "127.0.6.1"
 """Of strangers with a log-in, so that the others do not take their places."""
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLRDHUP
 _PATIENCE_S: Final = 10.0
-_GATHER_S: Final = 60.0
+_GATHER_S: Final = at_length(60.0, otherwise=15.0)
 """Time limit until half of them are there."""
 
 Act = Callable[[socket.socket], None]

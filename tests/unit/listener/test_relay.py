@@ -281,6 +281,33 @@ def test_it_says_which_places_are_short_and_when_nobody_gives_way(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_client_counts_until_it_has_all_that_is_still_to_send(tmp_path: Path) -> None:
+    """Else one that reads nothing, and is ended again and again, would fill the memory."""
+
+    async def run() -> None:
+        async with between(tmp_path) as both:
+            client, broker = await both.connect()
+            client[1].write(CONNECT)
+            client[1].transport.pause_reading()
+            await broker[0].readexactly(len(CONNECT))
+            broker[1].write(CONNECTED)
+            with suppress(TimeoutError):
+                while True:
+                    broker[1].write(MESSAGE.replace(b"body", b"x" * 65_536))
+                    await asyncio.wait_for(broker[1].drain(), 0.5)
+            client[1].write(b"NACK\nid:" + b"n" * (2 << 20))
+            with suppress(ConnectionResetError):
+                while await broker[0].read(1 << 16):
+                    pass
+            assert both.counts.open == 1
+            reset(client)
+            while both.counts.open:
+                await asyncio.sleep(0.01)
+            close(broker)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("from_client", [True, False])
 def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path, from_client: bool) -> None:
     """What is on its way stays bounded; nothing of it is lost once it is read."""
