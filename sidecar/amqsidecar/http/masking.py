@@ -21,7 +21,7 @@ MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
 HIDDEN: Final = "this role may not see the content of messages (http.bodies)"
 
-_GROUPS: Final = ("cause_group", "former_group")
+_GROUPS: Final = ("cause_group", "former_group", "merged_into")
 
 _TIMEOUT_S: Final = 0.2
 

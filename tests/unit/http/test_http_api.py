@@ -552,7 +552,15 @@ def test_a_masked_group_is_nowhere_to_be_read_and_goes_by_its_number(tmp_path: P
         held = operator.post("/api/v1/operations", json=hold)
         assert held.status_code == 201, held.text
         note = {"destination": "orders", "cause_group": f"#{number}", "text": "mend"}
-        assert operator.post("/api/v1/notes", json=note).status_code == 201
+        written = operator.post("/api/v1/notes", json=note)
+        assert (written.status_code, "timeout after" in written.text) == (201, False)
+        to_page = operator.post("/groups/one", params=page, data={"note": "by the form"})
+        assert to_page.status_code == 303
+        assert "timeout after" not in unquote_plus(to_page.headers["location"])
+        part = {"merge_into": "timeout aft"}
+        assert operator.post("/groups/one", params=page, data=part).status_code == 403
+        merge = note | {"merge_into": MASKED_GROUP}
+        assert operator.post("/api/v1/notes", json=merge).status_code == 403
         for role in Role:
             client = site.client("token", role)
             asked = [

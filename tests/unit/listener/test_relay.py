@@ -288,7 +288,7 @@ def test_a_client_counts_until_it_has_all_that_is_still_to_send(tmp_path: Path) 
         async with between(tmp_path) as both:
             client, broker = await both.connect()
             client[1].write(CONNECT)
-            client[1].transport.pause_reading()
+            cast("asyncio.Transport", client[1].transport).pause_reading()
             await broker[0].readexactly(len(CONNECT))
             broker[1].write(CONNECTED)
             with suppress(TimeoutError):

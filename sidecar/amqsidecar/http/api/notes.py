@@ -24,7 +24,9 @@ class GroupNotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The group."""
 
     destination: Annotated[str, Meta(description="Where it died.")]
-    cause_group: Annotated[str, Meta(description="Its cause, as groups name it.")]
+    cause_group: Annotated[
+        str, Meta(description="Its cause, as groups name it, or `#` and its number.")
+    ]
 
 
 class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +111,8 @@ class Noting:
                     owner=wanted.owner,
                     snooze_ms=snooze_ms,
                     is_muted=wanted.is_muted,
-                    merge_into=wanted.merge_into,
+                    merge_into=wanted.merge_into
+                    and self._named(store, call, (place[0], wanted.merge_into))[1],
                 )
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error

@@ -34,6 +34,7 @@ from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
@@ -261,6 +262,10 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         if written.snooze not in dict(SNOOZES):
             raise QueryError("snooze: not a valid time")
 
+        if not written.merge_into.strip().lstrip("#").isdecimal():
+            part = RowFilter(cause_contains=written.merge_into or None)
+            queries.masking.check_selection(Selection(rows=part), caller_of(request).role)
+
         def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
             before = read_notes(store, place)
             had = before[0].owner if before else ""
@@ -283,7 +288,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             await queries.ask(write)
         except (ActionRefused, NothingFound) as error:
             return await show(request, written, str(error))
-        here = address("/groups/one", {"destination": place[0], "group": place[1]})
+        group = queries.masking.group(place[1], place[0])
+        here = address("/groups/one", {"destination": place[0], "group": group})
         return RedirectResponse(f"{here}#notes", 303)
 
     yield console.route("/groups", groups)
