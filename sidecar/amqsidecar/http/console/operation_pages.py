@@ -1,5 +1,6 @@
 """Pages of operations: request, progress, and the outcome of each message."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -89,7 +90,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         told = await queries.ask(read)
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
-        progress, operation = told.progress, queries.masking.operation(told.progress.operation)
+        progress = told.progress
+        operation = await asyncio.to_thread(queries.masking.operation, progress.operation)
         return await console.page(
             request,
             "operation.html",

@@ -1,5 +1,6 @@
 """The pages; every address can be bookmarked and shared."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -32,9 +33,9 @@ from amqsidecar.http.console.plots import (
 from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
@@ -237,7 +238,9 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             longest_note=LONGEST_NOTE,
             longest_owner=LONGEST_OWNER,
             place=place,
-            query=group_query(place[0], queries.masking.group(place[1], place[0])),
+            query=group_query(
+                place[0], await asyncio.to_thread(queries.masking.group, place[1], place[0])
+            ),
             minutes=found.minutes,
             trend=found.trend,
             members=found.members,
@@ -262,10 +265,6 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         if written.snooze not in dict(SNOOZES):
             raise QueryError("snooze: not a valid time")
 
-        if not written.merge_into.strip().lstrip("#").isdecimal():
-            part = RowFilter(cause_contains=written.merge_into or None)
-            queries.masking.check_selection(Selection(rows=part), caller_of(request).role)
-
         def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
             before = read_notes(store, place)
             had = before[0].owner if before else ""
@@ -281,14 +280,16 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 is_muted={"mute": True, "0": False}.get(written.snooze),
                 merge_into=""
                 if form.get("separate")
-                else _named_group(store, place, written.merge_into),
+                else _named_group(store, place, written.merge_into, queries.masking),
             )
 
         try:
             await queries.ask(write)
         except (ActionRefused, NothingFound) as error:
-            return await show(request, written, str(error))
-        group = queries.masking.group(place[1], place[0])
+            return await show(
+                request, written, await asyncio.to_thread(queries.masking.text, str(error))
+            )
+        group = await asyncio.to_thread(queries.masking.group, place[1], place[0])
         here = address("/groups/one", {"destination": place[0], "group": group})
         return RedirectResponse(f"{here}#notes", 303)
 
@@ -351,11 +352,19 @@ async def _place(console: Console, request: Request) -> Place:
     return rows.destination, rows.cause_group
 
 
-def _named_group(store: Schedule, place: Place, name: str) -> str | None:
-    """Return the cause group of the destination that a number or a text names; None = none."""
-    if not name.strip():
+def _named_group(store: Schedule, place: Place, name: str, masking: Masking) -> str | None:
+    """Return the cause group of the destination that a number or a text names; None = none.
+
+    Raises:
+        NothingFound: none, or more than one, or its text has a masked part.
+    """
+    name = name.strip()
+    if not name:
         return None
-    return the_group(store, RowFilter(destination=place[0]), part=name.strip(), number=None)[1]
+    found = the_group(store, RowFilter(destination=place[0]), part=name, number=None)[1]
+    if masking.text(found) != found and not name.lstrip("#").isdecimal():
+        raise NothingFound(f"no group {name!r}: name a group with a masked part by its number")
+    return found
 
 
 def headline(overview: Overview) -> str:
