@@ -321,7 +321,9 @@ class LookSession(Protocol):
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken out of the attached queues, or not shown by a browse, and why.
 
-        May ask the broker; called now and then, never per cycle.
+        Also messages of any queue that the broker counts as handed out and no consumer has, where
+        it says so, from the second call on. May ask the broker; called now and then, never per
+        cycle.
         """
         ...
 

@@ -137,7 +137,10 @@ class StoreTransaction(Protocol):
         ...
 
     def renew_uid(self) -> str:
-        """Take and return another uid: the broker knows of a later state of this store."""
+        """Take and return another uid: store and broker are from different points in time.
+
+        `known_lives` knows none any more: what the history has may be in the broker once more.
+        """
         ...
 
     def skip_ids(self) -> None:
@@ -272,7 +275,8 @@ class Store(Rows, Protocol):
     def known_lives(self, lives: Collection[str]) -> set[str]:
         """Return those of these lives (`Received.life`) that the history has.
 
-        Those of an unfinished cycle are among them.
+        Those of an unfinished cycle are among them. Inside a transaction no other one gets an
+        answer about the same deliveries until it ends.
         """
         ...
 

@@ -165,6 +165,34 @@ def test_the_uid_is_made_with_the_store_and_renewed_on_demand(make_store: MakeSt
     assert second.open().uid == renewed
 
 
+def test_the_lives_that_ended_are_known_until_store_and_broker_are_of_different_times(
+    make_store: MakeStore,
+) -> None:
+    """Also those of an unfinished cycle; not those of one that is undone."""
+    store = make_store()
+    store.open()
+
+    def record(cycle: int, *lives: str) -> None:
+        events = [msgspec.structs.replace(took(taken_row(1)), life=one) for one in lives]
+        with store.transaction() as tx:
+            tx.record_cycle(cycle, [], [], events)
+
+    record(1, "copy:a", "dead:b")
+    with store.transaction() as tx:
+        tx.finish_cycle(1)
+    record(2, "copy:c")
+    asked = {"copy:a", "dead:a", "dead:b", "copy:c"}
+    assert set(store.known_lives(asked)) == {"copy:a", "dead:b", "copy:c"}
+    with store.transaction() as tx:
+        tx.undo_cycle(2)
+    assert set(store.known_lives(asked)) == {"copy:a", "dead:b"}
+    with store.transaction() as tx:
+        tx.renew_uid()
+    assert not store.known_lives(asked)
+    record(2, "copy:a")
+    assert set(store.known_lives(asked)) == {"copy:a"}
+
+
 def test_skipped_numbers_lie_far_ahead_and_differ_each_time(make_store: MakeStore) -> None:
     """Two restorations of one backup must not come to the same numbers."""
     store = make_store()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -20,7 +21,7 @@ from amqsidecar.stores.postgres.database import QUERIES
 from amqsidecar.stores.postgres.store import PostgresStore
 from support.stores.postgres_schedule import EmptiedStore, empty
 from support.stores.postgres_server import PostgresServer
-from support.stores.rows import taken_row
+from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
@@ -519,3 +520,30 @@ def test_of_one_backlog_exactly_the_first_are_held_whoever_takes_them(make: Make
         if arrived < backlog:
             assert held[False] == 0
     assert held[True] == backlog
+
+
+# Deliveries that listener and broker both report.
+
+
+def test_two_that_take_a_copy_and_its_twin_at_once_know_of_each_other(make: MakeStore) -> None:
+    first, second, watcher = make(), make(), make(is_for_service=False)
+    for store in (first, second, watcher):
+        store.open()
+    pair, others = {"copy:a", "dead:a"}, {"copy:b", "dead:b"}
+
+    def ask() -> set[str]:
+        with second.transaction():
+            return second.known_lives(pair)
+
+    with ThreadPoolExecutor(1) as pool:
+        with first.transaction() as tx:
+            assert first.known_lives(pair) == set()
+            with second.transaction():
+                assert second.known_lives(others) == set(), "it waits for nothing else"
+            asked = pool.submit(ask)
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+            eventually(lambda: bool(watcher._database.run(waiting)), what="the other one waits")
+            taken = msgspec.structs.replace(took(taken_row(1)), life="copy:a")
+            tx.record_cycle(1, [], [], [taken])
+        assert asked.result() == {"copy:a"}
+    assert first._database.run("SELECT count(*) FROM event_key WHERE block < 0") == [(0,)]

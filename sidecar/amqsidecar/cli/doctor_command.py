@@ -153,6 +153,7 @@ def _settings(
         has_amqp=has_amqp(),
         intake_queues=named_queues(config.intake.queues),
         notes=() if notes is None else (notes,),
+        has_copy_keys=config.listener.copy_key_file is not None,
         rules=rules,
         decider=None if rules is None else compile_policy(rules, load_plugins()),
         needs_names=url.scheme.startswith("amqp"),

@@ -10,7 +10,10 @@ from xml.sax.saxutils import escape
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
+from amqsidecar.model.destination import queue
+from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.resend_effect import ResendEffect, SideEffect
+from amqsidecar.model.sidecar_names import INTERCEPTED
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.live_settings import PolicyDifference, list_differences, live_entry
@@ -342,6 +345,39 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
             "disconnect instead, or connect through `amqsidecar listen`, which saves it "
             "(`listener.md`)",
         )
+
+
+def copies_finding(
+    intake: Sequence[IntakeQueue], roles: Sequence[Mapping[str, Any]], *, has_keys: bool
+) -> Iterator[Finding]:
+    """Yield who may write to and read the queue of the listener's copies, if a run reads it.
+
+    Args:
+        intake: the queues that a run reads.
+        roles: of that queue, with their rights; () = not known.
+        has_keys: whether the run can prove that the listener wrote a copy.
+    """
+    if not any(is_of_listener(item.destination) for item in intake):
+        return
+    may = {
+        right: listed([str(one["name"]) for one in roles if one.get(right)]) or "nobody"
+        for right in ("send", "consume", "browse")
+    }
+    who = ", ".join(f"{right}: {names}" for right, names in may.items())
+    known = f"the roles with rights on it are {who}" if roles else "whose roles are not known"
+    yield Finding(
+        check=Check.PERMISSIONS,
+        severity=Severity.NOTE if has_keys else Severity.WARNING,
+        subject=str(queue(INTERCEPTED)),
+        what=f"the queue of the listener's copies; {known}. "
+        + (
+            "Of what they send a run redelivers only copies with a seal of the listener, and parks "
+            "the others; give nobody but the sidecar consume or browse"
+            if has_keys
+            else "A run without keys can't know which copies are the listener's, and parks each"
+        ),
+        mend="" if has_keys else "listener: {copy_key_file: copy.keys}",
+    )
 
 
 def reject_finding(

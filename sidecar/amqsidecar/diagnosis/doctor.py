@@ -19,6 +19,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
+    copies_finding,
     dead_letter_findings,
     difference_findings,
     effect_findings,
@@ -71,6 +72,7 @@ from amqsidecar.errors import (
     LinkLost,
 )
 from amqsidecar.model.destination import Destination, parse_destination, queue
+from amqsidecar.model.sidecar_names import INTERCEPTED
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.trials import (
@@ -222,7 +224,7 @@ class Doctor:
         origins = look.known_origins(link, trials, intake, sources)
         self._judge_layout(intake, origins)
         self._judge_effects(trials, intake)
-        self._judge_acceptors(trials)
+        self._judge_given_up(trials, intake)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
@@ -293,7 +295,12 @@ class Doctor:
             self._rights = RightsTrial(self._settings.final_suffix)
             self._found_of_sources = []
 
-    def _judge_acceptors(self, trials: Trials) -> None:
+    def _judge_given_up(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
+        """Report what becomes of messages that consumers give up, with the listener or without."""
+        if (tells := trials.features.roles) is not None:
+            self._found += copies_finding(
+                intake, tells.roles(INTERCEPTED), has_keys=self._settings.has_copy_keys
+            )
         if (acceptors := trials.features.acceptors) is not None:
             self._found += nack_finding(acceptors.acceptors_of("STOMP"))
             self._found += reject_finding(acceptors.acceptors_of("AMQP"), self._settings_of)

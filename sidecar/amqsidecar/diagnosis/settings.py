@@ -24,6 +24,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         has_amqp: whether the library of AMQP is installed.
         intake_queues: named by the operator; () = discover.
         notes: how consumers' notes are read; () = none is.
+        has_copy_keys: whether `listener.copy_key_file` is set.
         rules: given ones; None = none.
         decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
@@ -50,6 +51,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     has_amqp: bool = True
     intake_queues: tuple[IntakeQueue, ...] = ()
     notes: tuple[CauseNoteSettings, ...] = ()
+    has_copy_keys: bool = False
     rules: ClassicRules | ArtemisRules | None = None
     decider: Decider | None = None
     needs_names: bool = False

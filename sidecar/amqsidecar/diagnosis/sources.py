@@ -67,6 +67,8 @@ class Sources:
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) exist, where the broker reports it."""
         self._rights.existing = self._existing(link, addresses)
+        # Why: `known_origins` looks again, and reports what was stuck at both times.
+        link.left_behind()
 
     def _existing(self, link: LookSession, addresses: Collection[str]) -> frozenset[str] | None:
         if self._kind is BrokerKind.ARTEMIS:
@@ -230,8 +232,9 @@ class Sources:
 
     def _find_left(self, left: LeftBehind) -> None:
         more = " or more" if left.at_least else ""
-        are = "dead letter is" if left.count == 1 and not more else "dead letters are"
-        what = f"{left.count}{more} {are} not taken ({left.reason}): {left.meaning}"
+        # Why not "dead letters": those that are stuck may be in any queue.
+        are = "message stays" if left.count == 1 and not more else "messages stay"
+        what = f"{left.count}{more} {are} there ({left.reason}): {left.meaning}"
         self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
 
     def policy_origins(self, trials: Trials) -> tuple[Destination, ...]:

@@ -25,10 +25,10 @@ class Loss(StrEnum):
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
-    """Dead letters that stay in their queue since this link must not or can't take them.
+    """Messages that stay in their queue since this link must not or can't take them.
 
     Attributes:
-        queue: the dead-letter queue.
+        queue: the dead-letter queue; that of an application where messages are stuck in the broker.
         reason: a short word for metrics, such as a value of `Loss` or `not_acknowledgeable`.
         count: how many are known now; `at_least` of them where the wire shows no more.
         meaning: the reason and the fix, as a sentence.

@@ -35,6 +35,9 @@ def life_of_death(source: Destination, origin: Destination | None, number: str) 
 
 def twin_of(life: str) -> str:
     """Return the life of the other report of the same delivery."""
-    if life.startswith(COPY):
-        return _DEAD + life.removeprefix(COPY)
-    return COPY + life.removeprefix(_DEAD)
+    return (_DEAD if life.startswith(COPY) else COPY) + pair_of(life)
+
+
+def pair_of(life: str) -> str:
+    """Return the common name of both reports of a delivery."""
+    return life.partition(":")[2]

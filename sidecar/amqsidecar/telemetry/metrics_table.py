@@ -166,8 +166,9 @@ METRICS: Final = (
         "Dead letters that stay in their queue (the label's destination). Reason, by what the "
         "wire can't carry: body_type, property_types, group, not_carried, not_convertible; can't "
         "accept: not_acknowledgeable; does not show: no_origin, no_name, not_amqp_made; or "
-        "not_listed (`run --observe` can't look at them), stuck_in_broker (delivered to no "
-        "consumer), refused (the queue can't be read; 0 where it can't be counted). A lower bound.",
+        "not_listed (`run --observe` can't look at them), stuck_in_broker (Artemis counts messages "
+        "of any queue as handed out, and no consumer has them), refused (the queue can't be read; "
+        "0 where it can't be counted). A lower bound.",
         "the link",
     ),
     MetricSpec(

@@ -128,7 +128,8 @@ def _produce(broker: ArtemisBroker) -> dict[str, bytes]:
 
 
 @contextmanager
-def _management(broker: ArtemisBroker) -> Iterator[ArtemisManagement]:
+def managing(broker: ArtemisBroker) -> Iterator[ArtemisManagement]:
+    """Ask the broker's management."""
     endpoint = broker.endpoint("PORT")
     with closing(AmqpConnection(endpoint, SystemClock(), "test")) as connection:
         yield ArtemisManagement(connection, PATIENCE_S, PATIENCE_S)
@@ -145,7 +146,7 @@ def _wait_until_empty(broker: ArtemisBroker) -> None:
         return not management.message_count(QUEUE) or bool(stuck.look([queue(QUEUE)]))
 
     while True:
-        with _management(broker) as management:
+        with managing(broker) as management:
             stuck = StuckMessages(management)
             eventually(is_empty_or_stuck, within_s=600, what="all are given up", every_s=0.5)
             if not management.message_count(QUEUE):
@@ -156,7 +157,7 @@ def _wait_until_empty(broker: ArtemisBroker) -> None:
 def _drain(broker: ArtemisBroker) -> dict[str, bytes]:
     """Take all saved messages; return the digest of each body by id."""
     saved = {}
-    with _management(broker) as management:
+    with managing(broker) as management:
         management.ask(ManagementQuestion(f"queue.{INTERCEPTED}", "flushExecutor"))
         count = management.message_count(INTERCEPTED) or 0
     with StompPeer(broker.ports["PORT"]) as peer:

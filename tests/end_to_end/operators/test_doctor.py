@@ -231,14 +231,14 @@ def test_messages_that_break_stomp_break_no_examination(
     assert "transactions" in {one["check"] for one in verdict.findings}, "all of it was examined"
     left = {one["what"].partition(":")[0] for one in verdict.of("fidelity", "warning")}
     assert left >= {
-        "3 dead letters are not taken (not_carried)",
-        "3 dead letters are not taken (group)",
+        "3 messages stay there (not_carried)",
+        "3 messages stay there (group)",
     }
 
 
 def left(verdict: Verdict) -> set[tuple[str, str]]:
-    """Return how many dead letters doctor reports as left, by reason."""
-    told = [re.match(r"(\d+) dead letters? .*\((\w+)\)", one["what"]) for one in verdict.findings]
+    """Return how many messages doctor reports as left, by reason."""
+    told = [re.match(r"(\d+) messages? .*\((\w+)\)", one["what"]) for one in verdict.findings]
     return {(one[1], one[2]) for one in told if one is not None}
 
 

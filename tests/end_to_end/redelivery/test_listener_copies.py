@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.real import ArtemisBroker
+from support.sidecar.doctor import run_doctor
 from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
@@ -94,7 +95,10 @@ def test_only_what_the_listener_wrote_is_redelivered(
                 assert "amqsidecarSeal" not in again.headers
                 consumer.ack(again)
             put(artemis, copies[0])
-            assert "taken before" in parked(running, queue, 3)
+            eventually(
+                lambda: [one for one in running.log_lines() if one["event"] == "discarded"],
+                what="what was taken before is discarded",
+            )
 
 
 def test_without_keys_each_copy_waits_for_a_person(
@@ -110,6 +114,24 @@ def test_without_keys_each_copy_waits_for_a_person(
         with StompPeer(artemis.ports["PORT"]) as consumer:
             consumer.subscribe(queue, headers=ANYCAST)
             assert consumer.receive().body == b"kept"
+
+
+@pytest.mark.parametrize("url", ["pair_url", pytest.param("stomp_url", marks=pytest.mark.proof)])
+def test_doctor_names_who_may_write_copies(
+    artemis: ArtemisBroker, tmp_path: Path, url: str
+) -> None:
+    """Where a run reads them; without keys it would park each."""
+
+    def findings(*sets: str) -> list[tuple[str, bool]]:
+        found = run_doctor(getattr(artemis, url), tmp_path, *sets, policy=POLICY).of("permissions")
+        own = [one for one in found if one["subject"] == f"queue://{INTERCEPTED}"]
+        return [(one["severity"], "send: amq, consume: amq," in one["what"]) for one in own]
+
+    with StompPeer(artemis.ports["PORT"]) as peer:
+        peer.subscribe(INTERCEPTED, headers=ANYCAST)
+    assert findings() == [("warning", True)]
+    assert findings(copy_keys(tmp_path)) == [("note", True)]
+    assert findings("intake.queues=DLQ") == []
 
 
 def test_keys_are_rotated_by_replacing_the_file(

@@ -58,6 +58,10 @@ _TEXTS = (
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+def _without_life(event: AnyEvent) -> AnyEvent:
+    return msgspec.structs.replace(event, life="") if isinstance(event, Received) else event
+
+
 class Begun(msgspec.Struct, frozen=True):
     """The cycle whose end is not known."""
 
@@ -243,8 +247,13 @@ class MemoryTransaction:
         self._contents.cycle = cycle
 
     def renew_uid(self) -> str:
-        self._contents.uid = self._medium.name()
-        return self._contents.uid
+        contents = self._contents
+        contents.uid = self._medium.name()
+        contents.blocks = [
+            _Block(tuple(map(_without_life, block.events)), block.cycle)
+            for block in contents.blocks
+        ]
+        return contents.uid
 
     def skip_ids(self) -> None:
         self._contents.next_id += _SKIPPED_IDS + self._medium.chance.randrange(_SKIPPED_IDS)

@@ -10,6 +10,7 @@ import pytest
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.artemis_layout import (
+    copies_finding,
     dead_letter_findings,
     effect_findings,
     reject_finding,
@@ -153,6 +154,18 @@ def test_the_reject_of_amqp_is_named_with_the_addresses_that_lose_it() -> None:
     assert "destroys" not in kept.what
     assert "destroys the message on orders," in lost.what
     assert "amqsidecar listen" in lost.what
+
+
+def test_roles_that_may_write_copies_are_named_where_a_run_reads_them() -> None:
+    copies = [IntakeQueue(queue("amqsidecar.intercepted"))]
+    roles = [{"name": "apps", "send": True}, {"name": "own", "send": False, "consume": True}]
+    assert not list(copies_finding([IntakeQueue(queue("DLQ"))], roles, has_keys=False))
+    (known,) = copies_finding(copies, roles, has_keys=True)
+    assert "send: apps, consume: own, browse: nobody" in known.what
+    assert (known.severity, known.mend) == (Severity.NOTE, "")
+    (unknown,) = copies_finding(copies, [], has_keys=False)
+    assert "not known" in unknown.what
+    assert (unknown.severity, unknown.mend != "") == (Severity.WARNING, True)
 
 
 OWN = (

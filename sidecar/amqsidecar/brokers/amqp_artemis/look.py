@@ -127,8 +127,8 @@ class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
         self._parts.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what browses did not show."""
-        return tuple(
+        """Return what browses did not show, or is stuck."""
+        return super().left_behind() + tuple(
             LeftBehind(
                 queue.destination,
                 "not_listed",

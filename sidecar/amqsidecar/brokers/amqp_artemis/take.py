@@ -21,7 +21,6 @@ from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
-from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
@@ -108,7 +107,6 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
     ) -> None:
         super().__init__(opened, settings, token_queue)
         connection, parts = opened.connection, opened.parts
-        self._stuck = StuckMessages(self._management)
         self._pool = parts.add(SenderPool(connection, self._target_of))
         self._notifications = parts.add(Notifications(connection))
         self._intake = parts.add(
@@ -145,8 +143,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that stay in the attached queues: not convertible to AMQP, or stuck."""
-        stuck = self._stuck.look(self.queues_read())
-        return super().left_behind() + self._intake.left_behind() + stuck
+        return super().left_behind() + self._intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""

@@ -67,6 +67,12 @@ def about_queues_like(part: str, page: int) -> ManagementQuestion:
     return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
 
 
+def about_delivering_queues(page: int) -> ManagementQuestion:
+    """Return the question for a page of the queues that have messages handed out."""
+    options = json.dumps({"field": "deliveringCount", "operation": "GREATER_THAN", "value": "0"})
+    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
+
+
 def about_routing_types(address: str) -> ManagementQuestion:
     """Return the question for the routing types of an address."""
     return ManagementQuestion(f"address.{address}", attribute="RoutingTypesAsJSON")
@@ -105,6 +111,7 @@ class QueueRow(NamedTuple):
         expired_count: likewise.
         killed_count: likewise; dead letters, and what was purged.
         consumer_count: how many consumers it has.
+        delivering_count: messages that are handed out and not yet acknowledged and committed.
         is_last_value: a new message replaces the one with the same key.
         ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
         is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
@@ -125,6 +132,7 @@ class QueueRow(NamedTuple):
     expired_count: int = 0
     killed_count: int = 0
     consumer_count: int = 0
+    delivering_count: int = 0
     is_last_value: bool = False
     ring_size: int = -1
     is_enabled: bool = True
@@ -253,6 +261,10 @@ class ArtemisQuestions:
             return answer
 
         return _all_pages(told)
+
+    def delivering_queues(self) -> list[QueueRow]:
+        """Return the queues that have messages handed out; none where nothing can be asked."""
+        return _all_pages(lambda page: self.ask(about_delivering_queues(page)))
 
     def first_sent_at_ms(self, queue: str) -> int | None:
         """Return when the first message of a queue was sent; None = none, or not reported."""
@@ -398,6 +410,7 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         expired_count=int(entry.get("messagesExpired") or 0),
         killed_count=int(entry.get("messagesKilled") or 0),
         consumer_count=int(entry.get("consumerCount") or 0),
+        delivering_count=int(entry.get("deliveringCount") or 0),
         is_last_value=str(entry.get("lastValue", "")) == "true",
         ring_size=int(entry.get("ringSize") or -1),
         is_enabled=str(entry.get("enabled", "true")) == "true",

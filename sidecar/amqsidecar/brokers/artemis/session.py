@@ -14,6 +14,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
+from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.sends_ahead import Misrouted
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
@@ -21,6 +22,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_filter_view import filter_view
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.send_terms import ROUTES, SendTerms
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
@@ -256,6 +258,7 @@ class ManagedSession(Generic[M]):
         self._instance = settings.instance
         self._run = run
         self._live_settings = ArtemisSettingsReader(management)
+        self._stuck = StuckMessages(management)
         self._waiting_places = WaitingPlaces(management, clock)
         self._routes = ArtemisRoutes(
             management, clock, token_queue, settings.final_suffix, settings.allowed_effects
@@ -276,6 +279,14 @@ class ManagedSession(Generic[M]):
 
     def _watch_sends(self, sends: Sequence[Resend]) -> Misrouted:
         return self._routes.watch_sends(sends)
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return ()
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return messages that the broker has handed to no consumer, from the second call on."""
+        return self._stuck.look(self.queues_read())
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         """Return the tokens of all other instances."""

@@ -4,14 +4,14 @@ Quirk (Artemis 2.44): when a STOMP connection dies while it has messages in hand
 each subscription may be left between the queue and its consumers (why:
 `amqsidecar.brokers.stomp_artemis.token`). It is safe in the journal, and no consumer gets it before
 the broker is restarted. No listing of the management shows it, so a token that is left there
-can't be read.
+can't be read. It happens to consumers of applications as well, through the listener or not.
 """
 
 import json
 from collections.abc import Sequence
 
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
-from amqsidecar.model.destination import Destination
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.left_behind import LeftBehind
 
 REASON = "stuck_in_broker"
@@ -33,16 +33,28 @@ class StuckMessages:
 
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
-        self._before: dict[Destination, int] = {}
+        self._before: dict[str, int] = {}
 
-    def look(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
-        """Return messages stuck now and at the last call; call at intervals of seconds."""
-        now = {queue: _stuck(self._management, queue) for queue in queues}
-        lasting = {queue: min(count, self._before.get(queue, 0)) for queue, count in now.items()}
+    def look(self, read: Sequence[Destination]) -> tuple[LeftBehind, ...]:
+        """Return messages stuck now and at the last call; call at intervals of seconds.
+
+        Args:
+            read: queues whose consumers are asked how many messages they hold. Of all other queues
+                those count that have no consumer.
+        """
+        names = {one.name.rpartition("::")[2]: one for one in read}
+        now: dict[str, int] = {}
+        lasting: list[LeftBehind] = []
+        for row in self._management.delivering_queues():
+            if row.consumer_count and row.name not in names:
+                continue
+            now[row.name] = row.delivering_count - _held(self._management, row)
+            count = min(now[row.name], self._before.get(row.name, 0))
+            if count > 0:
+                place = names.get(row.name) or queue(row.name)
+                lasting.append(LeftBehind(place, REASON, count, MEANING))
         self._before = now
-        return tuple(
-            LeftBehind(queue, REASON, count, MEANING) for queue, count in lasting.items() if count
-        )
+        return tuple(lasting)
 
 
 class StuckToken:
@@ -63,17 +75,14 @@ class StuckToken:
         return (LeftBehind(self._queue, REASON, stuck, MEANING_HALTED),) if stuck else ()
 
 
-def _stuck(management: ArtemisQuestions, queue: Destination) -> int:
-    """Return how many messages of a queue are handed out although no consumer holds them."""
-    resource = f"queue.{queue.name.rpartition('::')[2]}"
-    handed_out = management.ask(ManagementQuestion(resource, attribute="DeliveringCount"))
-    if not handed_out.is_ok or not handed_out.value:
+def _held(management: ArtemisQuestions, row: QueueRow) -> int:
+    """Return how many messages of a queue its consumers hold; all where they can't be asked."""
+    if not row.consumer_count:
         return 0
-    listed = management.ask(ManagementQuestion(resource, "listConsumersAsJSON"))
+    listed = management.ask(ManagementQuestion(f"queue.{row.name}", "listConsumersAsJSON"))
     if not listed.is_ok:
-        return 0
-    held = sum(
+        return row.delivering_count
+    return sum(
         int(one.get("messagesInTransit", 0)) + int(one.get("messagesAcknowledgedAwaitingCommit", 0))
         for one in json.loads(listed.value)
     )
-    return max(0, int(handed_out.value) - held)

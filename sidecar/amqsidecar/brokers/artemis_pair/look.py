@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
+from amqsidecar.brokers.artemis.stuck_messages import REASON as STUCK
 from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
@@ -145,7 +146,7 @@ class PairLook:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what neither wire takes, and why."""
         return self._look_first.left_behind() + tuple(
-            one for one in self._look_second.left_behind() if one.reason != _NOT_SHOWN
+            one for one in self._look_second.left_behind() if one.reason not in (_NOT_SHOWN, STUCK)
         )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:

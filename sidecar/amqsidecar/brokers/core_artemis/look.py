@@ -68,8 +68,10 @@ class CoreArtemisLook(DelayingSession[CoreManagement]):
         hang_up(self._connection, self._sessions)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what browses did not show."""
-        return self._left_amqp_made([one.destination for one in self._seen_in_part])
+        """Return what browses did not show, or is stuck."""
+        return super().left_behind() + self._left_amqp_made(
+            [one.destination for one in self._seen_in_part]
+        )
 
     def _left_amqp_made(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
         """Return what AMQP clients have made.

@@ -9,7 +9,6 @@ from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
-from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
@@ -99,7 +98,6 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         super().__init__(opened, settings, token_queue)
         self._session = session
         self._sessions.append(session)
-        self._stuck = StuckMessages(self._management)
         self._notifications = CoreNotifications(self._service)
         targets = CoreTargets(self._connection, session, self._clock)
         self._targets = targets
@@ -138,9 +136,8 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that stay in attached queues: of AMQP clients, too large, or stuck."""
-        queues = self.queues_read()
-        made = self._left_amqp_made(queues)
-        return super().left_behind() + made + self._intake.left_behind() + self._stuck.look(queues)
+        made = self._left_amqp_made(self.queues_read())
+        return super().left_behind() + made + self._intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""

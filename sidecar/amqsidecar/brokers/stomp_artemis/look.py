@@ -50,9 +50,9 @@ class StompArtemisLook(ManagedSession[StompManagement]):
         self._management.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return nothing: STOMP does not look."""
+        """Return what is stuck; STOMP does not browse."""
         self._connection.poll()
-        return ()
+        return super().left_behind()
 
     def wait(self, timeout_s: float) -> None:
         """Block until `wake` was called or the time is over."""

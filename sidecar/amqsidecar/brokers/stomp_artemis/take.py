@@ -8,7 +8,7 @@ from typing import NamedTuple
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.artemis.session import ReadingSession
-from amqsidecar.brokers.artemis.stuck_messages import StuckMessages, StuckToken
+from amqsidecar.brokers.artemis.stuck_messages import StuckToken
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
@@ -126,7 +126,6 @@ class StompArtemisTake(
         self._crash_point = settings.crash_point
         self._read: tuple[Destination, ...] = ()
         self._notifications = StompNotifications(settings.connect)
-        self._stuck = StuckMessages(self._management)
         self._stuck_token = StuckToken(self._management, queue(token_queue))
         self._intake = StompArtemisIntake(
             self._connection,
@@ -185,7 +184,7 @@ class StompArtemisTake(
 
         Also the token, while the link waits for it and no other connection can have it.
         """
-        found = self._intake.left_behind() + self._stuck.look(self._read)
+        found = super().left_behind() + self._intake.left_behind()
         is_next = self._token.is_awaited and self._token_wire.has_guard
         return found + self._stuck_token.look() if is_next else found
 

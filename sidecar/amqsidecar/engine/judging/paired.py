@@ -1,9 +1,12 @@
-"""Takes one of two when a delivery is reported twice: by the broker, and by the listener.
+"""Takes one where a delivery is reported more than once, by the broker or by the listener.
 
 A listener that dies between its copy and the acknowledgement leaves a copy and, where the address
-has no attempt left, the broker's dead letter. Both name the queue, the broker's number and the time
-of the message; a re-send has another number. The history keeps these names, so that a pair is
-recognised in any order, over any wire and after a restart, as long as the history is kept.
+has no attempt left, the broker's dead letter; else the message comes again, perhaps after hours
+(`brokers/artemis/stuck_messages.py`), and its next NACK makes a second copy where the broker has
+forgotten the duplicate id of the first. All name the queue, the broker's number and the time of the
+message; a re-send has another number. The history keeps these names, so that they are recognised in
+any order, over any wire and after a restart, as long as the history is kept and is not older or
+newer than the broker.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,22 +17,24 @@ import msgspec
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
-from amqsidecar.model.event import Discarded, Parked, Received
+from amqsidecar.model.event import Discarded, Received
 from amqsidecar.model.life import COPY, life_of_death, twin_of
-from amqsidecar.model.schedule import RowState, TakenRow
 
 IS_TWIN: Final = (
     "the listener died between its copy and the acknowledgement: of the copy and the dead letter "
     "of this delivery, this is the second; the first was taken"
 )
-IS_REPLAY: Final = "this copy of the listener was taken before: somebody sent it once more"
+IS_REPEATED: Final = (
+    "a copy of this delivery was taken before: the consumer gave the message up twice, because the "
+    "listener or the broker died in between, or somebody sent the copy once more"
+)
 
 KnownLives = Callable[[Collection[str]], Collection[str]]
 """Returns those of these lives that the history has, those of an unfinished cycle included."""
 
 
 class PairedJudge:
-    """Judges one of a pair by another judge, and discards the second; parks a repeated copy."""
+    """Judges the first report of a delivery by another judge, and discards the others."""
 
     def __init__(self, judge: Judge, known_lives: KnownLives) -> None:
         self._judge = judge
@@ -64,31 +69,19 @@ class PairedJudge:
         # Why without its life: only a message that was taken stands for its twin.
         nameless = msgspec.structs.replace(received, life="")
         if twin_of(life) in self._ended:
-            return _discarded(nameless)
-        if life in self._ended and life.startswith(COPY) and found.row is not None:
-            return _parked(found.row, nameless)
+            return _discarded(nameless, IS_TWIN)
+        if life in self._ended and life.startswith(COPY):
+            return _discarded(nameless, IS_REPEATED)
         self._ended.add(life)
         return found
 
 
-def _discarded(received: Received) -> Judgement:
+def _discarded(received: Received, rule: str) -> Judgement:
     event = Discarded(
         at_ms=received.at_ms,
         id=received.id,
         redelivery_id=received.redelivery_id,
         destination=received.origin or received.source,
-        rule=IS_TWIN,
+        rule=rule,
     )
     return Judgement(None, (received, event))
-
-
-def _parked(row: TakenRow, received: Received) -> Judgement:
-    row = msgspec.structs.replace(row, state=RowState.PARKED, rule=IS_REPLAY, is_final=False)
-    event = Parked(
-        at_ms=received.at_ms,
-        id=received.id,
-        redelivery_id=received.redelivery_id,
-        destination=row.destination,
-        reason=IS_REPLAY,
-    )
-    return Judgement(row, (received, event))

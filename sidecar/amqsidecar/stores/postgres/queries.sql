@@ -927,9 +927,22 @@ SELECT packing, body FROM event_block WHERE seq IN (
     SELECT block FROM event_key WHERE key = ANY (%(keys)s::text[]) AND block > %(since)s
 ) ORDER BY seq;
 
+-- name: forget_lives
+-- The prefixes are those of `model/life.py`.
+DELETE FROM event_key WHERE key LIKE 'copy:%%' OR key LIKE 'dead:%%';
+
+-- name: claim_pairs
+-- Waits for whoever inserts one of these and has not ended; in one order, so that nobody waits in a circle.
+INSERT INTO event_key (key, block)
+SELECT pair, -1 FROM unnest(%(pairs)s::text[]) AS pair ORDER BY pair ON CONFLICT DO NOTHING;
+
 -- name: known_keys
 -- Keys that some block has, of an unfinished cycle, too.
 SELECT DISTINCT key FROM event_key WHERE key = ANY (%(keys)s::text[]);
+
+-- name: give_up_pairs
+-- Others still wait for the end of the transaction.
+DELETE FROM event_key WHERE key = ANY (%(pairs)s::text[]) AND block = -1;
 
 -- name: event_mark
 -- The newest block of events.

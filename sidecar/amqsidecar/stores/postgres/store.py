@@ -15,6 +15,7 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.life import pair_of
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     InstanceView,
@@ -321,8 +322,14 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return [view_row(row) for row in rows]
 
     def known_lives(self, lives: Collection[str]) -> set[str]:
-        """See `Store`; what other instances take at this moment is not known."""
-        return {key for (key,) in self._database.rows("known_keys", keys=sorted(lives))}
+        """See `Store`; waits for the transactions of others that ask for the same or a twin."""
+        pairs = sorted(set(map(pair_of, lives)))
+        _, known, _ = self._database.query_all(
+            ("claim_pairs", {"pairs": pairs}),
+            ("known_keys", {"keys": list(lives)}),
+            ("give_up_pairs", {"pairs": pairs}),
+        )
+        return {key for (key,) in known}
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""

@@ -438,9 +438,10 @@ class PostgresTransaction:
         self._queue("set_token_created", value=True)
 
     def renew_uid(self) -> str:
-        """Take and return another uid: the broker's token is of a later state of this store."""
+        """Take and return another uid: store and broker are from different points in time."""
         uid = secrets.token_hex(4)
         self._queue("set_uid", value=uid)
+        self._queue("forget_lives")
         self._queue("forget_other_transactions")
         self._queue("end_stream")
         return uid

@@ -381,6 +381,12 @@ SELECT b.seq, b.packing, b.body
 FROM event_key AS k CROSS JOIN event_block AS b ON b.seq = k.block
 WHERE k.redelivery_id = ? ORDER BY k.block;
 
+-- name: forget_lives
+-- The prefixes are those of `model/life.py`.
+DELETE FROM event_key
+WHERE (redelivery_id >= 'copy:' AND redelivery_id < 'copy;')
+    OR (redelivery_id >= 'dead:' AND redelivery_id < 'dead;');
+
 -- name: known_keys
 -- Keys that some block has.
 SELECT DISTINCT redelivery_id FROM json_each(?) CROSS JOIN event_key

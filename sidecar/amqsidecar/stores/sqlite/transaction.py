@@ -278,10 +278,11 @@ class SqliteTransaction:
             self._database.queue("set_token_created", value=1)
 
     def renew_uid(self) -> str:
-        """Take and return another uid: the broker's token is of a later state of this store."""
+        """Take and return another uid: store and broker are from different points in time."""
         uid = secrets.token_hex(4)
         with self._database.mapped("be written"):
             self._database.queue("set_uid", value=uid)
+            self._database.query("forget_lives")
             self._database.query("end_stream")
         return uid
 
