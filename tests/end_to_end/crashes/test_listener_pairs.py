@@ -160,14 +160,20 @@ def test_after_kills_each_message_is_redelivered_once(
 
 def _sidecars(folder: Path, url: str, store: str) -> list[SidecarProcess]:
     """Return the sidecars of a store; "" = a file."""
+    sets = [
+        copy_keys(folder),
+        "intake.allow_lossy=[body_type, property_types]",
+        "intake.backlog=process",
+        *([f"store.url={store}"] if store else []),
+    ]
+    policy = write_policy(folder, POLICY)
+    if not store.startswith("postgres"):
+        return [SidecarProcess(folder, url, policy=policy, sets=sets)]
     made = []
-    for name in ("one", "two") if store.startswith("postgres") else ("one",):
-        sets = [copy_keys(folder), "intake.allow_lossy=[body_type, property_types]"]
-        if store:
-            sets += [f"store.url={store}", f"store.instance={name}", "store.lease_s=4"]
+    for name in ("one", "two"):
         (folder / name).mkdir()
-        policy = write_policy(folder, POLICY)
-        made.append(SidecarProcess(folder / name, url, policy=policy, sets=sets))
+        own = [*sets, f"store.instance={name}", "store.lease_s=4"]
+        made.append(SidecarProcess(folder / name, url, policy=policy, sets=own))
     return made
 
 
