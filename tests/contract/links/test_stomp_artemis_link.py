@@ -13,6 +13,7 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, Link, Resend, TakeSession
+from amqsidecar.brokers.artemis.stuck_messages import REASON as STUCK
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine import crash_points
@@ -372,10 +373,13 @@ def test_what_no_frame_may_hold_stays_and_ends_no_connection(
 
 
 def left(link: TakeSession) -> dict[str, int]:
-    """Return what is reported as left behind, once the link had time to look."""
+    """Return what is reported as left behind, once the link had time to look.
+
+    Connections of other tests may have died, and left something to nobody in other queues.
+    """
     link.wait(0.1)
     assert link.receive(10) == []
-    return {one.reason: one.count for one in link.left_behind()}
+    return {one.reason: one.count for one in link.left_behind() if one.reason != STUCK}
 
 
 def consumers(harness: StompArtemisHarness) -> list[int]:
@@ -632,7 +636,7 @@ def test_the_token_is_never_the_first_message_in_hand(
     eventually(lambda: in_hand(harness) == guards, what="the guards come after the token")
     for number in range(1, 4):
         link.commit_cycle([], [], number)
-        assert link.left_behind() == ()
+        assert queue(token_queue) not in {one.queue for one in link.left_behind()}
     guarded = [[False, False, False, False, True]]
     eventually(lambda: in_hand(harness) == guarded, what="the last token comes after the guards")
     harness.drop(link)
