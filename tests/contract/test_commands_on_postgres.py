@@ -59,6 +59,7 @@ def test_people_see_and_change_it_beside_a_service(service: PostgresStore, run: 
     [instance] = found["instances"]
     assert instance["instance"] == service.open().instance
     assert (instance["is_held"], instance["cycle"]) == (True, 1)
+    assert run("status", "--set", f"store.instance={instance['instance']}")["total"] == 2
     first, second = (row["id"] for row in run("list")["rows"])
     assert [event["type"] for event in run("show", str(first))["history"]][:1] == ["received"]
     run("retry", str(first))

@@ -211,7 +211,7 @@ SELECT name FROM instance WHERE number > 0 ORDER BY number LIMIT 1;
 
 -- name: has_instance
 -- Whether there is one of that name.
-SELECT FROM instance WHERE name = %(name)s;
+SELECT 1 FROM instance WHERE name = %(name)s;
 
 -- name: hold_named
 -- Be this instance if nobody is, or if it is us.
