@@ -26,6 +26,11 @@ _decode_observation = msgspec.json.Decoder(Observation).decode
 class StoreDatabase(Protocol):
     """The connection of a store; runs named queries."""
 
+    @property
+    def place(self) -> str:
+        """The store, as in `the store /var/lib/amqsidecar.db`."""
+        ...
+
     def transaction(self) -> AbstractContextManager[None]:
         """Write; durable when the block is left without an exception, else undone."""
         ...

@@ -1,12 +1,13 @@
 """The common part of both stores' outboxes."""
 
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.journal import Segment
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.stores.ledger import CommonPart
-from amqsidecar.stores.packing import structs_of
+from amqsidecar.stores.packing import structs_of, unpack_events
 
 
 def whole_blocks(blocks: Iterable[tuple[int, int]], max_events: int) -> list[tuple[int, int]]:
@@ -26,14 +27,6 @@ def whole_blocks(blocks: Iterable[tuple[int, int]], max_events: int) -> list[tup
     return chosen
 
 
-def not_kept(place: str, segment: Segment) -> StoreUnavailable:
-    """Return the error for missing events of a segment."""
-    return StoreUnavailable(
-        f"{place} does not keep all events of segment {segment.number} of the stream "
-        f"{segment.stream} any more"
-    )
-
-
 def oldest_at_ms(events: Sequence[AnyEvent]) -> int:
     """Return the earliest time."""
     return min(event.at_ms for event in events)
@@ -50,6 +43,84 @@ class CommonOutbox(CommonPart):
         """
         with self._database.transaction():
             self._database.queue("set_kept", is_on=is_on)
+
+    def plan_segment(self, max_events: int) -> Segment | None:
+        """Return the first segment that is not written yet; plan one if there is none.
+
+        Promise: durable when this returns; if the process dies inside, nothing was planned.
+        """
+        with self._database.transaction():
+            self._lock_journal()
+            planned = self._database.rows("planned_segment")
+            return structs_of(Segment, planned)[0] if planned else self._plan(max_events)
+
+    def _plan(self, max_events: int) -> Segment | None:
+        stream, last_number, unplanned = self._unplanned(max_events)
+        blocks = whole_blocks(unplanned, max_events)
+        if not blocks:
+            return None
+        segment = Segment(
+            # Why not the uid: it is too short to be the only one among the stores of a journal.
+            stream=stream or secrets.token_hex(8),
+            number=last_number + 1,
+            event_count=sum(count for _, count in blocks),
+        )
+        self._keep_segment(segment, [block for block, _ in blocks])
+        return segment
+
+    def _lock_journal(self) -> None:
+        """Block planning of segments by others until the transaction ends, if there are others."""
+
+    def _unplanned(self, limit: int) -> tuple[str, int, Sequence[tuple[int, int]]]:
+        """Return the last stream and segment, and the next blocks, as many as may be planned."""
+        raise NotImplementedError
+
+    def _keep_segment(self, segment: Segment, blocks: Sequence[int]) -> None:
+        """Store a planned segment."""
+        raise NotImplementedError
+
+    def _segment_blocks(self, segment: Segment) -> Iterator[tuple[int, bytes]]:
+        """Yield the packed blocks of a segment that are kept, in their order."""
+        raise NotImplementedError
+
+    def segment_events(self, segment: Segment) -> Iterator[list[AnyEvent]]:
+        """Yield the events of a planned or kept segment block by block, always in the same order.
+
+        Raises:
+            StoreUnavailable: some of them are not kept any more.
+        """
+        missing = segment.event_count
+        for packing, body in self._segment_blocks(segment):
+            events = unpack_events(packing, body)
+            missing -= len(events)
+            yield events
+        if missing:
+            raise StoreUnavailable(
+                f"{self._database.place} does not keep all events of segment {segment.number} of "
+                f"the stream {segment.stream} any more"
+            )
+
+    def segment_written(self, segment: Segment) -> None:
+        """Its file is there for good.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        values = {"stream": segment.stream, "number": segment.number}
+        with self._database.transaction():
+            for (event_count,) in self._database.rows("set_written", **values):
+                self._database.queue("add_written_count", count=event_count)
+
+    def plan_anew(self, segment: Segment) -> None:
+        """Begin a new stream with the events of the planned segment.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        values = {"stream": segment.stream, "number": segment.number}
+        with self._database.transaction():
+            self._lock_journal()
+            for (segment_id,) in self._database.rows("drop_planned", **values):
+                self._database.queue("unmark_blocks", segment=segment_id)
+                self._database.queue("end_stream")
 
     def written_segments(self) -> list[Segment]:
         """Return the written segments whose events are all still in the store."""

@@ -129,10 +129,20 @@ UPDATE outbox SET written_count = written_count + :count;
 -- Written segments, in the order they were planned.
 SELECT stream, number, event_count FROM journal_segment WHERE is_written ORDER BY {segment_id};
 
+-- name: planned_segment
+-- The segment that is not written yet.
+SELECT stream, number, event_count
+FROM journal_segment INDEXED BY journal_segment_planned WHERE {is_planned};
+
+-- name: set_written
+-- The planned segment is written, if it is this one.
+UPDATE journal_segment SET is_written = true
+WHERE stream = :stream AND number = :number AND {is_planned} RETURNING event_count;
+
 -- name: drop_planned
 -- The planned segment is none, if it is this one.
 DELETE FROM journal_segment
-WHERE stream = :stream AND number = :number AND NOT is_written RETURNING {segment_id};
+WHERE stream = :stream AND number = :number AND {is_planned} RETURNING {segment_id};
 
 -- name: add_block
 -- Events that were written together.

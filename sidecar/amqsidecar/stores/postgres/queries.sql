@@ -408,6 +408,10 @@ SELECT {view_columns}, false FROM redelivery
 WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
 ORDER BY {order_recalled_*} LIMIT %(limit)s;
 
+-- fragment: is_planned
+-- One is planned at a time.
+NOT is_written
+
 -- fragment: segment_id
 -- The column that tells segments apart, in the order they were planned.
 id
@@ -785,10 +789,6 @@ SELECT stream, last_number FROM outbox;
 -- The last segment is this one.
 UPDATE outbox SET stream = %(stream)s, last_number = %(number)s;
 
--- name: planned_segment
--- The segment that is not written yet.
-SELECT stream, number, event_count FROM journal_segment WHERE NOT is_written;
-
 -- name: unplanned_blocks
 -- Finished blocks that are in no segment, in the order they were written.
 SELECT seq, event_count FROM event_block
@@ -803,14 +803,6 @@ VALUES (%(stream)s, %(number)s, %(event_count)s) RETURNING id;
 -- name: mark_blocks
 -- These blocks are in a segment.
 UPDATE event_block SET segment = %(segment)s WHERE seq = ANY (%(seqs)s::bigint[]);
-
--- name: set_written
--- The planned segment is written, if it is this one.
-WITH written AS (
-    UPDATE journal_segment SET is_written = true
-    WHERE stream = %(stream)s AND number = %(number)s AND NOT is_written RETURNING event_count
-)
-UPDATE outbox SET written_count = written_count + written.event_count FROM written;
 
 -- name: unmark_blocks
 -- The blocks of a segment are in none.

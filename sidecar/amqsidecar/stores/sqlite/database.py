@@ -98,6 +98,7 @@ class SqliteDatabase:
         self, path: Path, *, read_only: bool, busy_timeout_ms: int, reserve: Reserve
     ) -> None:
         self.path = path.resolve()
+        self.place = f"the store {self.path}"
         self._read_only = read_only
         self._busy_timeout_ms = busy_timeout_ms
         self._reserve = reserve

@@ -5,13 +5,11 @@ unfinished. So a segment is a range of blocks that ends before the block of that
 number says up to where all is planned.
 """
 
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from amqsidecar.journal import OutboxLag, Segment
-from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.outbox import CommonOutbox, not_kept, oldest_at_ms, whole_blocks
+from amqsidecar.stores.outbox import CommonOutbox, oldest_at_ms, whole_blocks
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.rows import LAST_ID
 from amqsidecar.stores.sqlite.database import SqliteDatabase
@@ -23,82 +21,30 @@ class SqliteOutbox(CommonOutbox):
 
     _database: SqliteDatabase
 
-    def plan_segment(self, max_events: int) -> Segment | None:
-        """Return the first segment that is not written yet; plan one if there is none.
-
-        Promise: durable when this returns; if the process dies inside, nothing was planned.
-        """
-        with self._database.transaction(), self._database.mapped("be written"):
-            planned = self._database.query("planned_segment").fetchone()
-            if planned is None:
-                return self._plan(max_events)
-        _, _, stream, number, event_count = planned
-        return Segment(stream=stream, number=number, event_count=event_count)
-
-    def _plan(self, max_events: int) -> Segment | None:
+    def _unplanned(self, limit: int) -> tuple[str, int, list[tuple[int, int]]]:
         database = self._database
-        _, stream, last_number, last_block = database.query("read_outbox").fetchone()
-        hidden = hidden_block(database)
-        until = LAST_ID if hidden is None else hidden
-        with closing(database.query("blocks_between", (last_block, until))) as rows:
-            blocks = whole_blocks(rows, max_events)
-        if not blocks:
-            return None
-        segment = Segment(
-            # Why not the uid: it is too short to be the only one among the stores of a journal.
-            stream=stream or secrets.token_hex(8),
-            number=last_number + 1,
-            event_count=sum(count for _, count in blocks),
+        with database.mapped("be written"):
+            _, stream, last_number, last_block = database.query("read_outbox").fetchone()
+            hidden = hidden_block(database)
+            until = LAST_ID if hidden is None else hidden
+            with closing(database.query("blocks_between", (last_block, until))) as found:
+                return stream, last_number, whole_blocks(found, limit)
+
+    def _keep_segment(self, segment: Segment, blocks: Sequence[int]) -> None:
+        values = {"stream": segment.stream, "number": segment.number, "last_block": blocks[-1]}
+        self._database.queue(
+            "add_segment", **values, first_block=blocks[0], event_count=segment.event_count
         )
-        first, last = blocks[0][0], blocks[-1][0]
-        values = (first, last, segment.stream, segment.number, segment.event_count)
-        database.query("add_segment", values)
-        database.query("set_planned", (segment.stream, segment.number, last))
-        return segment
+        self._database.queue("set_planned", **values)
 
-    def segment_events(self, segment: Segment) -> Iterator[list[AnyEvent]]:
-        """Yield the events of a planned or kept segment block by block, always in the same order.
-
-        Raises:
-            StoreUnavailable: some of them are not kept any more.
-        """
-        database, missing = self._database, segment.event_count
-        with database.mapped("be read"):
-            found = database.query("find_segment", (segment.stream, segment.number)).fetchall()
-        after, last = (found[0][0] - 1, found[0][1]) if found else (0, 0)
-        while after < last:
+    def _segment_blocks(self, segment: Segment) -> Iterator[tuple[int, bytes]]:
+        values = {"stream": segment.stream, "number": segment.number}
+        for first, last in self._database.rows("find_segment", **values):
+            after = first - 1
             # Why one by one: a long read would keep the file's log from being taken over.
-            with database.mapped("be read"):
-                rows = database.query("next_block", (after, last)).fetchall()
-                if not rows:
-                    break
+            while rows := self._database.rows("next_block", after=after, last=last):
                 ((after, packing, body),) = rows
-                events = unpack_events(packing, body)
-            missing -= len(events)
-            yield events
-        if missing:
-            raise not_kept(f"the store {database.path}", segment)
-
-    def segment_written(self, segment: Segment) -> None:
-        """Its file is there for good.
-
-        Promise: safe to call again; if the process dies inside, the segment is still planned.
-        """
-        with self._database.transaction(), self._database.mapped("be written"):
-            values = (segment.stream, segment.number)
-            for (event_count,) in self._database.query("set_written", values).fetchall():
-                self._database.queue("add_written_count", count=event_count)
-
-    def plan_anew(self, segment: Segment) -> None:
-        """Begin a new stream with the events of the planned segment.
-
-        Promise: safe to call again; if the process dies inside, the segment is still planned.
-        """
-        with self._database.transaction(), self._database.mapped("be written"):
-            values = {"stream": segment.stream, "number": segment.number}
-            for (first_block,) in self._database.rows("drop_planned", **values):
-                self._database.query("end_stream")
-                self._database.query("set_last_block", (first_block - 1,))
+                yield packing, body
 
     def outbox_lag(self) -> OutboxLag:
         """Return the events that are not written yet; costs no scan of the history."""
@@ -119,7 +65,7 @@ def planned_range(database: SqliteDatabase) -> tuple[int, int]:
 
     Where nothing is planned, the range is empty.
     """
-    planned = database.query("planned_segment").fetchone()
+    planned = database.query("planned_range").fetchone()
     if planned is not None:
         return planned[0], planned[1]
     last_block: int = database.query("read_outbox").fetchone()[3]

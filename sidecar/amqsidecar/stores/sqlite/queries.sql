@@ -248,6 +248,10 @@ due_at_ms, id
 SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
 WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY {order_recalled_*} LIMIT ?;
 
+-- fragment: is_planned
+-- One is planned at a time.
+is_written = 0
+
 -- fragment: segment_id
 -- The column that tells segments apart, in the order they were planned.
 first_block
@@ -409,11 +413,11 @@ SELECT is_kept, stream, last_number, last_block FROM outbox;
 
 -- name: set_planned
 -- The last segment, and up to where all is planned.
-UPDATE outbox SET stream = ?, last_number = ?, last_block = ?;
+UPDATE outbox SET stream = :stream, last_number = :number, last_block = :last_block;
 
--- name: planned_segment
--- The segment that is not written yet.
-SELECT first_block, last_block, stream, number, event_count
+-- name: planned_range
+-- The blocks of the segment that is not written yet.
+SELECT first_block, last_block
 FROM journal_segment INDEXED BY journal_segment_planned WHERE is_written = 0;
 
 -- name: blocks_between
@@ -423,24 +427,19 @@ SELECT seq, event_count FROM event_block WHERE seq > ? AND seq < ? ORDER BY seq;
 -- name: add_segment
 -- Plan a segment.
 INSERT INTO journal_segment (first_block, last_block, stream, number, event_count, is_written)
-VALUES (?, ?, ?, ?, ?, 0);
+VALUES (:first_block, :last_block, :stream, :number, :event_count, 0);
 
--- name: set_written
--- The planned segment is written, if it is this one.
-UPDATE journal_segment SET is_written = 1
-WHERE stream = ? AND number = ? AND is_written = 0 RETURNING event_count;
-
--- name: set_last_block
--- Up to where all is planned.
-UPDATE outbox SET last_block = ?;
+-- name: unmark_blocks
+-- All is planned up to before this block.
+UPDATE outbox SET last_block = :segment - 1;
 
 -- name: find_segment
 -- The range of a segment.
-SELECT first_block, last_block FROM journal_segment WHERE stream = ? AND number = ?;
+SELECT first_block, last_block FROM journal_segment WHERE stream = :stream AND number = :number;
 
 -- name: next_block
 -- The next block of a range.
-SELECT seq, packing, body FROM event_block WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1;
+SELECT seq, packing, body FROM event_block WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT 1;
 
 -- name: forget_segment
 -- The segment of a block, which is not whole any more.
