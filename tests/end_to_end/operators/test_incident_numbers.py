@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -92,6 +93,73 @@ def agree(site: Site, expected: dict[str, int]) -> None:
     )
 
 
+def deaths_by_screen(site: Site, queue: str) -> dict[str, float]:
+    """Return how often messages of a queue died, as each screen shows it."""
+    place = f"queue://{queue}"
+    listed = json.loads(site.sidecar.get("/api/v1/groups")[1])
+    groups = site.sidecar.json_command("groups", "--destination", queue)
+    label = f'amqsidecar_dead_letters_received_total{{destination="{place}"}}'
+    return {
+        "groups": sum(one["total"] for one in groups),
+        "groups of the API": sum(one["total"] for one in listed if one["destination"] == place),
+        "metrics": site.sidecar.metric(label),
+    }
+
+
+def totals_by_screen(site: Site) -> dict[str, float]:
+    """Return how many messages each screen says the schedule knows, in any state."""
+    status = site.status()
+    answer = json.loads(site.sidecar.get("/api/v1/status")[1])
+    listed = site.sidecar.json_command("list", "--limit", "1000")["rows"]
+    return {
+        "status": status["total"],
+        "status, by state": sum(one["count"] for one in status["waiting"]),
+        "status of the API": answer["total"],
+        "list": len(listed),
+        "metrics": site.sidecar.metric("amqsidecar_waiting"),
+    }
+
+
+def all_show(read: Callable[[], Mapping[str, float]], number: int, what: str) -> None:
+    """Wait until all screens show this number."""
+    eventually(
+        lambda: set(read().values()) == {number},
+        within_s=PROVED_WITHIN_S,
+        every_s=1,
+        what=f"{what}: all screens show {number}",
+        last=lambda _: str(read()),
+    )
+
+
+def acts_agree(site: Site, expected: Mapping[str, int]) -> None:
+    """Wait until each screen of operations shows how many messages each action has changed."""
+
+    def shown() -> dict[str, dict[str, float]]:
+        found = {
+            "API": json.loads(site.sidecar.get("/api/v1/operations")[1]),
+            "command": site.sidecar.json_command("operations")["operations"],
+        }
+        name = "amqsidecar_operation_messages_total"
+        return {
+            "metrics": {one: site.sidecar.metric(f'{name}{{action="{one}"}}') for one in expected},
+            **{
+                screen: {
+                    action: sum(one["changed"] for one in listed if one["action"] == action)
+                    for action in expected
+                }
+                for screen, listed in found.items()
+            },
+        }
+
+    eventually(
+        lambda: all(one == expected for one in shown().values()),
+        within_s=PROVED_WITHIN_S,
+        every_s=1,
+        what=f"all screens show {expected}",
+        last=lambda _: str(shown()),
+    )
+
+
 class Claims:
     """What the first screen has said so far."""
 
@@ -141,6 +209,10 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
         site.exhaust(others, 4)
         site.exhaust(stolen, 3)
         agree(site, {ours: 24, others: 4, stolen: 3})
+        # Each of them died at its consumer, was re-sent once, and died again.
+        for queue, count in ((ours, 24), (others, 4), (stolen, 3)):
+            all_show(partial(deaths_by_screen, site, queue), 2 * count, f"deaths of {queue}")
+        all_show(partial(totals_by_screen, site), 31, "messages")
 
         def act(action: str, *options: str) -> None:
             site.sidecar.run_command(action, *options, "--yes")
@@ -155,6 +227,9 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
         assert "is unknown" not in site.sidecar.run_command("show", first)
         act("discard", *some(ours, 5))
         agree(site, {ours: 14, others: 0})
+        acts_agree(site, {"retry": 4, "redirect": 5, "discard": 5})
+        known = FOREIGN if not site.final.startswith("DLQ") else 0
+        all_show(partial(totals_by_screen, site), 14 + 3 + known, "messages after three acts")
         site.sidecar.json_command("operation undo", "3")
         agree(site, {ours: 19, others: 0, stolen: 3})
         assert len(site.peer.consume(elsewhere, count=5)) == 5
