@@ -35,7 +35,7 @@ STACK: Final = "stack"
 
 _CONSTANTS_MIN = 2
 _MERGES_MAX = 20
-_SLOT_BYTES = 300
+_TEXT_BYTES = 300
 _HEAD = re.compile(r"(?:[\w$]+\.)+[\w$]+(?=:|$)")
 _WORD = re.compile(r"[^ ()\[\]{}<>\"',;:!?*…]*\w")
 _CLASS = re.compile(r"Caused|by|.*(?:Exception|Error)")
@@ -133,9 +133,12 @@ class _Texts:
         if text in self._texts or text in self._templates or self.find(text) != text:
             return
         if text.endswith(ANY_TEXT):
-            self.__init__()  # type: ignore[misc]
-            self._templates[text] = ["", ""]
+            self._texts.clear()
+            self._words.clear()
+            self._templates = {text: ["", ""]}
+            self.size_bytes = _TEXT_BYTES
             return
+        self.size_bytes += _TEXT_BYTES
         words = _words(text)
         ordinary = sum(_is_ordinary(one[0]) for one in words)
         if "*" in text and ordinary >= _CONSTANTS_MIN:
@@ -150,7 +153,7 @@ class _Texts:
                 pattern = f"{text[: word.start()]}*{text[word.end() :]}"
                 seen = self._words.setdefault(pattern, set())
                 seen.add(word[0])
-                self.size_bytes += _SLOT_BYTES
+                self.size_bytes += _TEXT_BYTES
                 if len(seen) >= VALUES_MIN:
                     self.add(pattern)
         if len(self._texts) + len(self._templates) > TEXTS_MAX:
