@@ -6,8 +6,11 @@ final class CauseNote {
   private static final int WORD_MAX = 256;
   private static final int TEXT_MAX = 2_000;
 
-  /** Characters of a whole note that holds a trace; JSON writes one character with six at most. */
-  private static final int NOTE_MAX = 65_000;
+  /**
+   * Characters of a note with a trace; JSON writes one with six at most. Why: Artemis makes a large
+   * message of 100 KiB, and its clients write two bytes for each.
+   */
+  private static final int NOTE_MAX = 48_000;
 
   private CauseNote() {}
 

@@ -18,6 +18,8 @@ final class Json {
       char one = given.charAt(index);
       if (one == '"' || one == '\\') {
         written.append('\\').append(one);
+      } else if (one == '\n' || one == '\t') {
+        written.append(one == '\n' ? "\\n" : "\\t");
       } else if (one >= ' ' && one <= '~') {
         written.append(one);
       } else if (isHalf(given, index, length)) {

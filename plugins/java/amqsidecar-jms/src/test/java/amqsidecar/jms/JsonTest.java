@@ -27,7 +27,7 @@ class JsonTest {
 
   @Test
   void controlCharactersAndNothing() {
-    assertEquals("\"a\\u000ab\\u0000\"", Json.text("a\nb\0", 12));
+    assertEquals("\"a\\nb\\t\\u0000\"", Json.text("a\nb\t\0", 12));
     assertEquals("\"\"", Json.text(null, 12));
   }
 }
