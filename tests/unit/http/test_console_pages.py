@@ -136,7 +136,7 @@ def check(answer: httpx2.Response) -> html.HtmlElement:
 OUR_TAGS = re.compile(
     "html|head|meta|title|link|script|body|a|header|nav|ul|ol|li|div|span|form|input|button|main|"
     "footer|dialog|h1|h2|h3|p|dl|dt|dd|section|strong|em|table|caption|thead|tbody|tr|th|td|bdi|"
-    "time|kbd|code|details|summary|pre|label|select|option|textarea|fieldset|legend|progress|"
+    "time|kbd|code|datalist|details|summary|pre|label|select|option|textarea|fieldset|legend|progress|"
     "svg|desc|line|text|rect|polyline"
 )
 
@@ -362,7 +362,7 @@ def test_a_group_has_an_owner_until_another_or_none_is_named(tmp_path: Path) -> 
         def owners() -> list[str]:
             """Return its owner as the first screen, the groups and its form show."""
             badges = [
-                page_of(client, place).xpath("string(//*[@class='sub one-line']/*[@class='badge'])")
+                page_of(client, place).xpath("string(//th/*[@class='sub']/*[@class='badge'])")
                 for place in ("/", "/groups")
             ]
             [field] = page_of(client, address).xpath("//input[@name='owner']/@value")
@@ -515,8 +515,8 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"probe": "many"}, "probe: expected a number"),
-        ({"stop": "101"}, "from 0 to 1"),
+        ({"how": "carefully", "probe": "many"}, "probe: expected a number"),
+        ({"how": "carefully", "stop": "101"}, "from 0 to 1"),
         ({"begin": "at six"}, "begin: expected a time"),
         ({"begin": "2999-01-01T06:00"}, "begins within 30 days"),
         ({"reason": "x" * 501}, "at most 500 characters"),
@@ -536,7 +536,7 @@ def test_a_form_with_a_mistake_says_which_and_does_nothing(
 def test_a_time_of_begin_is_in_the_zone_that_stands_beside_it(client: httpx2.Client) -> None:
     page = page_of(client, "/act/retry?id=1")
     # Why a mistake beside it: the page comes back, and the zone is UTC then.
-    fields = {"begin": "2026-11-01T08:00", "zone": "120", "probe": "many"}
+    fields = {"begin": "2026-11-01T08:00", "zone": "120", "how": "carefully", "probe": "many"}
     again = check(confirm(client, page, **fields))
     [field] = again.xpath("//input[@name='begin']")
     assert (field.get("type"), field.get("value")) == ("datetime-local", "2026-11-01T06:00")
@@ -717,3 +717,33 @@ def test_the_runbooks_are_a_page_without_scripts(client: httpx2.Client) -> None:
         "AmqsidecarParked"
     ]
     assert not list(page.iter("script"))
+
+
+@pytest.mark.parametrize("how", ["once", "carefully"])
+def test_one_switch_sends_at_once_or_carefully(client: httpx2.Client, how: str) -> None:
+    answer = confirm(client, page_of(client, "/act/retry?id=1"), how=how)
+    assert answer.status_code == 303
+    said = page_of(client, answer.headers["location"]).text_content()
+    assert ("20 a second" in said) == (how == "carefully")
+
+
+def test_a_redirect_offers_the_destinations_of_the_schedule(client: httpx2.Client) -> None:
+    page = page_of(client, "/act/redirect?id=1")
+    offered = page.xpath("//datalist[@id = //input[@name='target']/@list]/option/@value")
+    assert "queue://orders" in offered
+
+
+def test_a_sidecar_in_trouble_begins_with_the_fault(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    open_store(path).close()
+    health = Health()
+    health.link_up()
+    health.store_failed("the disk is full")
+    with (
+        running_console(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as address,
+        web_client(address) as client,
+    ):
+        [box] = page_of(client, "/").xpath("//section[@aria-labelledby='well']")
+        [fault] = box.xpath(".//li")
+        assert text_of(fault).startswith("The store takes no writes: the disk is full")
+        assert "Link up" in text_of(box.xpath("./p")[0])

@@ -23,6 +23,9 @@ from amqsidecar.operations.operate import Wish, begin, checked
 from amqsidecar.operations.preview import OpenGate, Preview, drift, gate_notes, preview
 from amqsidecar.schedule import Schedule
 
+KNOWN_MAX: Final = 200
+"""Maximum destinations that a redirect offers."""
+
 FEW: Final = 10
 """Up to this many messages need no probe or pace."""
 
@@ -47,12 +50,13 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         form: Mapping[str, str] | None = None,
         problem: str = "",
     ) -> Response:
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> Preview:
-            return looked(store, action, query.selection, tools.gate)
+        def read(store: Schedule, _state: StoreState, _now_ms: int) -> tuple[Preview, list[str]]:
+            known = {one.destination for one in store.group_tallies()}
+            return looked(store, action, query.selection, tools.gate), sorted(known)
 
-        found = await queries.ask(read)
+        found, known = await queries.ask(read)
         if form is None:
-            form = _careful() if action in SENDS and found.count > FEW else {}
+            form = _careful("carefully" if found.count > FEW else "once") if action in SENDS else {}
         return await console.page(
             request,
             "action.html",
@@ -63,6 +67,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             query=query,
             conditions=describe(query.selection),
             preview=found,
+            known=known[:KNOWN_MAX],
             form=_in_utc(form),
             problem=problem,
             command=_command(action, query.selection, form, queries.clock.now_ms()),
@@ -120,8 +125,9 @@ def _refuse_doubtful(gate: OpenGate | None, target: str | None, form: Mapping[st
         raise ActionRefused(f"{notes}. To redirect nevertheless, press the button again")
 
 
-def _careful() -> dict[str, str]:
+def _careful(how: str) -> dict[str, str]:
     return {
+        "how": how,
         "probe": str(CAREFUL.probe),
         "per_second": f"{CAREFUL.per_second:g}",
         "ramp": "yes" if CAREFUL.ramp else "",
@@ -145,6 +151,8 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
 
 
 def _pace(form: Mapping[str, str]) -> OperationPace:
+    if form.get("how") == "once":
+        return OperationPace(begin_at_ms=_begin_ms(form))
     stop, window_s = _number(form, "stop"), _number(form, "window")
     return OperationPace(
         probe=int(_number(form, "probe") or 0),

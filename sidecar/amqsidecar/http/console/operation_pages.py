@@ -60,14 +60,21 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def operations(request: Request) -> Response:
         before = whole_number(request.query_params.get("before"))
 
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> list[Operation]:
-            return [*map(queries.masking.operation, store.operations(LIMIT + 1, before))]
+        def read(
+            store: Schedule, _state: StoreState, _now_ms: int
+        ) -> tuple[list[Operation], dict[int, int]]:
+            found = [*map(queries.masking.operation, store.operations(LIMIT + 1, before))]
+            sends = (one.id for one in found[:LIMIT] if one.action in SENDS)
+            return found, {
+                number: store.member_counts(number).get(OutcomeKind.CONSUMED, 0) for number in sends
+            }
 
-        found = await queries.ask(read)
+        found, consumed = await queries.ask(read)
         return await console.page(
             request,
             "operations.html",
             operations=found[:LIMIT],
+            consumed=consumed,
             next_before=found[LIMIT - 1].id if len(found) > LIMIT else None,
             actions=ACTIONS,
             describe=describe,
