@@ -21,7 +21,8 @@ from amqsidecar.formats.amqp_frames import frame_of
 from amqsidecar.formats.openwire_codec import wire_format_info
 from support.tier import at_length
 
-ADDRESSES: Final = ("127.0.7.1", "127.0.8.1", "127.0.9.1")
+ADDRESSES: Final = ("127.0.7.1", "127.0.8.1")
+"""With the next one three networks: the consumers' fair share is a fourth of the places."""
 WITH_LOGIN: Final = "127.0.6.1"
 """Of strangers with a log-in, so that the others do not take their places."""
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLRDHUP
