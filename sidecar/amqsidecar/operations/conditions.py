@@ -21,7 +21,7 @@ Read = Callable[[Sequence[str], int], object]
 """Texts and the time to a value; ValueError says what was expected."""
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
+class Condition(msgspec.Struct, frozen=True):
     """One condition of a selection.
 
     Attributes:
@@ -120,106 +120,80 @@ def _read_pairs(texts: Sequence[str], _now_ms: int) -> tuple[tuple[str, str], ..
 
 
 CONDITIONS: Final = (
+    Condition("ids", "message", _read_numbers, "id", "id", ""),
+    Condition("redelivery_id", "message", _read_text),
     Condition(
-        field="ids", words="message", read=_read_numbers, address="id", parameter="id", option=""
+        "destination",
+        "destination",
+        _read_destination,
+        "destination",
+        "destination",
+        "--destination",
     ),
-    Condition(field="redelivery_id", words="message", read=_read_text),
+    Condition("state", "state", _read_state, "state", "state", "--state"),
     Condition(
-        field="destination",
-        words="destination",
-        read=_read_destination,
-        address="destination",
-        parameter="destination",
-        option="--destination",
-    ),
-    Condition(
-        field="state",
-        words="state",
-        read=_read_state,
-        address="state",
-        parameter="state",
-        option="--state",
-    ),
-    Condition(
-        field="cause_group",
-        words="cause group",
-        read=_read_text,
-        address="group",
-        parameter="cause_group",
-        option="--cause-group",
+        "cause_group",
+        "cause group",
+        _read_text,
+        "group",
+        "cause_group",
+        "--cause-group",
         needs_store=True,
     ),
     Condition(
-        field="cause_contains",
-        words="cause contains",
-        read=_read_text,
-        address="cause",
-        parameter="cause",
-        option="--cause",
+        "cause_contains",
+        "cause contains",
+        _read_text,
+        "cause",
+        "cause",
+        "--cause",
         needs_store=True,
     ),
     Condition(
-        field="source",
-        words="taken from",
-        read=_read_destination,
-        address="source",
-        parameter="source",
-        option="--source",
+        "source", "taken from", _read_destination, "source", "source", "--source", needs_store=True
+    ),
+    Condition(
+        "redelivery_count",
+        "attempt",
+        _read_number,
+        "attempt",
+        "attempt",
+        "--attempt",
         needs_store=True,
     ),
     Condition(
-        field="redelivery_count",
-        words="attempt",
-        read=_read_number,
-        address="attempt",
-        parameter="attempt",
-        option="--attempt",
+        "count_at_least",
+        "attempt at least",
+        _read_number,
+        "count",
+        "count_at_least",
+        "--count-at-least",
         needs_store=True,
     ),
     Condition(
-        field="count_at_least",
-        words="attempt at least",
-        read=_read_number,
-        address="count",
-        parameter="count_at_least",
-        option="--count-at-least",
+        "received_before_ms", "taken before", _read_moment, "older", "older_than", "--older-than"
+    ),
+    Condition(
+        "received_from_ms",
+        "taken since",
+        _read_moment,
+        "younger",
+        "newer_than",
+        "--newer-than",
+        needs_store=True,
+    ),
+    Condition("due_before_ms", "due before", _read_moment),
+    Condition(
+        "properties",
+        "property",
+        _read_pairs,
+        "property",
+        "property",
+        "--property",
         needs_store=True,
     ),
     Condition(
-        field="received_before_ms",
-        words="taken before",
-        read=_read_moment,
-        address="older",
-        parameter="older_than",
-        option="--older-than",
-    ),
-    Condition(
-        field="received_from_ms",
-        words="taken since",
-        read=_read_moment,
-        address="younger",
-        parameter="newer_than",
-        option="--newer-than",
-        needs_store=True,
-    ),
-    Condition(field="due_before_ms", words="due before", read=_read_moment),
-    Condition(
-        field="properties",
-        words="property",
-        read=_read_pairs,
-        address="property",
-        parameter="property",
-        option="--property",
-        needs_store=True,
-    ),
-    Condition(
-        field="contains",
-        words="contains",
-        read=_read_text,
-        address="contains",
-        parameter="contains",
-        option="--contains",
-        needs_store=True,
+        "contains", "contains", _read_text, "contains", "contains", "--contains", needs_store=True
     ),
 )
 
