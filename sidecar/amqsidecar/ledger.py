@@ -246,7 +246,7 @@ class Ledger(Protocol):
         ...
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
-        """Write outcomes of members; durable together."""
+        """Write outcomes of members, unless they are known by now; durable together."""
         ...
 
     # Editing.

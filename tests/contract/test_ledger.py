@@ -933,6 +933,16 @@ def test_open_operations_run_or_have_members_without_an_outcome(store: Schedule)
     assert paused.id not in numbers()
 
 
+def test_an_outcome_that_is_known_stays(store: Schedule) -> None:
+    operation = followed(store, 1)
+    store.update_members([update(1, 150)], "a")
+    name = f"test-{1:012d}"
+    for outcome in (OutcomeKind.CONSUMED, OutcomeKind.UNKNOWN):
+        store.settle_members(operation.id, [MemberOutcome(name, outcome, outcome.value)])
+    [member] = store.members(operation.id, None, 10)
+    assert (member.outcome, member.evidence) == (OutcomeKind.CONSUMED, "consumed")
+
+
 # Editing.
 
 

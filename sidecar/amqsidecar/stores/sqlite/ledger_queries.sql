@@ -190,8 +190,9 @@ SELECT operation, destination, changed_at_ms, resent_at_ms, outcome
 FROM operation_member INDEXED BY operation_member_open WHERE redelivery_id = ? AND outcome < 2;
 
 -- name: set_outcome
--- What became of a member.
-UPDATE operation_member SET outcome = ?, evidence = ? WHERE operation = ? AND redelivery_id = ?;
+-- What became of a member, unless it is known by now.
+UPDATE operation_member SET outcome = ?, evidence = ?
+WHERE operation = ? AND redelivery_id = ? AND outcome IN (0, ?);
 
 -- name: set_member
 -- What was seen of a member.

@@ -202,7 +202,7 @@ def _open_members(database: SqliteDatabase, redelivery_id: str) -> Iterator[tupl
 def write_outcomes(
     database: SqliteDatabase, number: int, outcomes: Sequence[MemberOutcome]
 ) -> None:
-    """Write outcomes of members."""
+    """Write outcomes of members, unless they are known by now."""
     database.query_each(
         "set_outcome",
         [
@@ -211,6 +211,7 @@ def write_outcomes(
                 storable(one.evidence),
                 number,
                 storable(one.redelivery_id),
+                _OUTCOME_NUMBERS[OutcomeKind.RESENT],
             )
             for one in outcomes
         ],
