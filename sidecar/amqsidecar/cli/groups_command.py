@@ -142,5 +142,5 @@ def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
         f"{span(max(0, now_ms - group.first_at_ms))} ago",
         f"{span(max(0, now_ms - group.last_at_ms))} ago",
         one_line(group.destination),
-        one_line(split_stack(group.cause_group)[0]),
+        one_line(split_stack(group.cause_group)[0], 200),
     )

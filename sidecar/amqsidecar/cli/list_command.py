@@ -108,5 +108,5 @@ def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
         str(row.redelivery_count),
         "-" if row.group is None else str(row.group),
         one_line(place(row)),
-        one_line(given_reason(row.cause), 60) or "no reason given",
+        one_line(given_reason(row.cause), 200) or "no reason given",
     )

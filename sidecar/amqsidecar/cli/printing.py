@@ -5,13 +5,18 @@ Whatever a stranger wrote in it is visible and acts on no terminal.
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 import typer
 
+from amqsidecar.model.cause import root_reason
 from amqsidecar.model.shown import escaped, shown, shown_line
+
+_CAUSE_LEAST = 30
+"""Characters of a cause that share a line with the rest."""
 
 
 class Advance(Protocol):
@@ -49,6 +54,15 @@ def confirmed(question: str, *, default: bool = False) -> bool:
     return typer.confirm(shown_line(question), default=default, err=True)
 
 
+def print_fact(line: str) -> None:
+    """Print a line that begins with a name of 13 columns; a terminal gets it in several lines."""
+    if sys.stdout.isatty():
+        most = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, most, subsequent_indent=" " * 13, break_on_hyphens=False)
+    for part in line.splitlines():
+        print_line(part)
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with lines on a terminal, plain and whole columns otherwise."""
     if sys.stdout.isatty():
@@ -74,7 +88,9 @@ def print_rows(
     spare: Sequence[str] = (),
     is_wide: bool = False,
 ) -> None:
-    """Print a table that fits a terminal: two lines a row where one is too short.
+    """Print a table that fits a terminal: two lines a row, or more, where one is too short.
+
+    There the last column, a cause, comes before the others of its line, from its root on.
 
     Not a terminal, or `is_wide`: all columns side by side, whatever their width.
 
@@ -93,15 +109,24 @@ def print_rows(
     if _width(columns) <= most:
         _print_columns(columns)
         return
-    above, under = columns[:-below], columns[-below:]
+    above, under = columns[:-below], columns[: -below - 1 : -1]
     for name in spare:
         if _width(above) > most:
             above = [column for column in above if column[0] != name]
     lines = _lines(above)
     for line, *cells in zip(lines, *under, strict=True):
         print_line(line)
-        second = f"    {'  '.join(cells)}"
-        print_line(second if len(second) <= most else f"{second[: most - 3]}...")
+        cause, rest = root_reason(cells[0]), "  ".join(cells[1:])
+        room = most - 6 - len(rest)
+        if room >= min(len(cause), _CAUSE_LEAST):
+            print_line(f"    {_cut(cause, room)}  {rest}")
+        else:
+            for part in (cause, rest):
+                print_line(f"    {_cut(part, most - 4)}")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _print_columns(columns: Sequence[Sequence[str]]) -> None:

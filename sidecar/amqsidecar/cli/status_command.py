@@ -16,7 +16,7 @@ from amqsidecar.cli.options import (
     read_selection,
     takes,
 )
-from amqsidecar.cli.printing import print_json, print_line, print_table
+from amqsidecar.cli.printing import print_fact, print_json, print_line, print_table
 from amqsidecar.operations.words import (
     clock_time,
     due,
@@ -108,23 +108,23 @@ def _print(found: "Status", now_ms: int) -> None:
         _print_instances(found.instances)
     else:
         _print_own(found)
-    print_line(f"store        {size(found.store_size_bytes)}")
+    print_fact(f"store        {size(found.store_size_bytes)}")
     if not found.room.is_enough:
-        print_line(f"taking       stopped: {found.room.reason}")
+        print_fact(f"taking       stopped: {found.room.reason}")
     if found.next_due_at_ms is not None:
         at = clock_time(found.next_due_at_ms)
-        print_line(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")
+        print_fact(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")
     for source, count in found.backlog.items():
-        print_line(f"backlog      the next {count} dead letters of {source} will be held")
+        print_fact(f"backlog      the next {count} dead letters of {source} will be held")
     for one in found.gates:
-        print_line(f"gate         {_gate_line(one, now_ms)}")
+        print_fact(f"gate         {_gate_line(one, now_ms)}")
     for exhausted in found.exhausted:
-        print_line(f"exhausted    {exhausted_line(exhausted, now_ms)}")
+        print_fact(f"exhausted    {exhausted_line(exhausted, now_ms)}")
     for missing in found.missing:
-        print_line(f"missing      {missing_line(missing, now_ms)}")
+        print_fact(f"missing      {missing_line(missing, now_ms)}")
     for unknown in found.unknown:
-        print_line(f"unknown      {unknown_line(unknown, now_ms)}")
-    print_line(f"messages     {found.total}")
+        print_fact(f"unknown      {unknown_line(unknown, now_ms)}")
+    print_fact(f"messages     {found.total}")
     if found.waiting:
         print_line()
         rows = [

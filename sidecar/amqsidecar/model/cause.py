@@ -202,6 +202,17 @@ def cause_classes(group: str) -> tuple[str, ...]:
     return tuple(_CLASS.findall(group))
 
 
+def root_reason(line: str) -> str:
+    """Return a cause from its last exception on, which has no package; the same without one.
+
+    Example:
+        >>> root_reason("a.b.OuterException: x; nested exception is c.d.InnerException: y")
+        'InnerException: y'
+    """
+    found = [one for one in _CLASS.finditer(line) if line.startswith(":", one.end())]
+    return line[found[-1].start() + found[-1][0].rindex(".") + 1 :] if found else line
+
+
 def _step(text: str) -> str:
     return _cut(_essential_line(_unwrap(text)))
 
