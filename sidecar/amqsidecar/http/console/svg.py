@@ -75,6 +75,11 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, key=f"{self.key}-wide", width=_WIDE)
 
     @property
+    def by_size(self) -> list[int]:
+        """The indices of the series, the largest first; colours go by the order of `names`."""
+        return sorted(range(len(self.names)), key=lambda at: -sum(self.counts[at]))
+
+    @property
     def is_empty(self) -> bool:
         """Whether the plot has no data."""
         return not any(any(counts) for counts in self.counts)
