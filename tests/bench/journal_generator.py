@@ -31,7 +31,7 @@ CAUSE_GROUPS = (
     "java.lang.NullPointerException",
     "org.hibernate.StaleObjectStateException: Row was updated by another transaction",
     "java.util.concurrent.TimeoutException: no answer within * ms",
-    "feign.RetryableException: * Service Unavailable executing POST",
+    "feign.RetryableException: * Service Unavailable executing *",
     "java.lang.IllegalStateException: customer * is locked",
     "io.grpc.StatusRuntimeException: UNAVAILABLE: upstream connect error",
     None,

@@ -117,8 +117,12 @@ def test_the_room_that_its_own_log_gives_back_does_not_start_taking_again(
     volume: SmallVolume, opened: Callable[..., SqliteStore], size: int
 ) -> None:
     store = opened()
+    log = volume.folder / "schedule.db-wal"
     while store.room().is_enough:
         take(store, size)
+        if not store.room().is_enough:
+            # Why: on a busy machine the log is cut late, and is then longer than the margin.
+            eventually(lambda: log.stat().st_size == 0, what="the log is cut")
     store.close()
     assert {path.name for path in volume.folder.iterdir()} == {
         *("schedule.db", "schedule.db.lock", "schedule.db.reserve")
