@@ -186,7 +186,7 @@ class StoredMode:
         session = self._make_link(state.instance).take(TOKEN_QUEUE_PREFIX + state.instance)
         return _Opened(self, session, state)
 
-    def settler(self, link: TakeSession, store: Store) -> CycleEngine:
+    def settler(self, link: TakeSession, store: Schedule) -> CycleEngine:
         """Return an engine like ours for a link and a store that another thread has."""
         judge = self._make_judge(link, IntakeNames(link.description.kind))
         return self.make_engine(link, store, judge, self.make_backlog(link), NO_GATES, None)
@@ -226,7 +226,7 @@ class StoredMode:
     def make_engine(
         self,
         link: TakeSession,
-        store: Store,
+        store: Schedule,
         judge_of_deaths: Judge,
         backlog: BacklogGate,
         gates: Gates,
@@ -235,9 +235,7 @@ class StoredMode:
         """Return an engine over a link and a store."""
         bound, keeps = self.parts.cycle_size(link), self.settings.keeps_exhausted
         judge_of_deaths.send_rules.note_finals(
-            parse_destination(one.queue)
-            for one in self.schedule.exhausted_tallies()
-            if one.is_in_queue
+            parse_destination(one.queue) for one in store.exhausted_tallies() if one.is_in_queue
         )
         paired = PairedJudge(judge_of_deaths, store.known_lives)
         judge: Judging = RecallJudge(paired, store, self.finals, keeps_exhausted=keeps)

@@ -17,7 +17,6 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerError, ConfigError, StoreError
 from amqsidecar.schedule import OpenSchedule, Schedule
-from amqsidecar.store import Store
 
 TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
@@ -34,7 +33,7 @@ class Takeover:
         open_schedule: OpenSchedule,
         open_instance: Callable[[str], Schedule],
         make_link: Callable[[str], Link],
-        make_engine: Callable[[TakeSession, Store], CycleEngine],
+        make_engine: Callable[[TakeSession, Schedule], CycleEngine],
         every_s: float,
         taken_over: Callable[[], None],
     ) -> None:
