@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -28,6 +29,7 @@ from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.work import EngineParts
+from amqsidecar.schedule import Schedule
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import MemoryBroker, MemoryLink, StoredMessage
@@ -47,18 +49,16 @@ class SlowLink(MemoryLink):
         return super().take_token(timeout_s)
 
 
-def make_service(
+def make_mode(
     world: World,
     link: MemoryLink,
     health: ServiceHealth,
+    schedule: Schedule,
     *,
-    named: Sequence[IntakeQueue] = (),
-    find: FindIntake,
     backlog_threshold: int = 100,
     observe: CycleObserver = lambda _seen, _stats: None,
-) -> Service:
-    """Return a service over the world's schedule, as `wiring/stored.py` makes it."""
-    assert world.store is not None
+) -> StoredMode:
+    """Return the mode of a service over a schedule, as `wiring/stored.py` makes it."""
 
     def make_judge(link: LookSession, names: IntakeNames) -> Judge:
         is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -67,9 +67,8 @@ def make_service(
         )
         return Judge(world.rules, send_rules, lambda: 0.5)
 
-    left_behind = LeftBehindNews(health.left_behind)
-    mode = StoredMode(
-        schedule=world.store,
+    return StoredMode(
+        schedule=schedule,
         make_link=lambda _instance: link,
         make_judge=make_judge,
         parts=EngineParts(world.clock, observe, no_crash, 0),
@@ -84,7 +83,24 @@ def make_service(
             rules_digest="",
         ),
         health=health,
-        left_behind=left_behind,
+        left_behind=LeftBehindNews(health.left_behind),
+    )
+
+
+def make_service(
+    world: World,
+    link: MemoryLink,
+    health: ServiceHealth,
+    *,
+    named: Sequence[IntakeQueue] = (),
+    find: FindIntake,
+    backlog_threshold: int = 100,
+    observe: CycleObserver = lambda _seen, _stats: None,
+) -> Service:
+    """Return a service over the world's schedule."""
+    assert world.store is not None
+    mode = make_mode(
+        world, link, health, world.store, backlog_threshold=backlog_threshold, observe=observe
     )
     return Service(
         open_link=mode.open,
@@ -94,8 +110,25 @@ def make_service(
         look_at_clock=never_set,
         settings=ServiceSettings(prefetch=0, max_wait_s=1.0, discovery_interval_s=30.0),
         health=health,
-        left_behind=left_behind,
+        left_behind=mode.left_behind,
     )
+
+
+class OfAnotherThread:
+    """The schedule of the service's own thread, which nobody else may use."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"{name} was asked over the connection of another thread")
+
+
+def test_a_taken_over_instance_is_settled_through_a_store_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, CountingRules(delay_ms=0))
+    world.start()
+    assert world.store is not None
+    link = MemoryLink(world.broker)
+    mode = make_mode(world, link, ServiceHealth(), cast("Schedule", OfAnotherThread()))
+    mode.settler(link, world.store)
+    world.kill()
 
 
 def service(world: World, link: MemoryLink, events: list[AnyEvent]) -> Service:
