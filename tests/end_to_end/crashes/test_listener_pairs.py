@@ -104,7 +104,13 @@ class Refuser(Client):
         pytest.param("pair_url", "", ATTEMPTS, id="pair"),
         # Why -1: without a history the dead letter beside a copy is not known for its twin.
         pytest.param("pair_url", BROKER_HELD, (-1,), id="broker-held"),
-        pytest.param("pair_url", SHARED, ATTEMPTS, id="shared", marks=pytest.mark.postgres),
+        pytest.param(
+            "pair_url",
+            SHARED,
+            ATTEMPTS,
+            id="shared",
+            marks=[pytest.mark.postgres, pytest.mark.proof],
+        ),
         pytest.param("stomp_url", "", ATTEMPTS, id="stomp", marks=pytest.mark.proof),
     ],
 )
