@@ -32,8 +32,10 @@ class Notation(Protocol):
         ...
 
     def limit(self, key: str, default: int | None, *, most: int) -> int | None:
-        """Return a whole number; None = there is no limit."""
-        ...
+        """Return a whole number; None = there is no limit, which the broker writes as -1."""
+        usual = -1 if default is None else default
+        value = self.integer(key, usual, least=-most - 1, most=most)
+        return None if value == -1 else value
 
     def number(self, key: str, default: float) -> float:
         """Return a decimal number."""

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
-from amqsidecar.policy.option_table import broker_name
+from amqsidecar.policy.option_table import Notation, broker_name
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
 from amqsidecar.policy_source.xml_file import whole_number
@@ -231,7 +231,7 @@ class BeanValues:
         )
 
 
-class BeanOptions:
+class BeanOptions(Notation):
     """The options of one bean, for `read_options`."""
 
     def __init__(self, values: BeanValues, bean: Bean) -> None:
@@ -247,12 +247,6 @@ class BeanOptions:
         """Return a whole number that fits into as many bits as the bounds."""
         bits = max(most, -least - 1).bit_length() + 1
         return self._values.integer(self._bean, broker_name(key), default, bits)
-
-    def limit(self, key: str, default: int | None, *, most: int) -> int | None:
-        """Return a whole number; the broker's -1 is None."""
-        usual = -1 if default is None else default
-        value = self.integer(key, usual, least=-most - 1, most=most)
-        return None if value == -1 else value
 
     def number(self, key: str, default: float) -> float:
         """Return a decimal number."""

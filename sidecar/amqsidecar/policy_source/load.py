@@ -20,7 +20,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryPolicy,
     RedeliveryRules,
 )
-from amqsidecar.policy.option_table import broker_name, names_of, read_options
+from amqsidecar.policy.option_table import Notation, broker_name, names_of, read_options
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
@@ -68,7 +68,7 @@ def _query(uri: str) -> str:
     return outer.split("?", 1)[1] if "?" in outer else ""
 
 
-class _UriOptions:
+class _UriOptions(Notation):
     """The options of a URI, for `read_options`; of several of a name the last counts."""
 
     def __init__(self, place: str) -> None:
@@ -110,11 +110,6 @@ class _UriOptions:
             self._fail(broker_name(key), f"does not fit into {bits} bits")
             return default
         return value
-
-    def limit(self, key: str, default: int | None, *, most: int) -> int | None:
-        usual = -1 if default is None else default
-        value = self.integer(key, usual, least=-most - 1, most=most)
-        return None if value == -1 else value
 
     def number(self, key: str, default: float) -> float:
         text = self._read(key, _NUMBER, "a number such as 2 or 1.5")

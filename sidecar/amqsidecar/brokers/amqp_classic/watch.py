@@ -49,7 +49,7 @@ class DeathAdvisories:
         self._connection = connection
         self._destination_of = destination_of
         self._timeout_s = timeout_s
-        # The last one listens, unless it is refused; the others were, and are closing.
+        # The last receiver listens unless it was refused; those before it were refused and close.
         self._receivers: list[Receiver] = []
         self._numbers = count(1)
 
