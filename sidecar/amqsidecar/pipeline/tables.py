@@ -98,7 +98,9 @@ RECOVERY_COUNTS: Final = _table(
     ("exit_stage", _COUNT, "message: where it ends; null = not placed"),
     ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
     ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
-     "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `waiting`, `too_young`"),
+     "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `redirected`, "
+     "`waiting`, `too_young`"),
+    ("target", _TEXT, "where a redirected message was sent; null = all others"),
     ("left_truncated", _YES, "whether the death before it is not in the history"),
     ("messages", _COUNT, "how many"),
     ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
@@ -207,6 +209,8 @@ RECOVERY_SUMMARY: Final = _table(
         _COUNT,
         "sent to the final queue; why is not in the history, or a person did",
     ),
+    ("redirected", _COUNT, "sent elsewhere by a person, a rule or a verdict; did not come back"),
+    ("redirected_to", _TEXT, "where, with the number of messages, most first; null = none"),
     ("waiting", _COUNT, "nothing of this so far"),
     ("too_young", _COUNT, "first died less than the horizon before the end: not judged yet"),
     ("left_truncated", _COUNT, "first deaths that are not in the history: in no time to recovery"),

@@ -15,6 +15,7 @@ from amqsidecar.pipeline.recovery.judge import (
     MESSAGE_OUTCOMES,
     MOMENT_STEP,
     NONE,
+    NOTHING,
     OUTCOMES,
     RENEWED,
     RESENT,
@@ -25,7 +26,7 @@ from amqsidecar.pipeline.recovery.judge import (
 
 HORIZON_MS, OBSERVED_MS = 100, 1_000_000
 LAST = 2 * 2**31 + 1
-ORIGIN, CAUSE = 7, 9
+ORIGIN, CAUSE, ELSEWHERE = 7, 9, 8
 
 
 class Life(NamedTuple):
@@ -77,9 +78,9 @@ class Story:
         self.now_ms += 10
         self._add(2 * (count + 1), 0, place=ORIGIN, cause=CAUSE)
 
-    def send(self, count: int) -> None:
+    def send(self, count: int, place: int = ORIGIN) -> None:
         self.now_ms += 10
-        self._add(2 * count + 1, RESENT, place=ORIGIN)
+        self._add(2 * count + 1, RESENT, place=place)
 
     def end(self, name: str) -> None:
         self.now_ms += 1
@@ -94,7 +95,9 @@ class Story:
         for count in range(1, life.failures + 1):
             self.send(count)
             self.die(count)
-        if life.end:
+        if life.end == "redirected":
+            self.send(life.failures + 1, ELSEWHERE)
+        elif life.end:
             self.end(life.end)
         else:
             self.send(life.failures + 1)
@@ -129,9 +132,21 @@ def test_a_message_has_the_fate_of_its_last_life_and_the_resends_of_all(
         if what < FIRST_MESSAGE:
             found[row["attempt"], OUTCOMES[what][1]] += row["messages"]
         elif what < FIRST_MESSAGE + len(MESSAGE_OUTCOMES):
-            fates.append((OUTCOMES[what][1], row["origin"], row["cause_group"], row["what"] % 2))
+            fates.append((OUTCOMES[what][1], row["origin"], row["cause_group"], row["target"]))
+            assert row["what"] % 2 == 0
     assert found == resends
-    assert fates == [(last.end or "recovered", ORIGIN, CAUSE, 0)]
+    target = ELSEWHERE if last.end == "redirected" else NOTHING
+    assert fates == [(last.end or "recovered", ORIGIN, CAUSE, target)]
+
+
+def test_what_comes_back_from_where_it_was_redirected_goes_on() -> None:
+    story = Story()
+    story.die(0)
+    story.send(1, ELSEWHERE)
+    story.die(1)
+    story.end("exhausted")
+    fates = [OUTCOMES[one["what"] // 2] for one in story.counts().to_pylist() if one["messages"]]
+    assert fates == [("message", "exhausted")]
 
 
 def test_what_a_person_brings_back_waits_until_it_is_sent() -> None:

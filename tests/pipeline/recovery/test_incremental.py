@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from amqsidecar.pipeline.recovery.judge import (
     COUNTS,
-    ENDS,
     FIRST_END,
+    GIVEN_UP,
     KEYS,
     MOMENT_STEP,
     NONE,
@@ -56,7 +56,7 @@ def steps(draw: st.DrawFn) -> Step:
     elif kind == "renewal":
         act = RENEWED
     else:
-        act = FIRST_END + draw(numbers(0, len(ENDS) - 1))
+        act = FIRST_END + draw(numbers(0, len(GIVEN_UP) - 1))
     moment = draw(times) * MOMENT_STEP + act
     ident, check = draw(st.sampled_from(((1, 1), (1, 2), (2, 1))))
     stream, place = draw(st.sampled_from(STREAMS)), draw(numbers(1, 2))

@@ -66,7 +66,7 @@ def fates(journal: Path) -> Counter[str]:
 def test_what_is_retried_after_its_end_and_consumed_has_recovered(
     tmp_path: Path, unique: str
 ) -> None:
-    """Two of four stay exhausted."""
+    """Of four, one is redirected and one stays exhausted."""
     options = (
         "intake.backlog=process",
         f"journal.path={tmp_path / 'journal'}",
@@ -86,6 +86,8 @@ def test_what_is_retried_after_its_end_and_consumed_has_recovered(
         ids = [str(row["id"]) for row in sidecar.json_command("list")["rows"]]
         sidecar.json_command("retry", *ids[:2])
         assert len(peer.consume(unique, count=2)) == 2
+        sidecar.json_command("redirect", ids[2], "--to", f"{unique}.repair")
+        assert len(peer.consume(f"{unique}.repair", count=1)) == 1
         wait_written(sidecar)
         assert sidecar.stop() == 0
-    assert fates(tmp_path / "journal") == {"recovered": 2, "exhausted": 2}
+    assert fates(tmp_path / "journal") == {"recovered": 2, "redirected": 1, "exhausted": 1}

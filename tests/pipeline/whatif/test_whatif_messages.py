@@ -64,6 +64,11 @@ HISTORY: Events = [
     event("brought-back", "retried", 50_000),
     event("brought-back", "held", 50_100),
     event("brought-back", "resent", 51_000, redelivery_count=1),
+    # Sent to another place after one re-send.
+    received("redirected", 400),
+    *waits("redirected", 1, 400, 600, 1000),
+    returned("redirected", 1, 2000),
+    event("redirected", "resent", 50_000, redelivery_count=2, destination="queue://repair"),
     # Re-sent 9 s before the end, less than the horizon.
     received("young", 90_000),
     *waits("young", 1, 90_000, 1000, 91_000),
@@ -101,7 +106,8 @@ def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mappi
 
 def test_each_message_is_one_row(rows: Mapping[str, Row]) -> None:
     assert sorted(rows) == [
-        *("brought-back", "clocks", "dropped", "given-up", "old", "parked", "twice", "young")
+        *("brought-back", "clocks", "dropped", "given-up", "old", "parked", "redirected"),
+        *("twice", "young"),
     ]
 
 
@@ -130,6 +136,11 @@ def test_a_message_that_a_person_brought_back_was_given_up_by_the_rules(
     row = rows["brought-back"]
     assert (row["left_out"], row["sent_ms"]) == (None, [700])
     assert (row["failed_ms"], row["recovered_ms"]) == (700, None)
+
+
+def test_what_is_redirected_has_not_recovered(rows: Mapping[str, Row]) -> None:
+    row = rows["redirected"]
+    assert (row["sent_ms"], row["failed_ms"], row["recovered_ms"]) == ([600], 600, None)
 
 
 def test_a_message_that_was_never_tried_has_only_its_identity(rows: Mapping[str, Row]) -> None:

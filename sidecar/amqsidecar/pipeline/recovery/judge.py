@@ -25,7 +25,10 @@ NONE: Final = -1
 
 RESENT, SUPPRESSED, FIRST_END = 0, 1, 2
 """What is done with a message that died, by number: two sends, then the ends."""
-ENDS: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
+GIVEN_UP: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
+ENDS: Final = (*GIVEN_UP, "redirected")
+"""A message is redirected if it stays away after a send to another place than that of its death."""
+_REDIRECTED: Final = FIRST_END + ENDS.index("redirected")
 RENEWED: Final = FIRST_END + len(ENDS)
 """An act of a person that begins a new life, if the message has ended."""
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
@@ -65,14 +68,15 @@ STEPS: Final = pyarrow.schema(
 """
 
 KEYS: Final = (
-    *("origin", "cause_group", "attempt"),
+    *("origin", "cause_group", "target", "attempt"),
     *("entry_stage", "exit_stage", "after_ms", "hour", "what"),
 )
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
 """`RECOVERY_COUNTS` in numbers, and re-sends once more by the hour (from the epoch).
 
-`what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
+`target` is where a redirected message was sent, else `NOTHING`. `what` is 2 * the place in
+`OUTCOMES`, plus 1 if left-truncated.
 """
 
 
@@ -168,6 +172,7 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     sends = {
         "origin": np.where(rounds.has_died, rounds.died_place, rounds.acted_place),
         "cause_group": rounds.cause,
+        "target": np.full(len(took_ms), NOTHING),
         "attempt": rounds.number,
         "entry_stage": np.full(len(took_ms), NONE),
         "exit_stage": np.full(len(took_ms), NONE),
@@ -188,7 +193,7 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     by_hour = {
         **{name: np.full(len(took_ms), NONE) for name in KEYS},
         **{name: np.zeros(len(took_ms), dtype=np.int64) for name in SUMS},
-        **{name: sends[name] for name in ("origin", "cause_group", "messages")},
+        **{name: sends[name] for name in ("origin", "cause_group", "target", "messages")},
         "hour": rounds.acted_ms // _HOUR_MS,
         "what": _what(FIRST_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
     }
@@ -362,6 +367,10 @@ def _rounds(
     is_there = np.ones(len(step), dtype=np.int64)
     starts = np.flatnonzero(begins_round)
     is_first = begins_life[starts]
+    died_place, acted_place = of_each(died, place), of_each(acted, place)
+    acts = of_each(acted, act)
+    has_moved = (acts == RESENT) & (died_place != NOTHING) & (acted_place != NOTHING)
+    acts[has_moved & (acted_place != died_place)] = _REDIRECTED
     return _Rounds(
         life=life[starts],
         number=step[starts] >> 1,
@@ -369,13 +378,13 @@ def _rounds(
         is_last=np.append(is_first[1:], True),
         has_died=of_each(died, is_there).astype(np.bool_),
         died_ms=of_each(died, at_ms),
-        died_place=of_each(died, place),
+        died_place=died_place,
         died_until_ms=of_each(died, until_ms),
         cause=of_each(died, _column(steps, "cause")[order]),
         has_acted=of_each(acted, is_there).astype(np.bool_),
-        act=of_each(acted, act),
+        act=acts,
         acted_ms=of_each(acted, at_ms),
-        acted_place=of_each(acted, place),
+        acted_place=acted_place,
         acted_until_ms=of_each(acted, until_ms),
         resends=np.bincount(number_of[is_act & (act == RESENT)], minlength=rounds),
     )
@@ -537,6 +546,9 @@ def _messages(
     columns = {
         "origin": place[starts],
         "cause_group": rounds.cause[starts],
+        "target": np.where(
+            outcome == MESSAGE_OUTCOMES.index("redirected"), rounds.acted_place[lasts], NOTHING
+        ),
         "attempt": nothing + NONE,
         "entry_stage": np.where(is_placed, begun_stage, NONE),
         "exit_stage": np.where(is_placed, exit_stage, NONE),

@@ -11,7 +11,7 @@ import pyarrow.compute
 from pyarrow import parquet
 
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
-from amqsidecar.pipeline.recovery.judge import ENDS
+from amqsidecar.pipeline.recovery.judge import GIVEN_UP
 from amqsidecar.pipeline.recovery.packed import GROUP
 from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
@@ -148,7 +148,7 @@ def write_report(
 
 
 def _lost(row: _Row) -> int:
-    return sum(int(row[name]) for name in ENDS)
+    return sum(int(row[name]) for name in GIVEN_UP)
 
 
 def _sorted(
@@ -163,7 +163,7 @@ def _sorted(
 
 def _most_lost(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Return the groups that lose most messages first; among those that lose none the largest."""
-    lost = summary.assign(lost=summary[list(ENDS)].sum(axis=1))
+    lost = summary.assign(lost=summary[list(GIVEN_UP)].sum(axis=1))
     return _sorted(lost, ("lost", "messages"), GROUP).drop(columns="lost")
 
 
@@ -184,7 +184,7 @@ def _by_lost(
 
     The cause of a re-send may be that of no first death.
     """
-    lost = summary[list(GROUP)].assign(lost=summary[list(ENDS)].sum(axis=1))
+    lost = summary[list(GROUP)].assign(lost=summary[list(GIVEN_UP)].sum(axis=1))
     joined = table.merge(lost, how="left", on=list(GROUP))
     return _sorted(joined.fillna({"lost": 0}), ("lost",), keys).drop(columns="lost")
 

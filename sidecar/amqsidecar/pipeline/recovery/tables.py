@@ -118,12 +118,12 @@ def estimate_all(
         "recovery_by_attempt": _by_attempt(resends, curve),
         "recovery_by_message": _by_message(messages, confidence),
         "time_to_recovery": _times(messages, confidence),
-        "recovery_summary": _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES),
+        "recovery_summary": _summary(messages, texts),
         "recovery_over_time": over_time(by_hour, periods.days, confidence),
         "recovery_changes": changes(by_hour, periods.end_hour),
     }
     tables = {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
-    return {"recovery_counts": _counts(rows[~is_hourly], names), **tables}
+    return {"recovery_counts": _counts(rows[~is_hourly], names, texts), **tables}
 
 
 def _groups(
@@ -144,13 +144,16 @@ def _groups(
     return group, pyarrow.table(names, list(GROUP))
 
 
-def _counts(rows: pandas.DataFrame, names: pyarrow.Table) -> pyarrow.Table:
+def _counts(
+    rows: pandas.DataFrame, names: pyarrow.Table, texts: Mapping[int, str]
+) -> pyarrow.Table:
     """Return `RECOVERY_COUNTS` of its numbers."""
     outcome = pyarrow.array(rows["outcome"].astype("int32"))
     columns = {
         "kind": pyarrow.DictionaryArray.from_arrays(outcome, _KINDS),
         "outcome": pyarrow.DictionaryArray.from_arrays(outcome, _OUTCOMES),
         "left_truncated": pyarrow.array(rows["what"] % 2 == 1),
+        "target": pyarrow.array(rows["target"].map(texts), pyarrow.string(), from_pandas=True),
         **_named(rows, names),
     }
     for name in set(RECOVERY_COUNTS.names).difference(columns):
@@ -232,6 +235,18 @@ def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
     return reached.rename(
         columns={"after": "after_ms", "earliest": "earliest_ms", "latest": "latest_ms"}
     )
+
+
+def _summary(messages: pandas.DataFrame, texts: Mapping[int, str]) -> pandas.DataFrame:
+    """Return `RECOVERY_SUMMARY`."""
+    named = messages.assign(target=messages["target"].map(texts)).dropna(subset="target")
+    counts = named.groupby(["group", "target"])["messages"].sum().sort_values(ascending=False)
+    targets: dict[int, list[str]] = {}
+    for (group, target), number in counts.items():
+        targets.setdefault(group, []).append(f"{target} ({number:,})")
+    tallied = _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES)
+    joined = {group: ", ".join(found) for group, found in targets.items()}
+    return tallied.assign(redirected_to=tallied["group"].map(joined).astype("object"))
 
 
 def _tallied(

@@ -65,7 +65,8 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
 
     Counts match a message's n-th death with the n-th re-send after it. So the order in which events
     are read, repeated events and differing clocks make no difference. Of a message that a person
-    brought back after its end only the first life counts: the rules ended it.
+    brought back after its end only the first life counts: the rules ended it. A send to another
+    place than that of the death is no re-send.
 
     Args:
         events: the history, as `EVENTS`.
@@ -111,6 +112,8 @@ def _steps(events: DataFrame) -> DataFrame:
     of_message = Window.partitionBy("redelivery_id")
     ended_ms = f.min(f.when(f.col("type").isin(*_ENDS), at_ms)).over(of_message)
     is_renewal = f.col("type").isin(*_RENEWALS) & (at_ms >= f.col("ended_ms"))
+    sent_to = f.max(f.when(is_send, f.col("destination")))
+    died_at = f.max(f.when(is_death, f.col("origin")))
     return (
         events.where(is_asked | f.col("type").isin(*_KEPT, *_ENDS, *_RENEWALS))
         # Why: the steps that follow are all by message, so that rows move once.
@@ -126,7 +129,10 @@ def _steps(events: DataFrame) -> DataFrame:
         .groupBy("redelivery_id", "deaths_before")
         .agg(
             f.min(f.when(is_death, at_ms)).alias("died_ms"),
-            f.min(f.when(is_send, at_ms)).alias("sent_ms"),
+            # Why not a send to another place: it ends the redeliveries, and says nothing of them.
+            f.when(
+                ~f.coalesce(sent_to != died_at, f.lit(False)), f.min(f.when(is_send, at_ms))
+            ).alias("sent_ms"),
             f.min(f.when(is_scheduled, f.col("delay_ms"))).alias("delay_ms"),
             f.min(f.when(is_first, at_ms)).alias("arrived_ms"),
             f.max(f.when(is_first, f.col("origin"))).alias("origin"),
