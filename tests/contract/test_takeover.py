@@ -161,7 +161,7 @@ def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
         every_s=0.01,
         taken_over=world.count_takeover,
     )
-    with takeover.running():
+    with takeover.worker:
         eventually(lambda: world.taken_over == 1, what="it is taken over")
 
 

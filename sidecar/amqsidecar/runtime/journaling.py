@@ -5,22 +5,19 @@ steps, the next writer of this store continues with the same segment.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.errors import ConfigError, JournalError, SegmentTaken, StoreError
+from amqsidecar.errors import JournalError, SegmentTaken
 from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.runtime.schedule_thread import ScheduleThread
+from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 60.0
-"""After failures."""
 FORGET_EVERY_S: Final = 3600.0
 
 log = structlog.get_logger("amqsidecar.journal")
@@ -97,7 +94,11 @@ def write_segment(
 
 
 class Journaling:
-    """Writes due segments repeatedly, in a thread with its own store."""
+    """Writes due segments repeatedly, in a thread with its own store.
+
+    Attributes:
+        worker: runs `look`; a write that takes too long at its end is as if killed.
+    """
 
     def __init__(
         self,
@@ -125,8 +126,9 @@ class Journaling:
             shares_volume: it lies on the store's volume, so it waits while that is short of space.
             crash_point: tests may end the process at `JOURNAL_NAMES`.
         """
-        self._thread = ScheduleThread("journal", open_schedule)
-        self._stop = self._thread.stop
+        self.worker = Worker("journal", self._step, first_pause_s=LOOK_EVERY_S, release=self.close)
+        self._stop = self.worker.stop
+        self._kept = KeptSchedule(open_schedule)
         self._writer = writer
         self._clock = clock
         self._gauges = gauges
@@ -137,10 +139,6 @@ class Journaling:
         self._crash_point = crash_point
         self._forget_at_s = clock.monotonic_s()
 
-    def running(self) -> AbstractContextManager[None]:
-        """Write while the block runs; a write that takes too long at its end is as if killed."""
-        return self._thread.running(self._run)
-
     def look(self) -> None:
         """Remove old files, and write all segments that are due.
 
@@ -150,12 +148,12 @@ class Journaling:
         """
         # Why first: on a full volume it is what makes room.
         self._forget()
-        with self._thread.schedule() as store:
+        with self._kept.open() as store:
             self._drain(store)
 
     def close(self) -> None:
         """Close the store, which stays open from look to look; safe to call twice."""
-        self._thread.close()
+        self._kept.close()
 
     def _drain(self, store: Schedule) -> None:
         while self._is_due(self._lag(store)) and not self._stop.is_set():
@@ -209,21 +207,10 @@ class Journaling:
         if removed:
             log.info("segments_forgotten", files=removed)
 
-    def _run(self) -> None:
-        pause_s = LOOK_EVERY_S
-        while not self._stop.wait(pause_s):
-            try:
-                self.look()
-                pause_s = LOOK_EVERY_S
-            except (ConfigError, JournalError, StoreError) as error:
-                pause_s = self._failed(pause_s)
-                log.warning("journal_failed", reason=str(error), again_in_s=pause_s)
-            except Exception:
-                # Why: otherwise the thread would end, and the journal with it.
-                pause_s = self._failed(pause_s)
-                log.exception("journal_failed", reason="a fault of amqsidecar", again_in_s=pause_s)
-        self.close()
-
-    def _failed(self, pause_s: float) -> float:
-        self._gauges.journal_failed()
-        return min(2 * pause_s, LONGEST_PAUSE_S)
+    def _step(self) -> float:
+        try:
+            self.look()
+        except Exception:
+            self._gauges.journal_failed()
+            raise
+        return LOOK_EVERY_S

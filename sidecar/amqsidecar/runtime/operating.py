@@ -5,23 +5,20 @@ process dies, the next one continues from the state in the store.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import structlog
 
 from amqsidecar.clock import Clock
-from amqsidecar.errors import ConfigError, SidecarError, StoreError
+from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Action, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import Means, carry_out, leave, pause
-from amqsidecar.runtime.schedule_thread import ScheduleThread
+from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
-LONGEST_PAUSE_S: Final = 60.0
-"""After failures."""
 
 _COUNTED = 50
 
@@ -45,7 +42,11 @@ class OperationGauges(Protocol):
 
 
 class Operating:
-    """Carries out, follows and judges operations in a thread with a store of its own."""
+    """Carries out, follows and judges operations in a thread with a store of its own.
+
+    Attributes:
+        worker: runs `look`; operations that are under way go on after the next start.
+    """
 
     def __init__(
         self,
@@ -67,8 +68,9 @@ class Operating:
             wake: called when rows may have become due.
             gauges: shows how it goes.
         """
-        self._thread = ScheduleThread("operations", open_schedule)
-        self._stop = self._thread.stop
+        self.worker = Worker("operations", self.look, release=self.close)
+        self._stop = self.worker.stop
+        self._kept = KeptSchedule(open_schedule)
         self._clock = clock
         self._means = means
         self._runner = runner
@@ -77,22 +79,26 @@ class Operating:
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
-    def running(self) -> AbstractContextManager[None]:
-        """Work while the block runs; operations that are under way go on after the next start."""
-        return self._thread.running(self._run)
-
     def look(self) -> float:
         """Do one turn of each operation; returns after how many seconds there is more to do.
 
         Raises:
             StoreError: the store can't be asked.
         """
-        with self._thread.schedule() as store:
+        with self._kept.open() as store:
             return self._look(store)
 
     def close(self) -> None:
-        """Close the store, which stays open from look to look; safe to call twice."""
-        self._thread.close()
+        """Release the operations of this runner, then close the store; safe to call twice."""
+        if not self._kept.is_open:
+            return
+        try:
+            with self._kept.open() as store:
+                for operation in store.open_operations():
+                    leave(store, operation.id, self._runner)
+        except StoreError as error:
+            log.warning("operations_failed", reason=str(error))
+        self._kept.close()
 
     def _look(self, store: Schedule) -> float:
         now_s = self._clock.monotonic_s()
@@ -155,29 +161,3 @@ class Operating:
                     now[number].action, changed - before[0], came_back - before[1]
                 )
         self._counted = counts
-
-    def _run(self) -> None:
-        pause_s = LOOK_EVERY_S
-        while not self._stop.wait(pause_s):
-            try:
-                pause_s = self.look()
-            except (ConfigError, StoreError) as error:
-                pause_s = min(2 * max(pause_s, LOOK_EVERY_S), LONGEST_PAUSE_S)
-                log.warning("operations_failed", reason=str(error), again_in_s=pause_s)
-            except Exception:
-                # Why: the thread would end, and nothing would go on any more.
-                pause_s = LONGEST_PAUSE_S
-                log.exception("operations_failed", reason="a fault of amqsidecar")
-        self._leave()
-        self.close()
-
-    def _leave(self) -> None:
-        """Release the operations of this runner at once."""
-        if not self._thread.is_open:
-            return
-        try:
-            with self._thread.schedule() as store:
-                for operation in store.open_operations():
-                    leave(store, operation.id, self._runner)
-        except StoreError as error:
-            log.warning("operations_failed", reason=str(error))

@@ -5,10 +5,8 @@ settles it when it comes back; this does so for one that does not come back, in 
 that instance's token, never by guessing.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from threading import Event as Flag
-from threading import Thread
+from collections.abc import Callable
+from contextlib import closing
 
 import structlog
 
@@ -16,6 +14,7 @@ from amqsidecar.broker import Link, TakeSession
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerError, ConfigError, StoreError
+from amqsidecar.runtime.worker import Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 TOKEN_WAIT_S = 2.0
@@ -25,7 +24,11 @@ log = structlog.get_logger("amqsidecar.takeover")
 
 
 class Takeover:
-    """Looks for such instances again and again, in a thread with a store and a link of its own."""
+    """Looks for such instances again and again, in a thread with a store and a link of its own.
+
+    Attributes:
+        worker: runs `look`.
+    """
 
     def __init__(
         self,
@@ -53,30 +56,25 @@ class Takeover:
         self._make_engine = make_engine
         self._every_s = every_s
         self._taken_over = taken_over
-        self._stop = Flag()
+        self.worker = Worker(
+            "takeover",
+            self.look,
+            first_pause_s=every_s,
+            retry_s=(every_s,),
+            waits_for_step=True,
+        )
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Look while the block runs."""
-        thread = Thread(target=self._run, name="takeover")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
+    def look(self) -> float:
+        """Settle what is possible now; returns the seconds until the next look.
 
-    def look(self) -> None:
-        """Settle what is possible now; the next check handles the rest."""
-        try:
-            with closing(self._open_schedule()) as schedule:
-                abandoned = schedule.abandoned()
-        except (ConfigError, StoreError) as error:
-            log.warning("takeover_failed", reason=str(error))
-            return
+        Raises:
+            ConfigError, StoreError: the schedule can't be opened or asked.
+        """
+        with closing(self._open_schedule()) as schedule:
+            abandoned = schedule.abandoned()
         for instance in abandoned:
-            if self._stop.is_set():
-                return
+            if self.worker.stop.is_set():
+                break
             try:
                 self._settle(instance)
             except StoreError as error:
@@ -84,14 +82,7 @@ class Takeover:
                 log.info("takeover_left", instance=instance, reason=str(error))
             except (BrokerError, ConfigError) as error:
                 log.warning("takeover_failed", instance=instance, reason=str(error))
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
-            try:
-                self.look()
-            except Exception:
-                # Why: otherwise the thread would end, and the takeovers with it.
-                log.exception("takeover_failed", reason="a fault of amqsidecar")
+        return self._every_s
 
     def _settle(self, instance: str) -> None:
         """Be the instance for a moment; if the process dies inside, it is abandoned as before."""

@@ -5,10 +5,7 @@ looked at often while a re-send to it may still come back, and now and then whil
 for it, so that there is a look from before its re-send. Without either the link is closed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from threading import Event as Flag
-from threading import Thread
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +13,7 @@ import structlog
 
 from amqsidecar.broker import Link, LookSession
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
@@ -24,6 +21,7 @@ from amqsidecar.model.schedule import Tally
 from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.unread_queues import FindUnread, no_unread_queues
+from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 DESTINATIONS_MAX: Final = 100
@@ -38,14 +36,14 @@ CONFIRM_S: Final = 10.0
 """From a look at a final queue that holds too little to the next, which may confirm it."""
 LOOK_MAX_S: Final = 2.0
 """A look that took longer is not one of a moment and proves nothing."""
-STOP_S: Final = 5.0
-"""Maximum time a stop waits for an observation in progress."""
 FIND_S: Final = 60.0
 """From one search for dead-letter queues that are not read to the next."""
 REFUSED_S: Final = 3_600.0
 """The same where the broker refuses to show them."""
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
+_RETRY_S: Final = 15.0
+"""From a failure of the store to the next attempt."""
 
 _Answer = TypeVar("_Answer")
 
@@ -95,7 +93,11 @@ class WatchingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watching:
-    """Looks again and again until it is stopped."""
+    """Looks again and again until it is stopped.
+
+    Attributes:
+        worker: runs it.
+    """
 
     def __init__(
         self,
@@ -121,7 +123,15 @@ class Watching:
             find_unread: finds dead-letter queues that are not read; they are looked at, too.
             report_counted: called after each look with whether the broker counts acknowledgements.
         """
-        self._open_schedule = open_schedule
+        self.worker = Worker(
+            "watching",
+            self._step,
+            first_pause_s=0.0,
+            retry_s=(_RETRY_S,),
+            release=self._release,
+            wake=self._wake,
+        )
+        self._kept = KeptSchedule(open_schedule)
         self._brokers = brokers
         self._instance = instance
         self._clock = clock
@@ -133,7 +143,6 @@ class Watching:
         self._find_at_s = 0.0
         self._since_s = 0.0
         self._report_counted = report_counted
-        self._stop = Flag()
         self._link: LookSession | None = None
         self._url = ""
         self._pause_s = _FIRST_PAUSE_S
@@ -144,38 +153,20 @@ class Watching:
         self._unconsumed_at_ms: dict[str, int] = {}
         self._watched: dict[str, _Watched] = {}
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Look while the block runs."""
-        thread = Thread(target=self._run, name="watching", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            link = self._link
-            if link is not None:
-                link.wake()
-            thread.join(STOP_S)
+    def _wake(self) -> None:
+        link = self._link
+        if link is not None:
+            link.wake()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._watch()
-            except (ConfigError, StoreError) as error:
-                log.warning("watching_failed", reason=str(error))
-            except Exception:
-                # Why: otherwise the thread would end, and the watching with it.
-                log.exception("watching_failed", reason="a fault of amqsidecar")
-            finally:
-                self._close_link()
-            self._stop.wait(_MAX_PAUSE_S / 4)
+    def _release(self) -> None:
+        self._close_link()
+        self._kept.close()
 
-    def _watch(self) -> None:
-        with closing(self._open_schedule()) as store:
-            while not self._stop.is_set():
-                self.turn(store)
-                self._rest()
+    def _step(self) -> float:
+        with self._kept.open() as store:
+            self.turn(store)
+        self._rest()
+        return 0.0
 
     def turn(self, store: Schedule) -> None:
         """Read events, examine destinations, and store the observations."""
@@ -278,7 +269,7 @@ class Watching:
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
         if self._link is None:
-            self._stop.wait(self._settings.interval_s)
+            self.worker.stop.wait(self._settings.interval_s)
             return
         try:
             self._link.wait(self._settings.interval_s)

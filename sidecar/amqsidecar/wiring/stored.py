@@ -76,7 +76,7 @@ def watching(
             link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
         ),
         report_counted=metrics.set_outcomes_counted,
-    ).running()
+    ).worker
 
 
 def operating(
@@ -97,7 +97,7 @@ def operating(
         runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
         wake=wake,
         gauges=metrics,
-    ).running()
+    ).worker
 
 
 def run_stored(config: Config, crash_point: CrashPoint) -> None:
@@ -209,7 +209,7 @@ def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[N
         make_engine=mode.settler,
         every_s=config.store.lease_s / 2,
         taken_over=parts.metrics.taken_over,
-    ).running()
+    ).worker
 
 
 def _is_on_volume_of(journal: str, store: Path | None) -> bool:
@@ -251,4 +251,4 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
         keep_ms=options.keep_days * 86_400_000,
         shares_volume=_is_on_volume_of(options.path, store_folder(config)),
         crash_point=crash_point,
-    ).running()
+    ).worker

@@ -196,12 +196,12 @@ def test_a_store_of_the_past_begins_a_new_stream(stage: Stage, tmp_path: Path) -
 
 
 def test_the_thread_counts_a_failure_and_tries_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage,
 ) -> None:
-    monkeypatch.setattr("amqsidecar.runtime.journaling.LOOK_EVERY_S", 0.01)
+    stage.journaling.worker.retry_s = (0.01,)
     stage.happened(SEGMENT_EVENTS)
     stage.files.failures = 3
-    with stage.journaling.running():
+    with stage.journaling.worker:
         eventually(lambda: stage.files.segments, what="the segment is written")
     assert stage.value("failures_total") == 3
     assert [segment.number for segment in stage.files.segments] == [1]
@@ -210,8 +210,7 @@ def test_the_thread_counts_a_failure_and_tries_again(
 def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amqsidecar.runtime.journaling.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("amqsidecar.runtime.schedule_thread.STOP_S", 0.1)
+    stage.journaling.worker.stop_s = 0.1
     hangs, ends = Flag(), Flag()
 
     def hang(*_: object) -> int:
@@ -221,7 +220,7 @@ def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
 
     monkeypatch.setattr(stage.files, "write", hang)
     stage.happened(SEGMENT_EVENTS)
-    with stage.journaling.running():
+    with stage.journaling.worker:
         assert hangs.wait(30)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "journal"]
     ends.set()

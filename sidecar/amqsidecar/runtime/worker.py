@@ -1,0 +1,134 @@
+"""A thread of the service beside the cycles: it repeats a step, and outlives each failure."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event as Flag
+from threading import Thread
+from types import TracebackType
+from typing import Final
+
+import structlog
+
+from amqsidecar.errors import SidecarError
+from amqsidecar.schedule import OpenSchedule, Schedule
+
+RETRY_S: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Pauses after failures in a row; the last one repeats."""
+STOP_S: Final = 5.0
+"""Maximum time a stop waits for a step; an object store may hang."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class Worker:
+    """Runs a step again and again while its block runs; pauses longer after failures.
+
+    Attributes:
+        stop: set when the thread is to end.
+        retry_s: see `RETRY_S`.
+        stop_s: see `STOP_S`; None = until the step ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], float],
+        *,
+        first_pause_s: float = 1.0,
+        retry_s: Sequence[float] = RETRY_S,
+        waits_for_step: bool = False,
+        release: Callable[[], None] = _nothing,
+        wake: Callable[[], None] = _nothing,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            name: of the thread; the log and the event `<name>_failed` are called after it.
+            step: returns the seconds until its next run.
+            first_pause_s: before the first step.
+            retry_s: see `RETRY_S`.
+            waits_for_step: a stop waits for the running step, however long; otherwise a step that
+                takes longer than `STOP_S` is as if killed.
+            release: called in the thread after each failed step, and at the end.
+            wake: ends a wait inside the step; called by a stop in another thread.
+        """
+        self.stop = Flag()
+        self.retry_s = retry_s
+        self._name = name
+        self._step = step
+        self._pause_s = first_pause_s
+        self.stop_s = None if waits_for_step else STOP_S
+        self._release = release
+        self._wake = wake
+        self._thread = Thread(target=self._run, name=name, daemon=not waits_for_step)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.stop.set()
+        self._wake()
+        self._thread.join(self.stop_s)
+
+    def _run(self) -> None:
+        log = structlog.get_logger(f"amqsidecar.{self._name}")
+        event, failures = f"{self._name}_failed", 0
+        while not self.stop.wait(self._pause_s):
+            try:
+                self._pause_s = self._step()
+                failures = 0
+            except Exception as error:
+                self._release()
+                self._pause_s = self.retry_s[min(failures, len(self.retry_s) - 1)]
+                failures += 1
+                is_ours = not isinstance(error, SidecarError)
+                log.log(
+                    logging.ERROR if is_ours else logging.WARNING,
+                    event,
+                    reason="a fault of amqsidecar" if is_ours else str(error),
+                    again_in_s=self._pause_s,
+                    exc_info=is_ours,
+                )
+        self._release()
+
+
+class KeptSchedule:
+    """Keeps a schedule open from step to step of one thread; reopens it after a failed step."""
+
+    def __init__(self, open_schedule: OpenSchedule) -> None:
+        self._open_schedule = open_schedule
+        self._kept: Schedule | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the schedule is open."""
+        return self._kept is not None
+
+    @contextmanager
+    def open(self) -> Iterator[Schedule]:
+        """Return the schedule, which is closed if the block fails.
+
+        Raises:
+            ConfigError, StoreError: it can't be opened.
+        """
+        try:
+            if self._kept is None:
+                self._kept = self._open_schedule()
+            yield self._kept
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the schedule; safe to call twice."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()

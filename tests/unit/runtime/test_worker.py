@@ -1,0 +1,70 @@
+"""A worker outlives every failure of its step, and ends when its block ends."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from amqsidecar.errors import StoreError
+from amqsidecar.runtime.worker import Worker
+from support.waiting import eventually
+
+
+def run_until_third_step(*failures: Exception) -> list[Any]:
+    """Return the log of a worker whose steps fail so, and its releases as "released"."""
+    left: Iterator[Exception] = iter(failures)
+    seen: list[Any] = []
+    is_through = threading.Event()
+
+    def step() -> float:
+        for failure in left:
+            raise failure
+        is_through.set()
+        return 60.0
+
+    worker = Worker(
+        "watching",
+        step,
+        first_pause_s=0.0,
+        retry_s=(0.01, 0.02),
+        release=lambda: seen.append("released"),
+    )
+    with capture_logs() as logs, worker:
+        assert is_through.wait(30)
+    eventually(
+        lambda: "watching" not in [one.name for one in threading.enumerate()], what="it ends"
+    )
+    return [*seen, *logs]
+
+
+def test_failures_are_logged_released_and_tried_again_after_longer_pauses() -> None:
+    *released, first, second, third = run_until_third_step(
+        StoreError("no disk"), ZeroDivisionError(), StoreError("no disk")
+    )
+    assert released == ["released"] * 4
+    assert [one["event"] for one in (first, second, third)] == ["watching_failed"] * 3
+    assert [one["again_in_s"] for one in (first, second, third)] == [0.01, 0.02, 0.02]
+    assert [one["log_level"] for one in (first, second, third)] == ["warning", "error", "warning"]
+    assert (first["reason"], second["reason"]) == ("no disk", "a fault of amqsidecar")
+    assert second["exc_info"]
+    assert not first["exc_info"]
+
+
+@pytest.mark.parametrize("stop_s", [None, 30.0])
+def test_a_stop_wakes_the_step_and_waits_for_it(stop_s: float | None) -> None:
+    begun, woken = threading.Event(), threading.Event()
+    ended = []
+
+    def step() -> float:
+        begun.set()
+        woken.wait(30)
+        ended.append(True)
+        return 0.0
+
+    worker = Worker("watching", step, first_pause_s=0.0, wake=woken.set)
+    worker.stop_s = stop_s
+    with worker:
+        assert begun.wait(30)
+    assert ended == [True]
