@@ -6,7 +6,6 @@ of observers can run beside each other and beside a sidecar of any instance.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from threading import Event as Flag
 
 import msgspec
 import structlog
@@ -16,12 +15,12 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
-from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
+from amqsidecar.errors import BrokerRefused, DiscoveryRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.runtime.attempts import Attempts, log_link_up
+from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake
-from amqsidecar.runtime.service import ServiceHealth
+from amqsidecar.runtime.service import LinkLoop, ServiceHealth
 from amqsidecar.runtime.work import MakeJudge
 
 INSTANCE = "observer"
@@ -66,7 +65,7 @@ class ObserverLog:
 
 
 class Observer:
-    """Looks and decides until it is stopped, over one link at a time."""
+    """Looks and decides until `stop`, over one link at a time; see `LinkLoop`."""
 
     def __init__(
         self,
@@ -91,20 +90,11 @@ class Observer:
         self._settings = settings
         self._health = health
         self._observer_log = observer_log
-        self._attempts = attempts
-        self._stop = Flag()
-        self._link: LookSession | None = None
-        self._is_up = False
+        self._loop = LinkLoop("observer", attempts, health)
+        self.stop = self._loop.stop
         self._told: set[str] = set()
         self._left_behind: tuple[LeftBehind, ...] = ()
         self._summary_at_s = 0.0
-
-    def stop(self) -> None:
-        """Leave `run` soon; may be called from a signal handler and from any thread."""
-        self._stop.set()
-        link = self._link
-        if link is not None:
-            link.wake()
 
     def run(self) -> None:
         """Run until `stop`.
@@ -115,46 +105,20 @@ class Observer:
         """
         self._summary_at_s = self._clock.monotonic_s() + SUMMARY_EVERY_S
         try:
-            is_first = True
-            while not self._stop.is_set():
-                self._run_once(is_first=is_first)
-                is_first = False
+            self._loop.run(self._run_link)
         finally:
             self._observer_log.summary(self._observation.tally)
 
-    def _run_once(self, *, is_first: bool) -> None:
-        """Run one link until it ends, then wait, unless a stop is requested."""
-        self._is_up = False
-        try:
-            self._run_link()
-        except (LinkLost, BrokerRefused, ConfigError) as error:
-            reason, pause_s = self._attempts.fault(error, was_up=self._is_up, is_first=is_first)
-        else:
-            return
-        self._health.link_down(reason)
-        log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
-        self._stop.wait(pause_s)
-
     def _run_link(self) -> None:
         link = self._make_link(INSTANCE).look()
-        self._link = link
-        try:
+        with self._loop.current(link):
             names = IntakeNames(link.description.kind)
             judge = self._make_judge(link, names)
             hears = self._listen(link)
             self._find_queues(link, names)
             self._look(link, judge, names, is_heard=hears is not None)
-            self._is_up = True
-            self._health.link_up()
-            if self._attempts.has_been_up:
-                self._health.reconnected()
-            self._attempts.up()
-            mode = "observe: nothing is taken, nothing is sent"
-            log_link_up(self._attempts.current, link.description, mode=mode)
+            self._loop.up(link.description, mode="observe: nothing is taken, nothing is sent")
             self._drive(link, judge, names, hears)
-        finally:
-            self._link = None
-            link.close()
 
     def _drive(
         self, link: LookSession, judge: Judge, names: IntakeNames, hears: HeardDeaths | None
@@ -163,7 +127,7 @@ class Observer:
         since_s = clock.monotonic_s()
         look_at_s = since_s + settings.interval_s
         find_at_s = since_s + settings.discovery_interval_s
-        while not self._stop.is_set() and not self._attempts.login_outdated(since_s):
+        while self._loop.goes_on(since_s):
             link.wait(max(0.0, min(_TURN_S, look_at_s - clock.monotonic_s())))
             if hears is not None:
                 self._hear(hears, judge)
@@ -221,7 +185,7 @@ class Observer:
         skipped = self._observation.skipped_count
         self._observation.begin_look()
         for queue in queues:
-            if self._stop.is_set():
+            if self._loop.is_stopped():
                 return
             try:
                 seen = link.browse(queue, self._settings.max_messages)

@@ -7,7 +7,7 @@ from threading import Event as Flag
 import msgspec
 import structlog
 
-from amqsidecar.broker import IntakeSession, LookSession
+from amqsidecar.broker import BrokerDescription, IntakeSession, LookSession
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.model.foreign_token import ForeignToken
@@ -93,8 +93,102 @@ def log_clock_step(step: ClockStep) -> None:
     )
 
 
+class LinkLoop:
+    """Runs one link after another until `stop`; pauses after a link that failed or was lost."""
+
+    def __init__(self, name: str, attempts: Attempts, health: ServiceHealth) -> None:
+        """Prepare.
+
+        Args:
+            name: of the log.
+            attempts: decide the pauses, and the broker to try next.
+            health: receives the state of the links.
+        """
+        self._log = structlog.get_logger(f"amqsidecar.{name}")
+        self._attempts = attempts
+        self._health = health
+        self._stop = Flag()
+        self._link: LookSession | None = None
+        self._is_up = False
+        self._logs_in_anew = False
+
+    def stop(self) -> None:
+        """End soon; may be called from a signal handler and from any thread."""
+        self._stop.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """End a running wait of the link; may be called from any thread."""
+        link = self._link
+        if link is not None:
+            link.wake()
+
+    def is_stopped(self) -> bool:
+        """Return whether `stop` was called."""
+        return self._stop.is_set()
+
+    def run(self, run_link: Callable[[], None]) -> None:
+        """Call `run_link` until `stop`.
+
+        Raises:
+            BrokerRefused: a broker refused us for good when all were tried for the first time.
+            ConfigError: at the first attempt a file can't be used.
+        """
+        is_first = True
+        while not self._stop.is_set():
+            self._is_up = False
+            try:
+                run_link()
+            except (LinkLost, BrokerRefused, ConfigError) as error:
+                reason, pause_s = self._attempts.fault(error, was_up=self._is_up, is_first=is_first)
+                self._pause(reason, pause_s)
+            except StoreUnavailable as failed:
+                self._health.store_failed(str(failed))
+                self._pause(f"the store fails: {failed}", self._attempts.ended())
+            is_first = False
+
+    @contextmanager
+    def current(self, session: LookSession) -> Iterator[None]:
+        """Other threads can wake this session until the block ends; then close it."""
+        self._link = session
+        try:
+            yield
+        finally:
+            self._link = None
+            session.close()
+
+    def up(self, description: BrokerDescription, **facts: str) -> None:
+        """Report that the current link works."""
+        is_again = self._attempts.has_been_up and not self._logs_in_anew
+        self._is_up = True
+        self._logs_in_anew = False
+        self._attempts.up()
+        self._health.link_up()
+        if is_again:
+            self._health.reconnected()
+        log_link_up(self._attempts.current, description, **facts)
+
+    def goes_on(self, since_s: float) -> bool:
+        """Return whether to keep the link that was up then: not after `stop` or an old log-in."""
+        if self._stop.is_set():
+            return False
+        self._logs_in_anew = self._attempts.login_outdated(since_s)
+        if self._logs_in_anew:
+            self._log.info("logging_in_anew", reason="a newer token exists; logging in with it")
+        return not self._logs_in_anew
+
+    def _pause(self, reason: str, pause_s: float) -> None:
+        self._health.link_down(reason)
+        self._log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
+        self._stop.wait(pause_s)
+
+
 class Service:
-    """One sidecar, one link at a time; its mode decides the work over a link."""
+    """One sidecar, one link at a time; its mode decides the work over a link.
+
+    Attributes:
+        stop, wake: see `LinkLoop`; the running cycle is finished.
+    """
 
     def __init__(
         self,
@@ -110,38 +204,20 @@ class Service:
     ) -> None:
         self._open_link = open_link
         self._intake = intake
-        self._attempts = attempts
         self._clock = clock
         self._look_at_clock = look_at_clock
         self._settings = settings
         self._health = health
         self._left_behind = left_behind
-        self._stop = Flag()
+        self._loop = LinkLoop("service", attempts, health)
+        self.stop, self.wake = self._loop.stop, self._loop.wake
         self._look_again = Flag()
-        self._link: LookSession | None = None
-        self._is_up = False
-        self._logs_in_anew = False
         self.service_clock = ServiceClock(self.wake, clock)
 
-    # ------------------------------------------------------------------ for other threads
-
-    def stop(self) -> None:
-        """Finish the running cycle, then leave `run`; may be called from a signal handler."""
-        self._stop.set()
-        self.wake()
-
-    def wake(self) -> None:
-        """End a running wait."""
-        link = self._link
-        if link is not None:
-            link.wake()
-
     def look_again(self) -> None:
-        """Look for dead-letter queues again, soon."""
+        """Look for dead-letter queues again, soon; may be called from any thread."""
         self._look_again.set()
         self.wake()
-
-    # ------------------------------------------------------------------ the service's own thread
 
     def run(self) -> None:
         """Run until `stop`.
@@ -153,61 +229,24 @@ class Service:
         self.service_clock.start()
         self.service_clock.every(self._settings.discovery_interval_s, "discovery", self.look_again)
         try:
-            is_first = True
-            while not self._stop.is_set() and not self._run_once(is_first=is_first):
-                is_first = False
+            self._loop.run(self._run_link)
         finally:
             self.service_clock.stop()
 
-    def _run_once(self, *, is_first: bool) -> bool:
-        """Run one link until it ends; return whether `stop` ended it. Wait if it was lost."""
-        attempts = self._attempts
-        self._is_up = False
+    def _run_link(self) -> None:
         self._watch_clock()
-        try:
-            self._run_link(has_been_up=attempts.has_been_up and not self._logs_in_anew)
-        except (LinkLost, BrokerRefused, ConfigError) as error:
-            reason, pause_s = attempts.fault(error, was_up=self._is_up, is_first=is_first)
-        except StoreUnavailable as failed:
-            reason = f"the store fails: {failed}"
-            self._health.store_failed(str(failed))
-            pause_s = attempts.ended()
-        else:
-            return self._stop.is_set()
-        self._health.link_down(reason)
-        log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
-        self._stop.wait(pause_s)
-        return False
-
-    def _run_link(self, *, has_been_up: bool) -> None:
         opened = self._open_link()
-        with self._current(opened.link):
-            work = opened.begin(self._stop.is_set, self.service_clock.wake_at)
+        with self._loop.current(opened.link):
+            work = opened.begin(self._loop.is_stopped, self.service_clock.wake_at)
             if work is not None:
-                self._work(opened, work, has_been_up=has_been_up)
+                self._work(opened, work)
 
-    @contextmanager
-    def _current(self, session: LookSession) -> Iterator[None]:
-        """Other threads can wake this session until the block ends; then close it."""
-        self._link = session
-        try:
-            yield
-        finally:
-            self._link = None
-            session.close()
-
-    def _work(self, opened: OpenedLink, work: Work, *, has_been_up: bool) -> None:
+    def _work(self, opened: OpenedLink, work: Work) -> None:
         """Redeliver over a session until `stop`, or until its log-in is outdated."""
         link = opened.link
         self._look_for_queues(link, work)
         work.look_for_tokens()
-        self._is_up = True
-        self._logs_in_anew = False
-        self._attempts.up()
-        self._health.link_up()
-        if has_been_up:
-            self._health.reconnected()
-        log_link_up(self._attempts.current, link.description, instance=opened.instance)
+        self._loop.up(link.description, instance=opened.instance)
         self._drive(link, work)
         work.engine.settle_up()
 
@@ -215,7 +254,7 @@ class Service:
         since_s = self._clock.monotonic_s()
         not_before_s = since_s + SHORTEST_LOOK_S
         has_changed = False
-        while not self._stop.is_set() and not self._is_outdated(since_s):
+        while self._loop.goes_on(since_s):
             work.engine.turn(self._settings.max_wait_s)
             self._watch_clock()
             finals_changed = work.tend()
@@ -232,12 +271,6 @@ class Service:
                 has_changed = False
                 self._look_for_queues(link, work)
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
-
-    def _is_outdated(self, since_s: float) -> bool:
-        self._logs_in_anew = self._attempts.login_outdated(since_s)
-        if self._logs_in_anew:
-            log.info("logging_in_anew", reason="a newer token exists; logging in with it")
-        return self._logs_in_anew
 
     def _watch_clock(self) -> None:
         step = self._look_at_clock()
