@@ -190,8 +190,8 @@ def _own_schedule(config: "Config") -> "ScheduleFacts":
         look_at_schedule,
         place_problem,
     )
-    from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
     from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.schedules import open_schedule  # noqa: PLC0415 - as above
 
     path = path_of_url(config.store.url)
     problem = place_problem(path)
@@ -212,7 +212,7 @@ def _shared_schedule(config: "Config") -> "ScheduleFacts":
         ScheduleFacts,
         look_at_schedule,
     )
-    from amqsidecar.stores.open import SCHEMA, open_schedule  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.schedules import SCHEMA, open_schedule  # noqa: PLC0415 - as above
 
     secret = config.store.password()
     password = None if secret is None else secret.reveal()

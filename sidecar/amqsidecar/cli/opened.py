@@ -42,7 +42,7 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
     from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.config.schema import Config  # noqa: PLC0415 - as above
-    from amqsidecar.stores.open import open_schedule  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.schedules import open_schedule  # noqa: PLC0415 - as above
 
     enter_as_user(config, is_needed=not read_only)
     try:

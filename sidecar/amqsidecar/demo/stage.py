@@ -20,7 +20,7 @@ from amqsidecar.model.event import Discarded, Received, Resent
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.schedule import Schedule
-from amqsidecar.stores.open import open_file
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 class DemoSchedule:
@@ -69,12 +69,12 @@ class DemoSchedule:
     @contextmanager
     def _opened(self) -> Iterator[Schedule | None]:
         """Open the store; None = it is not there yet."""
-        try:
-            schedule = open_file(self._path, SystemClock(), read_only=True)
-        except StoreError:
-            yield None
-            return
-        with closing(schedule):
+        with closing(SqliteStore(self._path, clock=SystemClock(), read_only=True)) as schedule:
+            try:
+                schedule.open()
+            except StoreError:
+                yield None
+                return
             yield schedule
 
     def _redelivery_ids(self) -> set[str]:

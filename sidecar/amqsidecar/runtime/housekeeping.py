@@ -2,11 +2,10 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 
 import structlog
 
@@ -14,7 +13,6 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.operation import UNDO_MS
-from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.operations.failures.former_groups import (
     learn_cause_groups,
@@ -24,6 +22,7 @@ from amqsidecar.operations.failures.former_groups import (
 )
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.telemetry.metrics import Metrics
 
 GAUGES_EVERY_S = 5.0
 LEDGER_EVERY_S = 30.0
@@ -55,34 +54,6 @@ def no_learning(_known: CauseGroups, /) -> None:
     """Leave what a store teaches."""
 
 
-class Gauges(Protocol):
-    """Where the state of the schedule is shown."""
-
-    def set_waiting(self, tallies: Sequence[Tally]) -> None:
-        """Show how many rows there are by destination and state."""
-        ...
-
-    def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
-        """Show how many rows gates delay."""
-        ...
-
-    def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
-        """Show how long the oldest row is overdue."""
-        ...
-
-    def set_store_size(self, size_bytes: int) -> None:
-        """Show the space that the store takes."""
-        ...
-
-    def set_store_available(self, available_bytes: int) -> None:
-        """Show the space that is left for it."""
-        ...
-
-    def set_new_causes(self, found: Mapping[str, int]) -> None:
-        """Show how many causes are new, by destination."""
-        ...
-
-
 class Housekeeping:
     """Opens the store for each piece of work: jobs run in threads of the clock."""
 
@@ -91,7 +62,7 @@ class Housekeeping:
         *,
         open_schedule: OpenSchedule,
         clock: Clock,
-        gauges: Gauges,
+        metrics: Metrics,
         keep_ms: int,
         max_events: int,
         folder: Path | None = None,
@@ -101,7 +72,7 @@ class Housekeeping:
     ) -> None:
         self._open_schedule = open_schedule
         self._clock = clock
-        self._gauges = gauges
+        self._metrics = metrics
         self._keep_ms = keep_ms
         self._max_events = max_events
         self._folder = folder
@@ -122,11 +93,11 @@ class Housekeeping:
         """Show the state of the schedule."""
         try:
             with closing(self._open_schedule()) as store:
-                self._gauges.set_waiting(store.tallies())
-                self._gauges.set_next_due(store.next_due_ms(), self._clock.now_ms())
-                self._gauges.set_store_size(store.size_bytes())
+                self._metrics.set_waiting(store.tallies())
+                self._metrics.set_next_due(store.next_due_ms(), self._clock.now_ms())
+                self._metrics.set_store_size(store.size_bytes())
             if self._folder is not None:
-                self._gauges.set_store_available(shutil.disk_usage(self._folder).free)
+                self._metrics.set_store_available(shutil.disk_usage(self._folder).free)
         except (ConfigError, OSError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
 
@@ -138,8 +109,8 @@ class Housekeeping:
                 known = read_cause_groups(store)
                 self._learn(learn_cause_groups(store))
                 move_former_rows(store, known, now_ms)
-                self._gauges.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
-                self._gauges.set_gate_waiting(store.gate_tallies(now_ms))
+                self._metrics.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
+                self._metrics.set_gate_waiting(store.gate_tallies(now_ms))
                 self._keep_rules_change(store)
         except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))

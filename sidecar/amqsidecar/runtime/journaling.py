@@ -16,6 +16,7 @@ from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
 FORGET_EVERY_S: Final = 3600.0
@@ -37,22 +38,6 @@ class SegmentWriter(Protocol):
 
     def forget(self, before_ms: int) -> int:
         """Remove files whose events are all older; returns how many."""
-        ...
-
-
-class JournalGauges(Protocol):
-    """Where the state of the journal is shown."""
-
-    def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
-        """Show unwritten events."""
-        ...
-
-    def segment_written(self, size_bytes: int) -> None:
-        """Count a segment."""
-        ...
-
-    def journal_failed(self) -> None:
-        """Count an attempt that failed."""
         ...
 
 
@@ -106,7 +91,7 @@ class Journaling:
         open_schedule: OpenSchedule,
         writer: SegmentWriter,
         clock: Clock,
-        gauges: JournalGauges,
+        metrics: Metrics,
         segment_events: int,
         segment_ms: int,
         keep_ms: int,
@@ -119,7 +104,7 @@ class Journaling:
             open_schedule: opens the schedule.
             writer: of the segments.
             clock: gives the age of events.
-            gauges: shows how it goes.
+            metrics: shows unwritten events, and counts.
             segment_events: number of events at which a segment is written,
             segment_ms: or age of the oldest event at which it is.
             keep_ms: files with older events only are removed; 0 = never.
@@ -131,7 +116,7 @@ class Journaling:
         self._kept = KeptSchedule(open_schedule)
         self._writer = writer
         self._clock = clock
-        self._gauges = gauges
+        self._metrics = metrics
         self._segment_events = segment_events
         self._segment_ms = segment_ms
         self._keep_ms = keep_ms
@@ -178,7 +163,7 @@ class Journaling:
         size_bytes = write_segment(store, self._writer, segment, self._crash_point)
         if size_bytes is None:
             return
-        self._gauges.segment_written(size_bytes)
+        self._metrics.segment_written(size_bytes)
         log.debug(
             "segment_written",
             stream=segment.stream,
@@ -189,7 +174,7 @@ class Journaling:
 
     def _lag(self, store: Outbox) -> OutboxLag:
         lag = store.outbox_lag()
-        self._gauges.set_journal_lag(lag, self._clock.now_ms())
+        self._metrics.set_journal_lag(lag, self._clock.now_ms())
         return lag
 
     def _is_due(self, lag: OutboxLag) -> bool:
@@ -211,6 +196,6 @@ class Journaling:
         try:
             self.look()
         except Exception:
-            self._gauges.journal_failed()
+            self._metrics.journal_failed()
             raise
         return LOOK_EVERY_S

@@ -5,17 +5,18 @@ process dies, the next one continues from the state in the store.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
-from amqsidecar.model.operation import SENDS, Action, Operation, OperationState, is_working
+from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import Means, carry_out, leave, pause
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
@@ -23,22 +24,6 @@ COUNT_EVERY_S: Final = 5.0
 _COUNTED = 50
 
 log = structlog.get_logger("amqsidecar.operations")
-
-
-class OperationGauges(Protocol):
-    """Where it is shown how operations go."""
-
-    def set_operations_running(self, count: int) -> None:
-        """Show how many run."""
-        ...
-
-    def set_operations_stopped(self, count: int) -> None:
-        """Show how many stopped by themselves and still stand so."""
-        ...
-
-    def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
-        """Count messages that were changed, and that came back, since the last call."""
-        ...
 
 
 class Operating:
@@ -56,7 +41,7 @@ class Operating:
         means: Means,
         runner: str,
         wake: Callable[[], None],
-        gauges: OperationGauges,
+        metrics: Metrics,
     ) -> None:
         """Prepare.
 
@@ -66,7 +51,7 @@ class Operating:
             means: what carrying out needs.
             runner: a name that no other process has.
             wake: called when rows may have become due.
-            gauges: shows how it goes.
+            metrics: shows and counts operations.
         """
         self.worker = Worker("operations", self.look, release=self.close)
         self._stop = self.worker.stop
@@ -75,7 +60,7 @@ class Operating:
         self._means = means
         self._runner = runner
         self._wake = wake
-        self._gauges = gauges
+        self._metrics = metrics
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
@@ -103,7 +88,7 @@ class Operating:
     def _look(self, store: Schedule) -> float:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
-        self._gauges.set_operations_running(sum(map(is_working, found)))
+        self._metrics.set_operations_running(sum(map(is_working, found)))
         if now_s >= self._count_at_s:
             self._count_at_s = now_s + COUNT_EVERY_S
             self._count(store)
@@ -152,12 +137,12 @@ class Operating:
         """Count operations' changes since the last time, and those that stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
-        self._gauges.set_operations_stopped(len(stopped))
+        self._metrics.set_operations_stopped(len(stopped))
         counts = {number: (one.changed, one.came_back) for number, one in now.items()}
         if self._counted is not None:
             for number, (changed, came_back) in counts.items():
                 before = self._counted.get(number, (0, 0))
-                self._gauges.operations_changed(
+                self._metrics.operations_changed(
                     now[number].action, changed - before[0], came_back - before[1]
                 )
         self._counted = counts

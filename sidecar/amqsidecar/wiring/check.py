@@ -12,12 +12,12 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy_source.load import compile_policy, with_plugins
-from amqsidecar.stores.open import check_store
 from amqsidecar.wiring.gates import load_gates
 from amqsidecar.wiring.grouping import load_grouping
 from amqsidecar.wiring.http import access_settings
 from amqsidecar.wiring.parts import require_url
 from amqsidecar.wiring.rules import load_links, load_rules
+from amqsidecar.wiring.schedules import check_store
 
 
 def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:

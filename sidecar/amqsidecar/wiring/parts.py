@@ -22,7 +22,7 @@ from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.work import EngineParts, OpenLink
-from amqsidecar.schedule import OpenSchedule
+from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.audit import open_audit
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
@@ -31,6 +31,7 @@ from amqsidecar.wiring.gates import gates_at
 from amqsidecar.wiring.http import serving_http
 from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.rules import RunningRules
+from amqsidecar.wiring.schedules import open_schedule
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -64,6 +65,10 @@ class ProcessParts:
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
         )
         self.attempts = Attempts(self.links, FIRST_PAUSE_S, LONGEST_PAUSE_S, self.chance)
+
+    def open_schedule(self) -> Schedule:
+        """Open the schedule that the options name; see `open_schedule`."""
+        return open_schedule(self.config, self.clock)
 
     def engine_parts(self) -> EngineParts:
         """Return the inputs of engines."""

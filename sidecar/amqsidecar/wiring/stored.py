@@ -2,11 +2,11 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
@@ -21,7 +21,6 @@ from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
-from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.open_resends import OpenResends
@@ -32,71 +31,34 @@ from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching, WatchingSettings
-from amqsidecar.stores.open import open_instance, open_schedule, store_folder
-from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
 from amqsidecar.wiring.grouping import load_grouping
-from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.parts import ProcessParts
 from amqsidecar.wiring.reported_health import reported_health
+from amqsidecar.wiring.schedules import open_instance, open_schedule, store_folder
 
 
-def watching(
-    config: Config,
-    clock: Clock,
-    links: LinkMaker,
-    instance: str,
-    metrics: Metrics,
-    find_intake: FindIntake,
-) -> AbstractContextManager[None]:
-    """Look, while the block runs, at queues that are re-sent to or not read, where that is wanted.
-
-    Args:
-        config: the options.
-        clock: the time.
-        links: makes links to the broker that the service is at.
-        instance: of the store.
-        metrics: counts outcomes.
-        find_intake: finds dead-letter queues; called in a thread of its own.
-    """
-    options = config.outcomes
+def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None]:
+    """Look, while the block runs, at queues that are re-sent to or not read, where wanted."""
+    config, options, metrics = parts.config, parts.config.outcomes, parts.metrics
     if not options.watch:
         return nullcontext()
     window_ms = options.window_s * 1000
+    # Why another: it is called in a thread of its own.
+    find_intake = Discovery(parts.rules.classic, is_silent=True).find
     return Watching(
-        open_schedule=lambda: open_schedule(config, clock),
-        brokers=links,
+        open_schedule=parts.open_schedule,
+        brokers=parts.links,
         # Why another: opening a link removes the remains of a crashed one of its instance.
         instance=f"{instance}-watch",
-        clock=clock,
+        clock=parts.clock,
         settings=WatchingSettings(window_ms=window_ms, interval_s=options.interval_s),
         resends=OpenResends(window_ms, metrics.outcomes),
         find_unread=lambda link: unread_queues(
             link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
         ),
         report_counted=metrics.set_outcomes_counted,
-    ).worker
-
-
-def operating(
-    config: Config, clock: Clock, wake: Callable[[], None], metrics: Metrics
-) -> AbstractContextManager[None]:
-    """Carry out operations while the block runs.
-
-    Args:
-        config: the options.
-        clock: the time.
-        wake: ends a wait of the service.
-        metrics: counts operations' changes.
-    """
-    return Operating(
-        open_schedule=lambda: open_schedule(config, clock),
-        clock=clock,
-        means=Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties),
-        runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
-        wake=wake,
-        gauges=metrics,
     ).worker
 
 
@@ -147,7 +109,7 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
             mode.open, named, parts.rules.intake, clock.look, health, left_behind
         )
         beside = _beside(parts, mode, service, state.instance, journaling)
-        parts.run(service, lambda: open_schedule(config, clock), beside)
+        parts.run(service, parts.open_schedule, beside)
     finally:
         schedule.close()
         parts.log_events.flush()
@@ -174,37 +136,37 @@ def _beside(
 ) -> Iterator[None]:
     """Run the workers on the schedule beside the service, each with its own connection."""
     config, clock = parts.config, parts.clock
-    # Why another: it is called in a thread of its own.
-    find_intake = Discovery(parts.rules.classic, is_silent=True).find
     housekeeping = Housekeeping(
-        open_schedule=lambda: open_schedule(config, clock),
+        open_schedule=parts.open_schedule,
         clock=clock,
-        gauges=parts.metrics,
+        metrics=parts.metrics,
         keep_ms=config.history.keep_days * 86_400_000,
         max_events=config.history.max_events,
         folder=store_folder(config),
         rules_change=parts.rules.change_of(instance),
         learn=mode.death_groups.learn,
     )
-    with (
-        _takeover(parts, mode),
-        operating(config, clock, service.wake, parts.metrics),
-        journaling,
-        watching(config, clock, parts.links, instance, parts.metrics, find_intake),
-    ):
+    operating = Operating(
+        open_schedule=parts.open_schedule,
+        clock=clock,
+        means=Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties),
+        runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
+        wake=service.wake,
+        metrics=parts.metrics,
+    )
+    with _takeover(parts, mode), operating.worker, journaling, _watching(parts, instance):
         housekeeping.plan(service.service_clock)
         yield
 
 
 def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[None]:
     """While the block runs, settle cycles left by other sidecars on the same schedule."""
-    config, clock = parts.config, parts.clock
+    config = parts.config
     if not config.store.is_shared:
         return nullcontext()
-
     return Takeover(
-        open_schedule=lambda: open_schedule(config, clock),
-        open_instance=lambda instance: open_instance(config, clock, instance),
+        open_schedule=parts.open_schedule,
+        open_instance=lambda instance: open_instance(config, parts.clock, instance),
         make_link=parts.links.make,
         make_engine=mode.settler,
         every_s=config.store.lease_s / 2,
@@ -230,8 +192,7 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
     Raises:
         ConfigError: what it needs is not installed.
     """
-    config, clock, crash_point = parts.config, parts.clock, parts.crash_point
-    options = config.journal
+    options, crash_point = parts.config.journal, parts.crash_point
     if not options.path:
         return nullcontext()
     from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - only where it is wanted
@@ -240,15 +201,15 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
     from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra, which is there
 
     return Journaling(
-        open_schedule=lambda: open_schedule(config, clock),
+        open_schedule=parts.open_schedule,
         writer=JournalWriter(
             folder, sidecar=options.name or instance, cause_text=options.cause_text
         ),
-        clock=clock,
-        gauges=parts.metrics,
+        clock=parts.clock,
+        metrics=parts.metrics,
         segment_events=options.segment_events,
         segment_ms=options.segment_s * 1000,
         keep_ms=options.keep_days * 86_400_000,
-        shares_volume=_is_on_volume_of(options.path, store_folder(config)),
+        shares_volume=_is_on_volume_of(options.path, store_folder(parts.config)),
         crash_point=crash_point,
     ).worker

@@ -150,7 +150,7 @@ def _keep_house(scale: Scale) -> str:
     Housekeeping(
         open_schedule=lambda: _opened(scale.store()),
         clock=SystemClock(),
-        gauges=Metrics(),
+        metrics=Metrics(),
         keep_ms=0,
         max_events=0,
     ).forget()

@@ -163,7 +163,7 @@ class Stage:
             means=MEANS,
             runner="service",
             wake=lambda: self.woken.append(self.clock.now_ms()),
-            gauges=self.metrics,
+            metrics=self.metrics,
         )
 
     def states(self) -> Counter[RowState]:

@@ -56,7 +56,7 @@ def housekeeping(
     return Housekeeping(
         open_schedule=open_schedule,
         clock=clock,
-        gauges=Metrics(),
+        metrics=Metrics(),
         keep_ms=10**9,
         max_events=0,
         sleep=sleep,
@@ -109,7 +109,7 @@ def test_long_work_ends_when_the_clock_is_stopped(
     Housekeeping(
         open_schedule=open_schedule,
         clock=SystemClock(),
-        gauges=Metrics(),
+        metrics=Metrics(),
         keep_ms=10**9,
         max_events=0,
     ).plan(clock)
@@ -159,7 +159,7 @@ def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None
     work = Housekeeping(
         open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
         clock=clock,
-        gauges=metrics,
+        metrics=metrics,
         keep_ms=10**9,
         max_events=0,
     )
@@ -185,7 +185,7 @@ def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -
     work = Housekeeping(
         open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
         clock=clock,
-        gauges=metrics,
+        metrics=metrics,
         keep_ms=10**9,
         max_events=0,
         folder=tmp_path,

@@ -67,7 +67,7 @@ class Stage:
             open_schedule=self.open_schedule,
             writer=self.files,
             clock=self.clock,
-            gauges=self.metrics,
+            metrics=self.metrics,
             segment_events=SEGMENT_EVENTS,
             segment_ms=SEGMENT_MS,
             keep_ms=KEEP_MS,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from amqsidecar.clock import Clock
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.schedule import Schedule
 from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
@@ -18,58 +19,8 @@ SCHEMA = "amqsidecar"
 """Of the tables in PostgreSQL."""
 
 
-class HasText(Protocol):
-    """A secret text, hidden from logs and errors."""
-
-    def reveal(self) -> str:
-        """Return it."""
-        ...
-
-
-class StoreSettings(Protocol):
-    """The options of the store."""
-
-    @property
-    def url(self) -> str:
-        """Checked by the schema of the options."""
-        ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several sidecars may share the store."""
-        ...
-
-    @property
-    def instance(self) -> str:
-        """Name of this sidecar's share; "" = made by the store."""
-        ...
-
-    @property
-    def reserve_mib(self) -> int:
-        """Space in MiB that dead letters may not use; 0 = none."""
-        ...
-
-    @property
-    def lease_s(self) -> int:
-        """Seconds without a heartbeat after which an instance is free."""
-        ...
-
-    def password(self) -> HasText | None:
-        """Return the password of the database."""
-        ...
-
-
-class HasStoreOptions(Protocol):
-    """The options that are used here."""
-
-    @property
-    def store(self) -> StoreSettings:
-        """The options of the store."""
-        ...
-
-
 def open_schedule(
-    config: HasStoreOptions, clock: Clock, *, read_only: bool = False, for_service: bool = False
+    config: Config, clock: Clock, *, read_only: bool = False, for_service: bool = False
 ) -> Schedule:
     """Open the schedule that the options name, and create it where it is missing.
 
@@ -88,7 +39,7 @@ def open_schedule(
     return _opened(_store_of(config, clock, read_only=read_only), for_service=for_service)
 
 
-def open_instance(config: HasStoreOptions, clock: Clock, instance: str) -> Schedule:
+def open_instance(config: Config, clock: Clock, instance: str) -> Schedule:
     """Open the shared schedule as the only holder of this instance.
 
     Raises:
@@ -98,24 +49,7 @@ def open_instance(config: HasStoreOptions, clock: Clock, instance: str) -> Sched
     return _opened(store, for_service=True)
 
 
-def open_file(
-    path: Path,
-    clock: Clock,
-    *,
-    instance: str | None = None,
-    read_only: bool = False,
-    for_service: bool = False,
-) -> Schedule:
-    """Open the schedule in a SQLite file; see `open_schedule`.
-
-    Raises:
-        StoreUnavailable, SchemaMismatch: as `open_schedule`.
-    """
-    store = SqliteStore(path, clock=clock, instance_name=instance, read_only=read_only)
-    return _opened(store, for_service=for_service)
-
-
-def check_store(config: HasStoreOptions, clock: Clock) -> None:
+def check_store(config: Config, clock: Clock) -> None:
     """Check the options of the store without opening it.
 
     Raises:
@@ -124,7 +58,7 @@ def check_store(config: HasStoreOptions, clock: Clock) -> None:
     _store_of(config, clock, read_only=True)
 
 
-def store_folder(config: HasStoreOptions) -> Path | None:
+def store_folder(config: Config) -> Path | None:
     """Return the folder of the store's file; None = the store is no file."""
     url = config.store.url
     return path_of_url(url).parent if url.startswith("sqlite:") else None
@@ -141,9 +75,7 @@ def _opened(store: SqliteStore | PostgresStore, *, for_service: bool) -> Schedul
     return store
 
 
-def _store_of(
-    config: HasStoreOptions, clock: Clock, *, read_only: bool
-) -> SqliteStore | PostgresStore:
+def _store_of(config: Config, clock: Clock, *, read_only: bool) -> SqliteStore | PostgresStore:
     options = config.store
     if options.is_shared:
         return _shared_store(config, clock, options.instance or None, read_only=read_only)
@@ -157,7 +89,7 @@ def _store_of(
 
 
 def _shared_store(
-    config: HasStoreOptions, clock: Clock, instance: str | None, *, read_only: bool
+    config: Config, clock: Clock, instance: str | None, *, read_only: bool
 ) -> PostgresStore:
     try:
         from amqsidecar.stores.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
