@@ -37,6 +37,7 @@ def command_page() -> str:
 
 def _command(path: str, command: Any, level: int) -> Iterator[str]:
     context = command.make_context(path, [], resilient_parsing=True)
+    command = context.command
     if level > 1:
         yield f"{'#' * level} {path.removeprefix('amqsidecar ')}"
     yield f"```text\n{command.get_help(context).strip()}\n```"

@@ -47,7 +47,7 @@ def problem(line: str) -> str | None:
             return None
         if found is None:
             return f"there is no command {name!r}"
-        command = found
+        command = found.make_context(name, [], resilient_parsing=True).command
     options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     wrong = [word for word in words if word.startswith("-") and word.split("=")[0] not in options]
     return f"has no option {wrong[0]}" if set(wrong) - {"-", "--help"} else None

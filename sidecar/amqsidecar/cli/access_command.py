@@ -3,15 +3,16 @@
 import getpass
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
+from amqsidecar.cli.user import enter_as_user
+from amqsidecar.config.schema import Config
+from amqsidecar.http.authentication.files import NAME, new_token, password_proof, token_digest
+from amqsidecar.telemetry import audit
 
 
 class RoleChoice(StrEnum):
@@ -28,15 +29,17 @@ RoleOption = Annotated[RoleChoice, typer.Option("--role", help="Their role.")]
 
 _SHORTEST_PASSWORD = 12
 
-app = typer.Typer(name="access", add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+access = typer.Typer(
+    name="access", add_completion=False, no_args_is_help=True, rich_markup_mode=None
+)
 
 
-@app.callback()
-def access() -> None:
+@access.callback()
+def _access() -> None:
     """Make lines for the files that grant access to console and API."""
 
 
-@app.command("token")
+@access.command("token")
 def make_token(
     name: Name,
     role: RoleOption = RoleChoice.VIEWER,
@@ -50,11 +53,6 @@ def make_token(
 
     JSON: {"name", "role", "token", "line"}
     """
-    from amqsidecar.http.authentication.files import (  # noqa: PLC0415 - keeps `--help` fast
-        new_token,
-        token_digest,
-    )
-
     token = new_token()
     _audit("make-token", _checked(name), role, read_config(config_file, sets))
     line = f"{name} {role} sha256:{token_digest(token)}"
@@ -65,7 +63,7 @@ def make_token(
     print_line(line)
 
 
-@app.command("user")
+@access.command("user")
 def make_user(
     name: Name,
     role: RoleOption = RoleChoice.VIEWER,
@@ -78,8 +76,6 @@ def make_user(
     Where there is no terminal, the password is the first line of standard input.
     JSON: {"name", "role", "line"}
     """
-    from amqsidecar.http.authentication.files import password_proof  # noqa: PLC0415 - as above
-
     _checked(name)
     line = f"{name} {role} {password_proof(_password())}"
     _audit("make-user", name, role, read_config(config_file, sets))
@@ -89,17 +85,12 @@ def make_user(
         print_line(line)
 
 
-def _audit(action: str, name: str, role: RoleChoice, config: "Config") -> None:
-    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - as above
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
-
+def _audit(action: str, name: str, role: RoleChoice, config: Config) -> None:
     enter_as_user(config, is_needed=True)
     audit.write(action, after={"name": name, "role": role.value})
 
 
 def _checked(name: str) -> str:
-    from amqsidecar.http.authentication.files import NAME  # noqa: PLC0415 - as above
-
     if not NAME.fullmatch(name):
         what = f"expected at most 64 of A-Z a-z 0-9 . _ @ -, found {name!r}"
         raise typer.BadParameter(what, param_hint="NAME")

@@ -7,7 +7,11 @@ import typer
 
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.cli.user import enter_as_user
 from amqsidecar.operations.words import size
+from amqsidecar.stores.sqlite.backup import copy_schedule
+from amqsidecar.stores.sqlite.store import path_of_url
+from amqsidecar.telemetry import audit
 
 
 def backup(
@@ -33,13 +37,6 @@ def backup(
             f"{config.store.url.split(':')[0]}: back it up with the database's tools, such as "
             "pg_dump"
         )
-    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.stores.sqlite.backup import (  # noqa: PLC0415 - as above
-        copy_schedule,
-    )
-    from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
-
     enter_as_user(config, is_needed=True)
     audit.write("backup", audit.ActKind.READ, after={"file": str(target)})
     copy_schedule(path_of_url(config.store.url), target)

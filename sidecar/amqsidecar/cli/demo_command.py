@@ -7,6 +7,12 @@ import typer
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
+from amqsidecar.config.secrets import secret_in
+from amqsidecar.demo.maven import FetchError
+from amqsidecar.demo.play import kind_in, play
+from amqsidecar.demo.running_broker import RunningBroker
+from amqsidecar.demo.story import FAILED
+from amqsidecar.errors import ConfigError, DemoFailed, Problem
 
 _KINDS: Final = {
     "artemis": BrokerKind.ARTEMIS,
@@ -76,13 +82,6 @@ def demo(
     Java runtime, and Maven for the first time. Takes 45 seconds. Exit codes: 0 nothing was lost or
     doubled; 1 something was, or the demo failed; 78 something is missing.
     """
-    from amqsidecar.config.secrets import secret_in  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.demo.maven import FetchError  # noqa: PLC0415 - as above
-    from amqsidecar.demo.play import kind_in, play  # noqa: PLC0415 - as above
-    from amqsidecar.demo.running_broker import RunningBroker  # noqa: PLC0415 - as above
-    from amqsidecar.demo.story import FAILED  # noqa: PLC0415 - as above
-    from amqsidecar.errors import ConfigError, DemoFailed, Problem  # noqa: PLC0415 - as above
-
     running, found = None, None
     if broker is not None:
         if broker_home is not None:

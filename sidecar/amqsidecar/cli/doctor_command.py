@@ -1,25 +1,42 @@
 """`amqsidecar doctor`: examines a broker before the service is run on it."""
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.config.load import check_start, has_amqp
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.diagnosis.database import database_findings, look_at_database
+from amqsidecar.diagnosis.doctor import Doctor
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
+from amqsidecar.diagnosis.schedule import ScheduleFacts, look_at_schedule, place_problem
+from amqsidecar.diagnosis.settings import DoctorSettings
+from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
+from amqsidecar.errors import ConfigError, LinkLost, Problem
 from amqsidecar.operations.words import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from amqsidecar.config.broker_url import BrokerUrl
-    from amqsidecar.config.schema import Config
-    from amqsidecar.diagnosis.finding import Finding
-    from amqsidecar.diagnosis.schedule import ScheduleFacts
-    from amqsidecar.diagnosis.settings import DoctorSettings
-    from amqsidecar.policy.artemis_rules import ArtemisRules
-    from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy_source.digest import rules_digest
+from amqsidecar.policy_source.load import compile_policy
+from amqsidecar.runtime.discovery import Discovery
+from amqsidecar.stores.sqlite.store import path_of_url
+from amqsidecar.telemetry.logs import configure_logs
+from amqsidecar.wiring.cause_notes import cause_note_settings
+from amqsidecar.wiring.gates import load_gates
+from amqsidecar.wiring.links import LinkMaker
+from amqsidecar.wiring.rules import load_rules
+from amqsidecar.wiring.schedules import SCHEMA, open_schedule
 
 EXIT_PROBLEMS = 78
 
@@ -52,11 +69,6 @@ def doctor(
     "warning" | "problem", "subject", "what", "mend"}]}
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.diagnosis.finding import has_problem  # noqa: PLC0415 - as above
-    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
-
     problems = check_start(config)
     if not config.broker.url:
         what = (
@@ -77,28 +89,12 @@ def doctor(
     raise typer.Exit(EXIT_PROBLEMS if verdict == "problems" else 0)
 
 
-def _examine(config: "Config") -> "tuple[Finding, ...]":
+def _examine(config: Config) -> tuple[Finding, ...]:
     """Examine the first of the brokers that answers.
 
     Raises:
         LinkLost: none does.
     """
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.finding import (  # noqa: PLC0415 - as above
-        Check,
-        Finding,
-        Severity,
-        in_order,
-    )
-    from amqsidecar.errors import LinkLost  # noqa: PLC0415 - as above
-    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
-    from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.discovery import Discovery  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.gates import load_gates  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415 - as above
-
     clock = SystemClock()
     rules = load_rules(config, load_plugins())
     load_gates(config)
@@ -129,21 +125,8 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
 
 
 def _settings(
-    config: "Config", url: "BrokerUrl", rules: "ClassicRules | ArtemisRules | None"
-) -> "DoctorSettings":
-    from amqsidecar.config.load import has_amqp  # noqa: PLC0415 - as above
-    from amqsidecar.config.sections.intake import Backlog  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.settings import DoctorSettings  # noqa: PLC0415 - as above
-    from amqsidecar.engine.intake import named_queues  # noqa: PLC0415 - as above
-    from amqsidecar.engine.judging.dead_letter_names import (  # noqa: PLC0415 - as above
-        DeadLetterNames,
-    )
-    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
-    from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
-    from amqsidecar.policy_source.digest import rules_digest  # noqa: PLC0415 - as above
-    from amqsidecar.policy_source.load import compile_policy  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.cause_notes import cause_note_settings  # noqa: PLC0415 - as above
-
+    config: Config, url: BrokerUrl, rules: ClassicRules | ArtemisRules | None
+) -> DoctorSettings:
     notes = cause_note_settings(config)
     return DoctorSettings(
         scheme=url.scheme,
@@ -175,24 +158,13 @@ def _settings(
     )
 
 
-def _schedule(config: "Config") -> "ScheduleFacts":
-    from amqsidecar.diagnosis.schedule import ScheduleFacts  # noqa: PLC0415 - as above
-
+def _schedule(config: Config) -> ScheduleFacts:
     if config.store.url == BROKER_HELD:
         return ScheduleFacts()
     return _shared_schedule(config) if config.store.is_shared else _own_schedule(config)
 
 
-def _own_schedule(config: "Config") -> "ScheduleFacts":
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
-        ScheduleFacts,
-        look_at_schedule,
-        place_problem,
-    )
-    from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.schedules import open_schedule  # noqa: PLC0415 - as above
-
+def _own_schedule(config: Config) -> ScheduleFacts:
     path = path_of_url(config.store.url)
     problem = place_problem(path)
     if problem or not path.exists():
@@ -200,20 +172,7 @@ def _own_schedule(config: "Config") -> "ScheduleFacts":
     return look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
 
 
-def _shared_schedule(config: "Config") -> "ScheduleFacts":
-    from msgspec.structs import replace  # noqa: PLC0415 - as above
-
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.database import (  # noqa: PLC0415 - as above
-        database_findings,
-        look_at_database,
-    )
-    from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
-        ScheduleFacts,
-        look_at_schedule,
-    )
-    from amqsidecar.wiring.schedules import SCHEMA, open_schedule  # noqa: PLC0415 - as above
-
+def _shared_schedule(config: Config) -> ScheduleFacts:
     secret = config.store.password()
     password = None if secret is None else secret.reveal()
     database = look_at_database(config.store.url, password, SCHEMA)
@@ -224,9 +183,7 @@ def _shared_schedule(config: "Config") -> "ScheduleFacts":
     return replace(facts, place=place)
 
 
-def _print(
-    findings: "Sequence[Finding]", verdict: str, config: "Config", *, with_notes: bool
-) -> None:
+def _print(findings: Sequence[Finding], verdict: str, config: Config, *, with_notes: bool) -> None:
     failed = {one.check for one in findings if one.severity == "problem"}
     check = None
     for finding in findings:
@@ -247,7 +204,7 @@ def _print(
     print_line(f"{verdict}: {', '.join(counts)}{'' if with_notes else ' (print them by --notes)'}")
 
 
-def in_place(mend: str, config: "Config") -> str:
+def in_place(mend: str, config: Config) -> str:
     """Return a line that fixes something; of our own configuration with its place in the file.
 
     Why: a second `store:` in the same file is no YAML.

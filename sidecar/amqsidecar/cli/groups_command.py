@@ -1,6 +1,6 @@
 """`amqsidecar groups`: failures by cause, with their trend."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,15 +17,15 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause_groups import split_stack
+from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, one_line, span
 
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.operations.failures.groups import Group
 
-
-def list_groups(
+def groups(
     destination: FilterDestination = None,
     window: Annotated[
         str,
@@ -67,10 +67,6 @@ def list_groups(
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.groups import read_groups  # noqa: PLC0415 - as above
-
     name = canonical(destination, "--destination")
     if suggest:
         _suggest(config, name, output)
@@ -96,15 +92,11 @@ def list_groups(
             say(CAUSE_SOURCES)
 
 
-def _suggest(config: "Config", destination: str | None, output: OutputFormat) -> None:
-    from amqsidecar.messages.fields import OpenMessage  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures import suggest  # noqa: PLC0415 - as above
-
-    def list_fields(encoding: str, message: bytes) -> dict[str, str]:
-        return OpenMessage(encoding, message).list_fields()
+def _suggest(config: Config, destination: str | None, output: OutputFormat) -> None:
+    from amqsidecar.operations.failures.suggest import suggest  # noqa: PLC0415 - codecs of all wires
 
     with opened_schedule(config) as store:
-        found = suggest.suggest(store, list_fields, destination)
+        found = suggest(store, destination)
     if output is OutputFormat.JSON:
         print_json(found)
         return
@@ -129,7 +121,7 @@ def _times(messages: int, deaths: int) -> str:
     return f"{messages} ({deaths} times)" if deaths > messages else str(messages)
 
 
-def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
+def _cells(group: Group, now_ms: int) -> tuple[str, ...]:
     return (
         str(group.number),
         group.trend.value,

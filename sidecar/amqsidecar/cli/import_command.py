@@ -17,7 +17,7 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.policy_source.yaml_writer import to_mapping, write_yaml
 
 
-def import_policy(
+def import_(
     source: Annotated[
         str | None,
         typer.Argument(

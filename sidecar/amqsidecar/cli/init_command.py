@@ -10,11 +10,18 @@ from typing import Annotated, Final
 
 import typer
 
+from amqsidecar.cli.doctor_command import doctor
 from amqsidecar.cli.options import CONFIG_FILE
 from amqsidecar.cli.printing import confirmed, print_line, say
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
 from amqsidecar.config.store_url import checked_store_url
+from amqsidecar.errors import ConfigError, LinkLost
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import Redeliver
+from amqsidecar.model.destination import queue
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import compile_policy, load_policy
 
 PASSWORD_FILE: Final = "broker-password"  # noqa: S105 - the name of a file
 POLICY_FILE: Final = "policy.yaml"
@@ -175,9 +182,6 @@ def _examine(config_file: Path, written: Iterable[Path]) -> None:
         LinkLost: no broker answers.
         typer.Exit: doctor's.
     """
-    from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.errors import LinkLost  # noqa: PLC0415 - as above
-
     outcome = f"wrote {config_file}"
     try:
         doctor(config_file)
@@ -222,13 +226,6 @@ def _never_redelivers(policy: Path) -> str | None:
     Returns:
         None = it redelivers, or it can't be read, which `doctor` reports.
     """
-    from amqsidecar.errors import ConfigError  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.model.dead_letter import DeadLetter  # noqa: PLC0415 - as above
-    from amqsidecar.model.decision import Redeliver  # noqa: PLC0415 - as above
-    from amqsidecar.model.destination import queue  # noqa: PLC0415 - as above
-    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
-    from amqsidecar.policy_source.load import compile_policy, load_policy  # noqa: PLC0415
-
     plugins = load_plugins()
     with suppress(ConfigError):
         decider = compile_policy(load_policy(policy, plugins), plugins)

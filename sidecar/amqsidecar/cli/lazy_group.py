@@ -7,10 +7,43 @@ from types import MappingProxyType
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.shown import shown_line
+
+
+class LazyCommand(TyperCommand):
+    """A command, or a group of commands, as its group lists it; its context is the real one's."""
+
+    def __init__(self, module: str, function: str, *, summary: str) -> None:
+        """Take what is known without an import.
+
+        Args:
+            module: in this package.
+            function: or the group, in that module; also its name, as the library derives names.
+            summary: the first sentence of its help.
+        """
+        super().__init__(function.rstrip("_").replace("_", "-"), help=summary)
+        self._place = module, function
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Import it; `command` of the context is the real one."""
+        module, function = self._place
+        found = getattr(import_module(f"amqsidecar.cli.{module}"), function)
+        if not isinstance(found, typer.Typer):
+            single = typer.Typer(add_completion=False, rich_markup_mode=None)
+            single.command(self.name)(found)
+            found = single
+        return typer.main.get_command(found).make_context(*arguments, **options)
+
+
+def lazy_commands(summaries: Mapping[str, str]) -> dict[str, LazyCommand]:
+    """Return commands by name; `summaries` has the summary of each `module:function`."""
+    commands = [
+        LazyCommand(*place.split(":"), summary=summary) for place, summary in summaries.items()
+    ]
+    return {str(command.name): command for command in commands}
 
 
 @contextmanager
@@ -24,7 +57,7 @@ def _visible_usage() -> Iterator[None]:
 
 
 def lazy_group(
-    commands: Mapping[str, tuple[str, str]],
+    commands: dict[str, LazyCommand],
     *,
     aliases: Mapping[str, str] = MappingProxyType({}),
     extra: str | None = None,
@@ -32,36 +65,17 @@ def lazy_group(
     """Return a kind of group that imports a command when it is asked for.
 
     Args:
-        commands: each command's name, and the module in this package and the function, or the group
-            of commands, that it is; in the order of the help.
+        commands: by name, in the order of the help.
         aliases: other names of commands, which the help leaves out.
         extra: what has to be installed to run them, but not for their help; None = nothing more.
     """
 
     class LazyGroup(TyperGroup):
-        def list_commands(self, ctx: Any) -> list[str]:
-            return list(commands)
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes | {"commands": commands})
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            cmd_name = aliases.get(cmd_name, cmd_name)
-            if cmd_name not in commands:
-                return None
-            if cmd_name not in self.commands:
-                module, name = commands[cmd_name]
-                found = getattr(import_module(f"amqsidecar.cli.{module}"), name)
-                if not isinstance(found, typer.Typer):
-                    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-                    single.command(cmd_name)(found)
-                    found = single
-                self.commands[cmd_name] = typer.main.get_command(found)
-            return self.commands[cmd_name]
-
-        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            if args[0] not in commands and args[0] not in aliases:
-                # Why: for a name that is none, the library suggests of those that were made.
-                for name in commands:
-                    self.get_command(ctx, name)
-            return super().resolve_command(ctx, args)
+            return super().get_command(ctx, aliases.get(cmd_name, cmd_name))
 
         def invoke(self, ctx: Any) -> Any:
             try:

@@ -1,7 +1,7 @@
 """`amqsidecar list`: the waiting messages."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,11 +22,13 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_rows, say
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import given_reason
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.operations.browse import list_page
+from amqsidecar.operations.failures.find_group import where_else
 from amqsidecar.operations.words import due, one_line, place
-
-if TYPE_CHECKING:
-    from amqsidecar.model.schedule import RowView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class ListChoice(Chosen):
 
 
 @takes(ListChoice)
-def list_rows(listed: ListChoice) -> None:
+def list_(listed: ListChoice) -> None:
     """List messages by number, exhausted ones after all others.
 
     \b
@@ -55,22 +57,16 @@ def list_rows(listed: ListChoice) -> None:
     "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate",
     "final_queue", "recall", "recall_operation", "group": null | number}],
     "next_after": null | number | text}
-    """  # noqa: D301 - the backspace makes the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(listed.config_file, listed.sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
-
     now_ms = SystemClock().now_ms()
     selection = read_selection(listed, now_ms)
-    looks = selection.looks_into_messages
     check_of_broker(config.store.url, selection, is_simple=listed.group is None)
     select = None
-    if looks:
-        from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-        from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
+    if selection.looks_into_messages:
+        # Why here: the codecs of every wire, which few lists need.
+        from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415
+        from amqsidecar.operations.select import selector  # noqa: PLC0415
 
         select = selector(selection, chosen_properties)
     with opened_view(config) as store:
@@ -84,7 +80,7 @@ def list_rows(listed: ListChoice) -> None:
     if listed.output is OutputFormat.JSON:
         print_json(page)
     if is_empty:
-        if listed.after or (not looks and rows == RowFilter()):
+        if listed.after or (select is None and rows == RowFilter()):
             say("no more" if listed.after else "nothing waits")
             return
         raise NothingFound(f"nothing that waits matches{near}")
@@ -97,7 +93,7 @@ def list_rows(listed: ListChoice) -> None:
         say(f"more results: --after {page.next_after}")
 
 
-def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
+def _cells(row: RowView, now_ms: int) -> tuple[str, ...]:
     when = due(row.due_at_ms, now_ms) if row.state.value == "waiting" else "-"
     if row.gate is not None and row.due_at_ms > now_ms:
         when = f"{when} ({one_line(row.gate, 30)})"

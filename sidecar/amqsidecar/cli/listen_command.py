@@ -3,6 +3,7 @@
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
+from amqsidecar.wiring.listening import run_listener
 
 
 def listen(config_file: ConfigFile = None, sets: Sets = None) -> None:
@@ -11,6 +12,4 @@ def listen(config_file: ConfigFile = None, sets: Sets = None) -> None:
     It runs until SIGTERM, then ends each connection once its messages are saved.
     """
     config = read_config(config_file, sets)
-    from amqsidecar.wiring.listening import run_listener  # noqa: PLC0415 - keeps `--help` fast
-
     raise typer.Exit(run_listener(config))

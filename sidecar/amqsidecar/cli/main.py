@@ -7,13 +7,14 @@
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from amqsidecar import __version__
-from amqsidecar.cli.lazy_group import lazy_group
+from amqsidecar.cli.lazy_group import lazy_commands, lazy_group
 from amqsidecar.errors import (
     BrokerError,
     ConfigError,
@@ -31,35 +32,36 @@ EXIT_UNAVAILABLE: Final = 69
 EXIT_SOFTWARE: Final = 70
 EXIT_CONFIG: Final = 78
 
-COMMANDS: Final = {
-    "demo": ("demo_command", "demo"),
-    "init": ("init_command", "init"),
-    "run": ("run_command", "run"),
-    "listen": ("listen_command", "listen"),
-    "explain": ("explain_command", "explain"),
-    "doctor": ("doctor_command", "doctor"),
-    "import": ("import_command", "import_policy"),
-    "status": ("status_command", "status"),
-    "groups": ("groups_command", "list_groups"),
-    "note": ("operate.note_command", "note"),
-    "list": ("list_command", "list_rows"),
-    "show": ("show_command", "show"),
-    "edit": ("operate.edit_command", "edit"),
-    "retry": ("operate.commands", "retry"),
-    "give-up": ("operate.commands", "give_up"),
-    "hold": ("operate.commands", "hold"),
-    "release": ("operate.commands", "release"),
-    "redirect": ("operate.commands", "redirect"),
-    "discard": ("operate.commands", "discard"),
-    "take-back": ("operate.commands", "take_back"),
-    "operations": ("operate.operations_command", "list_operations"),
-    "operation": ("operate.operations_command", "operation"),
-    "backup": ("backup_command", "backup"),
-    "access": ("access_command", "app"),
-    "journal": ("journal.journal_command", "app"),
-    "pipeline": ("pipeline.pipeline_command", "app"),
+_SUMMARIES: Final = {
+    "demo_command:demo": "Watch real messages die, wait and come back.",
+    "init_command:init": "Write amqsidecar.yaml for a broker, then run `doctor` with it.",
+    "run_command:run": "Run the service until SIGTERM.",
+    "listen_command:listen": "Proxy an acceptor and save messages that consumers give up.",
+    "explain_command:explain": "Print the rules' decision on a dead letter.",
+    "doctor_command:doctor": "Check broker and configuration; print a fix for each fault.",
+    "import_command:import_": "Turn a broker's XML into the equivalent YAML policy.",
+    "status_command:status": "Print waiting messages by destination and state.",
+    "groups_command:groups": "Print failures by destination and cause.",
+    "operate.note_command:note": "Write a note on a group of failures, and print its notes.",
+    "list_command:list_": "List messages by number, exhausted ones after all others.",
+    "show_command:show": "Show a message: where it waits, and all that happened to it.",
+    "operate.edit_command:edit": "Edit a message and re-send it now.",
+    "operate.commands:retry": "Redeliver now, held and parked messages too.",
+    "operate.commands:give_up": "Send to the final dead-letter queue now.",
+    "operate.commands:hold": "Keep waiting messages until they are released.",
+    "operate.commands:release": "Release held messages.",
+    "operate.commands:redirect": "Send to another destination now.",
+    "operate.commands:discard": "Drop messages; for an hour `operation undo` puts them back.",
+    "operate.commands:take_back": "Take exhausted messages out of their final queue.",
+    "operate.operations_command:operations": "List operations, the newest first.",
+    "operate.operations_command:operation": "Show, pause, resume, cancel or undo an operation.",
+    "backup_command:backup": "Copy the schedule into a file, also while the service runs.",
+    "access_command:access": "Make lines for the files that grant access to console and API.",
+    "journal.journal_command:journal": "Look after the journal: the history as Parquet files.",
+    "pipeline.pipeline_command:pipeline": "Turn the journals of sidecars into answers, with Spark.",
 }
-"""Each command, and the module and function that it is; imported when it is asked for."""
+COMMANDS: Final = lazy_commands(_SUMMARIES)
+"""Each command, which is imported when it is asked for."""
 
 ALIASES: Final = {"cancel": "give-up"}
 """Former names, which scripts go on using."""
@@ -117,8 +119,6 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
-        import traceback  # noqa: PLC0415 - not needed otherwise
-
         sys.stderr.write(shown(traceback.format_exc()))
         _say(f"a fault of amqsidecar: {type(error).__name__}: {error}")
         return EXIT_SOFTWARE

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 from amqsidecar.cli.options import CONFIG_FILE
+from amqsidecar.cli.user import enter_as_user
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
-from amqsidecar.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.schedule import BrokerSchedule, Schedule, ScheduleView
+from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
+from amqsidecar.schedule import BrokerSchedule, Schedule, ScheduleView
+from amqsidecar.wiring.schedules import open_schedule
 
 
 @contextmanager
-def opened_view(config: "Config") -> Iterator["ScheduleView"]:
+def opened_view(config: Config) -> Iterator[ScheduleView]:
     """Open the schedule of a configuration to look at it, also where the broker keeps it.
 
     Raises:
@@ -27,7 +27,7 @@ def opened_view(config: "Config") -> Iterator["ScheduleView"]:
 
 
 @contextmanager
-def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Schedule"]:
+def opened_schedule(config: Config, *, read_only: bool = True) -> Iterator[Schedule]:
     """Open the schedule of a configuration; looking creates none.
 
     Raises:
@@ -39,11 +39,6 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
         raise StoreUnavailable(
             "the broker keeps waiting messages (store.url broker:), so there are no operations"
         )
-    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.config.schema import Config  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.schedules import open_schedule  # noqa: PLC0415 - as above
-
     enter_as_user(config, is_needed=not read_only)
     try:
         opened = open_schedule(config, SystemClock(), read_only=read_only)
@@ -57,24 +52,19 @@ def opened_schedule(config: "Config", *, read_only: bool = True) -> Iterator["Sc
 
 
 @contextmanager
-def opened_broker(config: "Config", *, read_only: bool = True) -> Iterator["BrokerSchedule"]:
+def opened_broker(config: Config, *, read_only: bool = True) -> Iterator[BrokerSchedule]:
     """Query the broker that keeps waiting messages.
 
     Raises:
         LinkLost, BrokerRefused: it can't be asked.
         ConfigError: no broker is named, or a change can't be audited.
     """
-    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - as above
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.broker_held import INSTANCE  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
-
     if not config.broker.url:
         raise ConfigError(
             [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
         )
     enter_as_user(config, is_needed=not read_only)
-    links = LinkMaker(config, SystemClock())
-    with closing(links.make_delaying(INSTANCE).look()) as session:
+    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - only where a broker is asked
+
+    with closing(LinkMaker(config, SystemClock()).make_delaying().look()) as session:
         yield session.schedule()

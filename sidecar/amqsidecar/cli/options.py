@@ -1,4 +1,4 @@
-"""Options that every command has, and how commands read them; imports nothing heavy."""
+"""Options that every command has, and how commands read them."""
 
 import inspect
 import os
@@ -7,18 +7,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
+from amqsidecar.config.load import load_config
+from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.model.operation import Selection
-    from amqsidecar.model.schedule import RowFilter
-    from amqsidecar.schedule import ScheduleView
-
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.operation import Selection
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
+from amqsidecar.operations.failures.find_group import with_group
+from amqsidecar.schedule import ScheduleView
 
 INT_MAX: Final = 2**31 - 1
 """The largest whole number that an option takes: brokers count by Java's int."""
@@ -240,7 +241,7 @@ def takes(
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def read_config(config_file: Path | None, sets: Sequence[str] | None) -> "Config":
+def read_config(config_file: Path | None, sets: Sequence[str] | None) -> Config:
     """Return the options of this command line.
 
     Args:
@@ -250,8 +251,6 @@ def read_config(config_file: Path | None, sets: Sequence[str] | None) -> "Config
     Raises:
         ConfigError: with every problem found.
     """
-    from amqsidecar.config.load import load_config  # noqa: PLC0415 - keeps `--help` fast
-
     if config_file is None:
         config_file = _default_config()
     return load_config(config_file, sets or (), os.environ)
@@ -265,14 +264,8 @@ def _default_config() -> Path | None:
     return here if here.is_file() else None
 
 
-def read_selection(chosen: Chosen, now_ms: int) -> "Selection":
+def read_selection(chosen: Chosen, now_ms: int) -> Selection:
     """Return the selection that the options ask for; usage errors leave with code 2."""
-    from amqsidecar.operations.conditions import (  # noqa: PLC0415 - keeps `--help` fast
-        CONDITIONS,
-        ConditionRefused,
-        select,
-    )
-
     texts: dict[str, list[str]] = {}
     for condition in CONDITIONS:
         value = getattr(chosen, condition.attribute or "_", None)
@@ -285,7 +278,7 @@ def read_selection(chosen: Chosen, now_ms: int) -> "Selection":
         raise typer.BadParameter(str(error), param_hint=error.condition.option) from error
 
 
-def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "RowFilter":
+def find_group(schedule: ScheduleView, chosen: Chosen, rows: RowFilter) -> RowFilter:
     """Return the filter with the whole cause of the group that the options mean.
 
     Args:
@@ -296,8 +289,6 @@ def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "
     Raises:
         NothingFound: no group, or several, are meant.
     """
-    from amqsidecar.operations.failures.find_group import with_group  # noqa: PLC0415 - as above
-
     if chosen.cause_group is None and chosen.group is None:
         return rows
     if chosen.cause_group is not None and chosen.group is not None:
@@ -305,7 +296,7 @@ def find_group(schedule: "ScheduleView", chosen: Chosen, rows: "RowFilter") -> "
     return with_group(schedule, rows, part=chosen.cause_group, number=chosen.group)
 
 
-def check_of_broker(store_url: str, selection: "Selection", *, is_simple: bool = True) -> None:
+def check_of_broker(store_url: str, selection: Selection, *, is_simple: bool = True) -> None:
     """Refuse a selection that a broker-held schedule can't answer; exits with code 2.
 
     Args:
@@ -313,8 +304,6 @@ def check_of_broker(store_url: str, selection: "Selection", *, is_simple: bool =
         selection: the conditions.
         is_simple: whether nothing else is asked for that needs a store of our own.
     """
-    from amqsidecar.operations.conditions import given  # noqa: PLC0415 - as above
-
     needs_store = any(condition.needs_store for condition, _ in given(selection))
     if store_url == BROKER_HELD and (needs_store or not is_simple):
         raise typer.BadParameter(
@@ -326,8 +315,6 @@ def check_of_broker(store_url: str, selection: "Selection", *, is_simple: bool =
 
 def canonical(name: str | None, option: str) -> str | None:
     """Return the canonical text of a destination; usage errors leave with code 2."""
-    from amqsidecar.model.destination import parse_destination  # noqa: PLC0415 - as above
-
     if name is None:
         return None
     try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+import msgspec
 import typer
 
 from amqsidecar.model.cause import root_reason
@@ -29,8 +30,6 @@ class Advance(Protocol):
 
 def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
-    import msgspec  # noqa: PLC0415 - keeps `--help` fast
-
     sys.stdout.write(escaped(msgspec.json.encode(value).decode()) + "\n")
 
 
@@ -66,16 +65,13 @@ def print_fact(line: str) -> None:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with lines on a terminal, plain and whole columns otherwise."""
     if sys.stdout.isatty():
-        from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - as above
-        from rich.console import Console  # noqa: PLC0415 - as above
-        from rich.table import Table  # noqa: PLC0415 - as above
-        from rich.text import Text  # noqa: PLC0415 - as above
+        from rich import box, console, table, text  # noqa: PLC0415 - only on a terminal
 
-        table = Table(*headers, box=SIMPLE_HEAD)
+        drawn = table.Table(*headers, box=box.SIMPLE_HEAD)
         for row in rows:
             # Why: a cause in square brackets is no markup.
-            table.add_row(*(Text(shown_line(cell)) for cell in row))
-        Console().print(table)
+            drawn.add_row(*(text.Text(shown_line(cell)) for cell in row))
+        console.Console().print(drawn)
         return
     _print_columns(list(zip(headers, *rows, strict=True)))
 
@@ -158,24 +154,16 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
     if not sys.stderr.isatty() or (total is not None and total < 1000):
         yield lambda _count: None
         return
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.progress import (  # noqa: PLC0415 - as above
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
+    from rich import console, progress, text  # noqa: PLC0415 - only on a terminal
+
+    class Rate(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> text.Text:
+            return text.Text(f"{task.speed or 0:,.0f}/s")
+
+    columns = (
+        *(progress.TextColumn("{task.description}"), progress.BarColumn()),
+        *(progress.MofNCompleteColumn(), Rate(), progress.TimeRemainingColumn()),
     )
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed or 0:,.0f}/s")
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,14 +1,16 @@
 """`amqsidecar run`: the service."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
 from amqsidecar.cli.printing import print_line
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
+from amqsidecar.config.load import check_start, missing_files
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import ConfigError
+from amqsidecar.wiring.app import run_observer, run_service
+from amqsidecar.wiring.check import FILES, check_configuration
 
 Observe = Annotated[
     bool,
@@ -48,24 +50,15 @@ def run(
     if check:
         _check(config, awaits_files=await_files)
         return
-    from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.errors import ConfigError  # noqa: PLC0415 - as above
-
     problems = check_start(config)
     if problems:
         raise ConfigError(problems)
-    from amqsidecar.wiring.app import run_observer, run_service  # noqa: PLC0415 - as above
-
     if observe:
         raise typer.Exit(run_observer(config))
     raise typer.Exit(run_service(config))
 
 
-def _check(config: "Config", *, awaits_files: bool) -> None:
-    from amqsidecar.config.load import check_start, missing_files  # noqa: PLC0415 - as above
-    from amqsidecar.errors import ConfigError  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.check import FILES, check_configuration  # noqa: PLC0415 - as above
-
+def _check(config: Config, *, awaits_files: bool) -> None:
     awaited = missing_files(config, FILES) if awaits_files else {}
     for key, path in awaited.items():
         print_line(f"{key}: {path} does not exist yet; it was not checked")

@@ -2,24 +2,25 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import NothingFound
+from amqsidecar.model.message import MessageView
+from amqsidecar.model.schedule import RowView
+from amqsidecar.operations.lying import LyingMessage
+from amqsidecar.operations.references import Found, find_reference
 from amqsidecar.operations.timeline import describe_all, tag_of
 from amqsidecar.operations.words import clock_time, due, one_line, reason_lines, size
 from amqsidecar.private_files import private_opener
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.model.message import MessageView
-    from amqsidecar.model.schedule import RowView
-    from amqsidecar.operations.lying import LyingMessage
-    from amqsidecar.operations.references import Found
-    from amqsidecar.schedule import ScheduleView
+from amqsidecar.schedule import ScheduleView
+from amqsidecar.telemetry import audit
 
 
 def show(
@@ -60,10 +61,6 @@ def show(
     properties and the body, as the API's `view`
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.operations.references import find_reference  # noqa: PLC0415 - as above
-
     with opened_view(config) as store:
         state = store.state()
         found = find_reference(store, message, state)
@@ -72,7 +69,9 @@ def show(
             _save(_read_message(config, store, rows, message, "download-message"), message, save)
         view = None
         if content and found is not None:
-            view = _view(_read_message(config, store, rows, message, "read-message"))
+            from amqsidecar.messages.view import view_message  # noqa: PLC0415 - codecs of all wires
+
+            view = view_message(*_read_message(config, store, rows, message, "read-message"))
     if output is OutputFormat.JSON:
         print_json(found if view is None else view)
     if found is None:
@@ -88,7 +87,7 @@ def show(
         _print_content(view)
 
 
-def _print_message(found: "Found", now_ms: int) -> None:
+def _print_message(found: Found, now_ms: int) -> None:
     print_line(f"redelivery id  {found.redelivery_id}")
     for row in found.rows:
         _print_row(row, now_ms)
@@ -101,8 +100,8 @@ def _print_message(found: "Found", now_ms: int) -> None:
 
 
 def _read_message(
-    config: "Config", store: "ScheduleView", rows: "Sequence[RowView]", message: str, act: str
-) -> "LyingMessage":
+    config: Config, store: ScheduleView, rows: Sequence[RowView], message: str, act: str
+) -> LyingMessage:
     """Return the message of the only row, and audit this act; in its final queue it is browsed."""
     if len(rows) != 1:
         numbers = ", ".join(str(row.id) for row in rows)
@@ -112,13 +111,10 @@ def _read_message(
             else (f"{message} is no longer waiting, so its bytes are gone")
         )
         raise typer.BadParameter(why, param_hint="ID")
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.operations.lying import LyingMessage  # noqa: PLC0415 - as above
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.gate import lying_reader  # noqa: PLC0415 - as above
-
     row = rows[0]
     if row.is_in_final_queue:
+        from amqsidecar.wiring.gate import lying_reader  # noqa: PLC0415 - only where a broker is asked
+
         found = lying_reader(config, SystemClock())(row)
     else:
         body = store.message(row.id)
@@ -129,7 +125,7 @@ def _read_message(
     return found
 
 
-def _save(found: "LyingMessage", message: str, path: Path) -> None:
+def _save(found: LyingMessage, message: str, path: Path) -> None:
     """Write the bytes of a message; nothing that exists is written over."""
     try:
         with open(path, "xb", opener=private_opener) as file:
@@ -139,13 +135,7 @@ def _save(found: "LyingMessage", message: str, path: Path) -> None:
     say(f"{size(len(found.message))} written to {path}: {found.encoding}")
 
 
-def _view(found: "LyingMessage") -> "MessageView":
-    from amqsidecar.messages.view import view_message  # noqa: PLC0415 - keeps `--help` fast
-
-    return view_message(found.encoding, found.message)
-
-
-def _print_content(view: "MessageView") -> None:
+def _print_content(view: MessageView) -> None:
     print_line()
     for one in view.properties:
         cut = " ... (cut)" if one.is_cut else ""
@@ -160,7 +150,7 @@ def _print_content(view: "MessageView") -> None:
         print_line(problem)
 
 
-def _print_row(row: "RowView", now_ms: int) -> None:
+def _print_row(row: RowView, now_ms: int) -> None:
     final = " (final dead-letter queue)" if row.is_final else ""
     verb = "lies in        " if row.is_in_final_queue else "goes to        "
     print_line(f"row            {row.id}, {row.state.value}{', being sent' * row.in_flight}")

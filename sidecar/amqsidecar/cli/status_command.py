@@ -1,7 +1,6 @@
 """`amqsidecar status`: how the schedule stands."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import (
@@ -17,6 +16,9 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_fact, print_json, print_line, print_table
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.schedule import GateTally, InstanceView
+from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.operations.words import (
     clock_time,
     due,
@@ -26,10 +28,6 @@ from amqsidecar.operations.words import (
     size,
     unknown_line,
 )
-
-if TYPE_CHECKING:
-    from amqsidecar.model.schedule import GateTally, InstanceView
-    from amqsidecar.operations.browse import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +58,6 @@ def status(wanted: Wanted) -> None:
     "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the schedule)}
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(wanted.config_file, wanted.sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above
-
     now_ms = SystemClock().now_ms()
     selection = read_selection(wanted, now_ms)
     check_of_broker(config.store.url, selection, is_simple=wanted.group is None)
@@ -76,7 +71,7 @@ def status(wanted: Wanted) -> None:
         _print(found, now_ms)
 
 
-def _print_own(found: "Status") -> None:
+def _print_own(found: Status) -> None:
     print_line(f"instance     {found.instance}")
     print_line(f"last cycle   {found.cycle}")
     unfinished = found.unfinished_cycle
@@ -87,14 +82,14 @@ def _print_own(found: "Status") -> None:
         )
 
 
-def _print_instances(instances: "list[InstanceView]") -> None:
+def _print_instances(instances: list[InstanceView]) -> None:
     for one in instances:
         seen = f"seen {one.seen_seconds_ago:.0f} s ago" if one.is_held else "free"
         cycle = "" if one.unfinished_cycle is None else f", cycle {one.unfinished_cycle} unfinished"
         print_line(f"instance     {one.instance}, {seen}, last cycle {one.cycle}{cycle}")
 
 
-def _gate_line(one: "GateTally", now_ms: int) -> str:
+def _gate_line(one: GateTally, now_ms: int) -> str:
     first, last = one.next_due_at_ms, one.last_due_at_ms
     until = clock_time(last) if first == last else f"{clock_time(first)} to {clock_time(last)}"
     return (
@@ -103,7 +98,7 @@ def _gate_line(one: "GateTally", now_ms: int) -> str:
     )
 
 
-def _print(found: "Status", now_ms: int) -> None:
+def _print(found: Status, now_ms: int) -> None:
     if found.instances:
         _print_instances(found.instances)
     else:

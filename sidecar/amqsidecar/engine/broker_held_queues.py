@@ -7,6 +7,9 @@ from amqsidecar.broker import BrokerKind, Link
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import queue
 
+INSTANCE = "broker-held"
+"""Names the connections of a service without a store."""
+
 WAITING_QUEUE = queue("amqsidecar.waiting")
 """Holds dead letters whose destination takes nothing for now, until it is tried again."""
 

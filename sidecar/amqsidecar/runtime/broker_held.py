@@ -6,16 +6,13 @@ from contextlib import ExitStack
 
 from amqsidecar.broker import IntakeQueue, IntakeSession, Link, LookSession, MoveSession
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.broker_held_queues import INSTANCE, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
-
-INSTANCE = "broker-held"
-"""Names the connections of a service without a store."""
 
 
 def open_to_move(link: Link) -> MoveSession:

@@ -22,7 +22,7 @@ from amqsidecar.config.sections.broker import BrokerOptions
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
-from amqsidecar.engine.broker_held_queues import NOT_KEPT
+from amqsidecar.engine.broker_held_queues import INSTANCE, NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
@@ -205,8 +205,8 @@ class LinkMaker:
             make = self._stomp_artemis if is_artemis else self._stomp_classic
         return make(endpoint, instance)
 
-    def make_delaying(self, instance: str) -> DelayingLink:
-        """Return a link for an instance to a broker that keeps waiting messages.
+    def make_delaying(self) -> DelayingLink:
+        """Return a link to a broker that keeps waiting messages.
 
         Raises:
             ConfigError, LinkLost: as `make`.
@@ -215,12 +215,12 @@ class LinkMaker:
         url = self._config.broker.url[self._number]
         endpoint = self._endpoint(url)
         if url.scheme.startswith("core"):
-            return self._core_artemis(endpoint, instance)
+            return self._core_artemis(endpoint, INSTANCE)
         if url.scheme.startswith("artemis"):
-            return self._artemis_pair(endpoint, instance)
+            return self._artemis_pair(endpoint, INSTANCE)
         kind = self._kind(url, endpoint)
         if kind is BrokerKind.ARTEMIS and url.scheme.startswith("amqp"):
-            return self._amqp_artemis(endpoint, instance)
+            return self._amqp_artemis(endpoint, INSTANCE)
         raise BrokerRefused(NOT_KEPT[kind])
 
     def _kind(self, url: BrokerUrl, endpoint: Endpoint) -> BrokerKind:

@@ -211,7 +211,7 @@ def test_a_fault_of_ours_prints_no_text_that_acts_on_a_terminal(
     def fail(*_: object) -> None:
         raise AssertionError(HOSTILE)
 
-    monkeypatch.setattr("amqsidecar.operations.browse.read_status", fail)
+    monkeypatch.setattr("amqsidecar.cli.status_command.read_status", fail)
     with terminal(monkeypatch) as shown:
         assert main.run_command_line(["status", *options]) == main.EXIT_SOFTWARE
     assert UNSEEN.findall(shown()) == []

@@ -11,7 +11,9 @@ from amqsidecar.cli.journal.options import JournalPath, open_journal
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
 from amqsidecar.cli.printing import say
 from amqsidecar.cli.times import time_ms
+from amqsidecar.cli.user import enter_as_user
 from amqsidecar.private_files import private_opener
+from amqsidecar.telemetry import audit
 
 
 class FormatChoice(StrEnum):
@@ -76,10 +78,8 @@ def export(
     span = (time_ms(since, "--since"), time_ms(until, "--until"))
     config = read_config(config_file, sets)
     folder = open_journal(path, config)
-    from amqsidecar.cli.user import enter_as_user  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.journals.export import ExportFormat  # noqa: PLC0415 - an extra
     from amqsidecar.journals.export import export as export_events  # noqa: PLC0415 - an extra
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
 
     enter_as_user(config, is_needed=True)
     span_given = {"since": since or "", "until": until or ""}

@@ -4,16 +4,17 @@ from typing import Final
 
 import typer
 
-from amqsidecar.cli.lazy_group import lazy_group
+from amqsidecar.cli.lazy_group import lazy_commands, lazy_group
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "verify": ("journal.verify_command", "verify"),
-    "compact": ("journal.compact_command", "compact"),
-    "export": ("journal.export_command", "export"),
+_SUMMARIES: Final = {
+    "journal.verify_command:verify": "Check that all events are in the journal, each once.",
+    "journal.compact_command:compact": "Merge small files of the journal into larger ones.",
+    "journal.export_command:export": "Write events as JSON lines, CSV or one Parquet file.",
 }
-"""Each command, and the module and function that it is; imported when it is asked for."""
+COMMANDS: Final = lazy_commands(_SUMMARIES)
+"""Each command, which is imported when it is asked for."""
 
-app = typer.Typer(
+journal = typer.Typer(
     name="journal",
     cls=lazy_group(COMMANDS),
     add_completion=False,
@@ -22,6 +23,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def journal() -> None:
+@journal.callback()
+def _journal() -> None:
     """Look after the journal: the history as Parquet files."""

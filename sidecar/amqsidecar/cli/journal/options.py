@@ -1,13 +1,13 @@
-"""The option of the journal of a command; imports nothing heavy."""
+"""The option of the journal of a command."""
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.journals.folder import Folder
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.journals.folder import Folder, open_folder
 
 JournalPath = Annotated[
     str | None,
@@ -20,19 +20,15 @@ JournalPath = Annotated[
 ]
 
 
-def open_journal(path: str | None, config: "Config") -> "Folder":
+def open_journal(path: str | None, config: Config) -> Folder:
     """Return the journal that a command is about.
 
     Raises:
         ConfigError: none is named, or what reads it is not installed.
     """
-    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - keeps `--help` fast
-
     named = path or config.journal.path
     if not named:
         raise ConfigError(
             [Problem("journal.path", "is not set: set the path of the journal, or use --path")]
         )
-    from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - as above
-
     return open_folder(named, f"command-{os.getpid()}", lambda: None)

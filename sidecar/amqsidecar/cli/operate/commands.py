@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+import msgspec
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
@@ -36,17 +37,30 @@ from amqsidecar.cli.printing import (
 )
 from amqsidecar.cli.times import zoned_time
 from amqsidecar.cli.user import cli_actor
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.errors import NothingFound
+from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.cause import given_reason
+from amqsidecar.model.operation import Action, Operation, OperationPace, OperationState, Selection
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.act import ActionRefused, ActionResult, act_directly, check_direct
+from amqsidecar.operations.failures.find_group import where_else
+from amqsidecar.operations.listing import list_oldest
+from amqsidecar.operations.operate import Means, Wish, begin, cancel, carry_out, checked, undoable
+from amqsidecar.operations.preview import (
+    OpenGate,
+    Preview,
+    drift,
+    gate_notes,
+    preview,
+    running_notes,
+)
+from amqsidecar.operations.progress import read_progress
+from amqsidecar.operations.select import is_tallied, resolve
 from amqsidecar.operations.words import clock_time, many, one_line
-
-if TYPE_CHECKING:
-    from amqsidecar.config.schema import Config
-    from amqsidecar.model.operation import Action, Operation
-    from amqsidecar.operations.act import ActionResult
-    from amqsidecar.operations.operate import Wish
-    from amqsidecar.operations.preview import OpenGate, Preview
-    from amqsidecar.schedule import Schedule, ScheduleView
+from amqsidecar.schedule import Schedule, ScheduleView
 
 _EXIT_INTERRUPTED = 130
 _ENDS_AS = {
@@ -138,16 +152,6 @@ def _act(name: str, asked: Asked) -> None:
     config = read_config(asked.config_file, asked.sets)
     if asked.ids_from is not None:
         asked = replace(asked, ids=[*(asked.ids or ()), *read_ids(asked.ids_from)])
-    import msgspec  # noqa: PLC0415 - keeps `--help` fast
-
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
-    from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
-    from amqsidecar.operations.preview import gate_notes, running_notes  # noqa: PLC0415
-
     now_ms = SystemClock().now_ms()
     wish = Wish(
         action=Action(name),
@@ -191,23 +195,12 @@ def _act(name: str, asked: Asked) -> None:
         _operate(store, asked, wish, config)
 
 
-def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
+def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
     """Return a wish about the rows that the ids name, or the whole cause of the group.
 
     Raises:
         NothingFound: no id names a row, or no group is meant.
     """
-    import msgspec  # noqa: PLC0415 - as above
-
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
-    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
-    from amqsidecar.operations.listing import list_oldest  # noqa: PLC0415 - as above
-    from amqsidecar.operations.operate import checked  # noqa: PLC0415 - as above
-    from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
-
     selection = wish.selection
     if asked.ids:
         numbers, unknown = resolve(store, asked.ids)
@@ -237,25 +230,22 @@ def _found(store: "ScheduleView", asked: Asked, wish: "Wish") -> "Wish":
     return checked(wish) if selection.rows.ids else wish
 
 
-def _gate(config: "Config") -> "OpenGate | None":
+def _gate(config: Config) -> OpenGate | None:
     """Return how the broker is asked what becomes of sends; None = no broker is named."""
     if not config.broker.url:
         return None
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.gate import opened_gate  # noqa: PLC0415 - as above
-    from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415 - as above
+    # Why here: it needs all that reads rules and connects, and most commands ask no broker.
+    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415
+    from amqsidecar.wiring.gate import opened_gate  # noqa: PLC0415
+    from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415
 
     rules = load_rules(config, load_plugins())
     return lambda: opened_gate(config, SystemClock(), rules)
 
 
 def _preview(
-    store: "Schedule", wish: "Wish", suffix: str = "", gate: "OpenGate | None" = None
-) -> "Preview":
-    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-    from amqsidecar.operations.preview import preview  # noqa: PLC0415 - as above
-
+    store: Schedule, wish: Wish, suffix: str = "", gate: OpenGate | None = None
+) -> Preview:
     return preview(
         store,
         wish.action,
@@ -267,10 +257,8 @@ def _preview(
     )
 
 
-def _count(store: "Schedule", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
+def _count(store: Schedule, asked: Asked, wish: Wish) -> tuple[int | None, bool]:
     """Return how many rows are selected, and whether that is all; None = not needed."""
-    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
-
     if asked.ids or is_tallied(wish.selection):
         return store.count_rows(wish.selection.rows), True
     if asked.yes:
@@ -280,7 +268,7 @@ def _count(store: "Schedule", asked: Asked, wish: "Wish") -> tuple[int | None, b
     return found.count, found.is_whole
 
 
-def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: bool) -> bool:
+def _is_wanted(asked: Asked, action: Action, count: int | None, *, is_whole: bool) -> bool:
     """Whether there is something to do, and it shall be done."""
     if not count or asked.yes or (asked.ids and action not in _ENDS_AS):
         return count != 0
@@ -297,27 +285,16 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     return is_confirmed
 
 
-def _check_drift(store: "Schedule", asked: Asked, wish: "Wish", seen: int | None) -> None:
+def _check_drift(store: Schedule, asked: Asked, wish: Wish, seen: int | None) -> None:
     """Refuse if the count now differs too much from the confirmed one."""
-    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-    from amqsidecar.operations.preview import drift  # noqa: PLC0415 - as above
-
     count, is_whole = _count(store, asked, wish)
     changed = drift(count or 0, seen or 0, is_whole=is_whole)
     if changed is not None:
         raise ActionRefused(changed)
 
 
-def _operate(store: "Schedule", asked: Asked, wish: "Wish", config: "Config") -> None:
+def _operate(store: Schedule, asked: Asked, wish: Wish, config: Config) -> None:
     """Begin an operation, and carry it out unless it is left to the service."""
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import OperationPace, OperationState  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import where_else  # noqa: PLC0415 - as above
-    from amqsidecar.operations.operate import begin, undoable  # noqa: PLC0415 - as above
-    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
-
     clock = SystemClock()
     runner = "" if asked.detach or asked.at else f"{wish.actor}:{secrets.token_hex(8)}"
     operation = begin(store, wish, clock.now_ms(), runner)
@@ -352,15 +329,9 @@ def _operate(store: "Schedule", asked: Asked, wish: "Wish", config: "Config") ->
 
 
 def _carry_out(
-    store: "Schedule", operation: "Operation", runner: str, config: "Config"
-) -> tuple["Operation", bool]:
+    store: Schedule, operation: Operation, runner: str, config: Config
+) -> tuple[Operation, bool]:
     """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-    from amqsidecar.operations.operate import Means, cancel, carry_out  # noqa: PLC0415 - as above
-
     now_ms = SystemClock().now_ms
     means = Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     with (
@@ -387,17 +358,8 @@ def _carry_out(
     return operation, False
 
 
-def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
+def _act_in_broker(wish: Wish, asked: Asked, config: Config) -> None:
     """Act at once on messages that the broker keeps; there is no history."""
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import OperationPace  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
-        ActionResult,
-        act_directly,
-        check_direct,
-    )
-    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
-
     with usage_errors():
         check_direct(wish.action)
     is_simple = wish.pace == OperationPace() and not (
@@ -436,7 +398,7 @@ def _leave_interrupted() -> NoReturn:
     raise typer.Exit(_EXIT_INTERRUPTED)
 
 
-def _print_result(outcome: "ActionResult", output: OutputFormat) -> None:
+def _print_result(outcome: ActionResult, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
         return
@@ -452,7 +414,7 @@ def _print_result(outcome: "ActionResult", output: OutputFormat) -> None:
         say(f"{outcome.overtaken} more were skipped: another action changed them after this began")
 
 
-def _print_undoing(outcome: "ActionResult") -> None:
+def _print_undoing(outcome: ActionResult) -> None:
     lost = outcome.changed - outcome.undoable
     if outcome.undoable:
         undo = f"`amqsidecar operation undo {outcome.operation}`"
@@ -461,7 +423,7 @@ def _print_undoing(outcome: "ActionResult") -> None:
         say(f"{lost} of them can't be put back: the store has no room to keep them")
 
 
-def _print_preview(found: "Preview", output: OutputFormat) -> None:
+def _print_preview(found: Preview, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(found)
         return

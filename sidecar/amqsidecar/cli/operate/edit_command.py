@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,12 +12,19 @@ from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
 from amqsidecar.cli.user import cli_actor
+from amqsidecar.clock import SystemClock
 from amqsidecar.errors import EditRefused
+from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.view import view_message
+from amqsidecar.model.message import MessageEdit, MessageView, PropertyEdit, TypedValue, ValueType
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations import fetch
+from amqsidecar.operations.fetch import put_back
+from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
+from amqsidecar.operations.select import resolve
 from amqsidecar.operations.words import one_line, size
-
-if TYPE_CHECKING:
-    from amqsidecar.model.message import MessageEdit, MessageView, PropertyEdit, TypedValue
-    from amqsidecar.schedule import Schedule
+from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
 
 _VALUE = "NAME[:TYPE]=VALUE"
 
@@ -73,19 +80,6 @@ def edit(
     JSON: the operation, as `operation show`; with --dry-run what the message would be
     """
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.messages.edit import edit_message  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.messages.view import view_message  # noqa: PLC0415 - as above
-    from amqsidecar.model.message import MessageEdit  # noqa: PLC0415 - as above
-    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.message import (  # noqa: PLC0415 - as above
-        NothingToChange,
-        edit_and_retry,
-        try_edit,
-    )
-    from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
-    from amqsidecar.telemetry import audit  # noqa: PLC0415 - as above
-
     change = MessageEdit(
         text=None if text is None else _text(_read(text)),
         data=None if data is None else _read(data),
@@ -146,11 +140,8 @@ def edit(
         print_line(f"edited; operation {operation.id} re-sends it")
 
 
-def _fetch(store: "Schedule", row_id: int, suffix: str, queue: str) -> None:
+def _fetch(store: Schedule, row_id: int, suffix: str, queue: str) -> None:
     """Take a message out of its final queue; ended by Ctrl-C, it is left there."""
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.operations import fetch  # noqa: PLC0415 - as above
-
     clock = SystemClock()
     until_s = clock.monotonic_s() + fetch.FETCH_S
     say(f"taking message {row_id} out of {queue} ...")
@@ -165,10 +156,7 @@ def _fetch(store: "Schedule", row_id: int, suffix: str, queue: str) -> None:
         raise
 
 
-def _put_back(store: "Schedule", row_id: int, suffix: str) -> None:
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.operations.fetch import put_back  # noqa: PLC0415 - as above
-
+def _put_back(store: Schedule, row_id: int, suffix: str) -> None:
     put_back(store, row_id, SystemClock().now_ms(), cli_actor(), suffix)
     say(f"message {row_id} was not edited; it stays in its final dead-letter queue")
 
@@ -193,9 +181,7 @@ def _text(data: bytes) -> str:
         raise typer.BadParameter(f"byte {error.start} is not UTF-8", param_hint="--text") from error
 
 
-def _value(given: str) -> "PropertyEdit":
-    from amqsidecar.model.message import PropertyEdit, ValueType  # noqa: PLC0415 - as above
-
+def _value(given: str) -> PropertyEdit:
     name, equals, value = given.partition("=")
     if not equals:
         raise typer.BadParameter(f"{given!r}: expected {_VALUE}")
@@ -205,7 +191,7 @@ def _value(given: str) -> "PropertyEdit":
     return PropertyEdit(name=name, value=value)
 
 
-def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> None:
+def _confirm(row_id: int, change: MessageEdit, lies_in: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
@@ -219,7 +205,7 @@ def _confirm(row_id: int, change: "MessageEdit", lies_in: str, *, yes: bool) -> 
         raise typer.Abort
 
 
-def _print_view(view: "MessageView", output: OutputFormat) -> None:
+def _print_view(view: MessageView, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(view)
         return
@@ -233,6 +219,6 @@ def _print_view(view: "MessageView", output: OutputFormat) -> None:
     print_lines("\n".join(lines))
 
 
-def _line(one: "TypedValue") -> str:
+def _line(one: TypedValue) -> str:
     name = "  " * one.depth + one_line(one.name, 60)
     return f"{name:<40}  {one.type:<9}  {one_line(one.value, 200)}"

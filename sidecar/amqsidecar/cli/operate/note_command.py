@@ -1,6 +1,6 @@
 """`amqsidecar note`: notes on a group of failures."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,17 @@ from amqsidecar.cli.options import (
 )
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.cli.user import cli_actor
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import NothingFound
+from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.failures.find_group import the_group
+from amqsidecar.operations.failures.former_groups import Place
+from amqsidecar.operations.failures.notes import read_notes, write_note
+from amqsidecar.operations.references import list_groups_of
 from amqsidecar.operations.words import clock_time, one_line
-
-if TYPE_CHECKING:
-    from amqsidecar.model.group_note import GroupNote
-    from amqsidecar.operations.failures.former_groups import Place
-    from amqsidecar.schedule import Schedule
+from amqsidecar.schedule import Schedule
 
 
 def note(
@@ -88,12 +93,6 @@ def note(
     "muted_deaths", "merged_into"}]
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.find_group import the_group  # noqa: PLC0415 - as above
-    from amqsidecar.operations.failures.notes import read_notes, write_note  # noqa: PLC0415 - as above
-
     reference, text = _read_words(words or [], is_named=not (group is None and cause_group is None))
     if [reference, group, cause_group].count(None) != 2:
         raise typer.BadParameter("give the group: ID, --group N, or --cause-group TEXT")
@@ -140,10 +139,7 @@ def _read_words(words: list[str], *, is_named: bool) -> tuple[str | None, str | 
     return given.get(0), given.get(1)
 
 
-def _find_place(store: "Schedule", reference: str) -> "Place":
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.operations.references import list_groups_of  # noqa: PLC0415 - as above
-
+def _find_place(store: Schedule, reference: str) -> Place:
     places = list_groups_of(store, reference, store.state())
     if len(places) != 1:
         many = "several groups" if places else "no group, and no message that waits"
@@ -151,7 +147,7 @@ def _find_place(store: "Schedule", reference: str) -> "Place":
     return places[0]
 
 
-def _print_notes(notes: "list[GroupNote]") -> None:
+def _print_notes(notes: list[GroupNote]) -> None:
     if not notes:
         say("no notes on this group")
     for one in notes:

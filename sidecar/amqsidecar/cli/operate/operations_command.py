@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
@@ -21,12 +22,29 @@ from amqsidecar.cli.options import (
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
 from amqsidecar.cli.user import cli_actor
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import NothingFound
+from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.model.operation import (
+    SENDS,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    is_working,
+    lacks_sends,
+)
+from amqsidecar.operations import operate, progress
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.progress import (
+    UNSETTLED,
+    MemberPage,
+    OperationResult,
+    Progress,
+    list_members,
+    read_progress,
+)
 from amqsidecar.operations.words import clock_time, one_line
-
-if TYPE_CHECKING:
-    from amqsidecar.model.operation import Operation
-    from amqsidecar.operations.progress import MemberPage, Progress
-    from amqsidecar.schedule import Schedule
+from amqsidecar.schedule import Schedule
 
 _EXIT_NOT_DONE = 69
 _STEP_PAUSE_S = 0.03
@@ -50,7 +68,7 @@ class MembersChoice(StrEnum):
     UNKNOWN = "unknown"
 
 
-def list_operations(
+def operations(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number.")] = 20,
     before: Annotated[
         int | None,
@@ -68,8 +86,6 @@ def list_operations(
     JSON: {"operations": [see `operation show`], "next_before": null | number}
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.operations import progress  # noqa: PLC0415 - keeps `--help` fast
-
     with opened_schedule(config) as store:
         page = progress.list_operations(store, limit, before)
     if output is OutputFormat.JSON:
@@ -84,9 +100,7 @@ def list_operations(
         say(f"more results: --before {page.next_before}")
 
 
-def _cells(operation: "Operation") -> tuple[str, ...]:
-    from amqsidecar.model.operation import SENDS, lacks_sends  # noqa: PLC0415 - as above
-
+def _cells(operation: Operation) -> tuple[str, ...]:
     sends = operation.action in SENDS
     return (
         str(operation.id),
@@ -147,15 +161,6 @@ def show(
     """  # noqa: D301 - as above
     config = read_config(config_file, sets)
     wait_ms = None if wait is None else duration_ms(wait, "--wait")
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import OutcomeKind  # noqa: PLC0415 - as above
-    from amqsidecar.operations.progress import (  # noqa: PLC0415 - as above
-        UNSETTLED,
-        OperationResult,
-        list_members,
-        read_progress,
-    )
-
     page, clock = None, SystemClock()
     until_s = clock.monotonic_s() + (wait_ms or 0) / 1000
     with opened_schedule(config) as store, usage_errors():
@@ -237,12 +242,6 @@ def undo(
     JSON: as `operation show`
     """
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import is_working  # noqa: PLC0415 - as above
-    from amqsidecar.operations import operate  # noqa: PLC0415 - as above
-    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
-
     now_ms, actor = SystemClock().now_ms, cli_actor()
     means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
@@ -265,10 +264,6 @@ def _change(
     output: OutputFormat,
 ) -> None:
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.operations import operate  # noqa: PLC0415 - as above
-    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
-
     changes = {"pause": operate.pause, "resume": operate.resume, "cancel": operate.cancel}
     now_ms = SystemClock().now_ms()
     with opened_schedule(config, read_only=False) as store, usage_errors():
@@ -278,10 +273,8 @@ def _change(
     print_progress(progress, output)
 
 
-def _check_known(store: "Schedule", number: int) -> None:
+def _check_known(store: Schedule, number: int) -> None:
     """Raise NothingFound unless there is an operation of this number."""
-    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-
     if store.operation(number) is None:
         newest = store.operations(1)
         near = f"the newest is {newest[0].id}" if newest else "none was begun"
@@ -289,17 +282,13 @@ def _check_known(store: "Schedule", number: int) -> None:
 
 
 def print_progress(
-    progress: "Progress", output: OutputFormat, members: "MemberPage | None" = None
+    progress: Progress, output: OutputFormat, members: MemberPage | None = None
 ) -> None:
     """Print how an operation stands."""
     if output is OutputFormat.JSON:
-        import msgspec  # noqa: PLC0415 - as above
-
         page = {} if members is None else msgspec.structs.asdict(members)
         print_json(msgspec.structs.asdict(progress) | page)
         return
-    from amqsidecar.operations.progress import OperationResult  # noqa: PLC0415 - as above
-
     one, outcomes = progress.operation, progress.outcomes
     by = f"{one.actor}, {one.reason}" if one.reason else one.actor
     print_line(f"operation  {one.id}: {one.action.word} by {by}")
@@ -327,10 +316,8 @@ def print_progress(
         _print_members(members)
 
 
-def leave_unless_done(operation: "Operation") -> None:
+def leave_unless_done(operation: Operation) -> None:
     """Where an operation ended before it was done say why and how to go on, and leave with 69."""
-    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
-
     if operation.state in (OperationState.RUNNING, OperationState.DONE):
         return
     number, change = operation.id, operation.state_changes[-1]
@@ -349,7 +336,7 @@ def leave_unless_done(operation: "Operation") -> None:
     raise typer.Exit(_EXIT_NOT_DONE)
 
 
-def _print_members(page: "MemberPage") -> None:
+def _print_members(page: MemberPage) -> None:
     rows = [
         (one.redelivery_id, one.destination, one.outcome or "not sent", one.evidence)
         for one in page.members
@@ -362,8 +349,6 @@ def _print_members(page: "MemberPage") -> None:
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """Exit with code 2 when an action in the block is refused."""
-    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
-
     try:
         yield
     except ActionRefused as error:

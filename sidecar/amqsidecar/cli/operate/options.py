@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
 from amqsidecar.cli.operate.ids_file import IDS_MAX
@@ -20,9 +21,7 @@ from amqsidecar.cli.options import (
     read_selection,
 )
 from amqsidecar.cli.times import next_time_ms
-
-if TYPE_CHECKING:
-    from amqsidecar.model.operation import OperationPace, Selection
+from amqsidecar.model.operation import CAREFUL, OperationPace, Selection
 
 Ids = Annotated[
     list[str] | None,
@@ -173,10 +172,8 @@ JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about returns; for commands that send."""
 
 
-def read_chosen(asked: Asked, now_ms: int) -> "Selection":
+def read_chosen(asked: Asked, now_ms: int) -> Selection:
     """Return which messages the options name; too little or too much of them leaves with 2."""
-    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
-
     chosen = read_selection(asked, now_ms)
     has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
@@ -190,12 +187,8 @@ def read_chosen(asked: Asked, now_ms: int) -> "Selection":
     return chosen
 
 
-def read_pace(asked: Asked, now_ms: int) -> "OperationPace":
+def read_pace(asked: Asked, now_ms: int) -> OperationPace:
     """Return how carefully the options want it done."""
-    import msgspec  # noqa: PLC0415 - keeps `--help` fast
-
-    from amqsidecar.model.operation import CAREFUL, OperationPace  # noqa: PLC0415 - as above
-
     window = asked.window
     said = {
         "probe": asked.probe,

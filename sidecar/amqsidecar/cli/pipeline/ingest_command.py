@@ -81,8 +81,8 @@ def ingest(
 
     May be killed at any time and is simply run again.
     """
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
-    from amqsidecar.pipeline.sources.ingest import (  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
+    from amqsidecar.pipeline.sources.ingest import (  # noqa: PLC0415 - an extra
         IngestOptions,
         run_ingest,
     )

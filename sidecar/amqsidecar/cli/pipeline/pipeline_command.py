@@ -1,20 +1,22 @@
 """`amqsidecar pipeline`: the jobs that turn the history into answers, with Spark."""
 
+import logging
 from typing import Final
 
 import typer
 
-from amqsidecar.cli.lazy_group import lazy_group
+from amqsidecar.cli.lazy_group import lazy_commands, lazy_group
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "causes": ("pipeline.causes_command", "causes"),
-    "ingest": ("pipeline.ingest_command", "ingest"),
-    "recovery": ("pipeline.recovery_command", "recovery"),
-    "whatif": ("pipeline.whatif_command", "whatif"),
+_SUMMARIES: Final = {
+    "pipeline.causes_command:causes": "Report causes of death: the new ones, and those that grow.",
+    "pipeline.ingest_command:ingest": "Add the events of journals to a table, each once.",
+    "pipeline.recovery_command:recovery": "Compute how many messages recover by which re-send.",
+    "pipeline.whatif_command:whatif": "Play policies on the history, and compare their results.",
 }
-"""Each job, and the module and function that is its command; imported when it is asked for."""
+COMMANDS: Final = lazy_commands(_SUMMARIES)
+"""Each job, which is imported when it is asked for."""
 
-app = typer.Typer(
+pipeline = typer.Typer(
     name="pipeline",
     cls=lazy_group(COMMANDS, extra="pipeline"),
     add_completion=False,
@@ -23,16 +25,14 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def pipeline() -> None:
+@pipeline.callback()
+def _pipeline() -> None:
     """Turn the journals of sidecars into answers, with Spark.
 
     Needs the extra `amqsidecar[pipeline]` and Java 17. Runs on this machine, or on a cluster by
     `--master` or `spark-submit`.
     """
-    import logging  # noqa: PLC0415 - keeps `--help` fast
-
-    from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
+    from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - keeps `--help` fast
 
     configure_logs("info", "text")
     # Why: Spark's bridge to Java logs each connection that it closes.

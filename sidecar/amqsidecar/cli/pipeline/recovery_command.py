@@ -67,12 +67,12 @@ def recovery(
     recovered; one that was re-sent a short while ago is not counted as a success. Tables and what
     they mean: `deploy/reference/pipeline.md`.
     """
-    from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
+    from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - an extra
         RecoveryOptions,
         run_recovery,
     )
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 
     options = RecoveryOptions(
         events=events,

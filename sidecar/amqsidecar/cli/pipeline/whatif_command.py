@@ -86,9 +86,9 @@ def whatif(
     sidecar. Writes the policies' results, and a proposal: proposal/policy.yaml, and
     proposal/values.yaml for Helm. Tables and what they mean: `deploy/reference/pipeline.md`.
     """
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.pipeline.whatif.search import Rule  # noqa: PLC0415 - as above
-    from amqsidecar.pipeline.whatif.whatif import WhatifOptions, run_whatif  # noqa: PLC0415 - as above
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
+    from amqsidecar.pipeline.whatif.search import Rule  # noqa: PLC0415 - an extra
+    from amqsidecar.pipeline.whatif.whatif import WhatifOptions, run_whatif  # noqa: PLC0415 - an extra
 
     options = WhatifOptions(
         events=events,

@@ -1,7 +1,7 @@
 """Proposes fields for `intake.group_by`: those that divide the kept messages of a destination."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from math import log2
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import regex
 
+from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.model.failure import plain_value
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.schedule import Schedule
@@ -32,9 +33,6 @@ _PROBES_MAX: Final = 4 * SAMPLE_MAX
 _ROW_ID_MAX: Final = 2**63 - 1
 _DISTINCT_MAX: Final = 50
 _TELLS_ERRORS: Final = regex.compile(r"err|exception|cause|reason|fault|code|status", regex.I)
-
-ListFields = Callable[[str, bytes], Mapping[str, str]]
-"""Encoding and message to its fields with their values."""
 
 
 class SuggestedField(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,24 +65,18 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     fields: list[SuggestedField]
 
 
-def suggest(
-    schedule: Schedule, list_fields: ListFields, destination: str | None = None
-) -> list[Suggestion]:
+def suggest(schedule: Schedule, destination: str | None = None) -> list[Suggestion]:
     """Return proposals from a sample of the kept messages; changes nothing.
 
     Args:
         schedule: an open one.
-        list_fields: opens a message.
         destination: only of this one, canonical text; None = of all.
     """
     kept = Counter[str]()
     for tally in schedule.group_tallies():
         if destination in (None, tally.destination):
             kept[tally.destination] += tally.count
-    return [
-        divide(name, _sample(schedule, list_fields, name))
-        for name, _ in kept.most_common(DESTINATIONS_MAX)
-    ]
+    return [divide(name, _sample(schedule, name)) for name, _ in kept.most_common(DESTINATIONS_MAX)]
 
 
 def _spread_rows(schedule: Schedule, row_filter: RowFilter) -> list[RowView]:
@@ -114,16 +106,14 @@ def _spread_rows(schedule: Schedule, row_filter: RowFilter) -> list[RowView]:
     return sorted(found, key=lambda row: row.id)
 
 
-def _sample(
-    schedule: Schedule, list_fields: ListFields, destination: str
-) -> list[Mapping[str, str]]:
+def _sample(schedule: Schedule, destination: str) -> list[dict[str, str]]:
     found = []
     for row in _spread_rows(schedule, RowFilter(destination=destination)):
         if row.size_bytes > MESSAGE_BYTES_MAX:
             continue
         message = schedule.message(row.id)
         if message is not None:
-            found.append(list_fields(row.encoding, message))
+            found.append(OpenMessage(row.encoding, message).list_fields())
     return found
 
 

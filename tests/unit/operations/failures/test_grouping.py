@@ -13,7 +13,6 @@ from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import ConfigError
 from amqsidecar.formats.stomp_frame import ENCODING, kept
-from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.model.cause import GROUP_MAX
 from amqsidecar.model.decision import Decision, Redeliver
 from amqsidecar.model.destination import queue
@@ -121,7 +120,7 @@ def test_suggestions_name_the_fields_that_divide_what_died(tmp_path: Path) -> No
         for number in range(1, 41)
     ]
     keep(store, rows)
-    [found] = suggest(store, lambda *kept: OpenMessage(*kept).list_fields())
+    [found] = suggest(store)
     store.close()
     assert (found.destination, found.messages) == ("queue://orders", 40)
     assert [one.field for one in found.fields] == ["json:/error/code", "property:region"]
@@ -145,7 +144,7 @@ def test_a_sample_is_spread_over_all_messages(tmp_path: Path) -> None:
         for number, code in enumerate(codes, start=1)
     ]
     keep(store, rows)
-    [found] = suggest(store, lambda *kept: OpenMessage(*kept).list_fields())
+    [found] = suggest(store)
     store.close()
     assert found.messages == SAMPLE_MAX
     [field] = found.fields
@@ -181,7 +180,7 @@ def test_what_is_suggested_makes_a_group_of_each_of_twelve_bugs(tmp_path: Path) 
             for number, body in enumerate(bodies)
         ],
     )
-    [found] = suggest(store, lambda *kept: OpenMessage(*kept).list_fields())
+    [found] = suggest(store)
     store.close()
     group_by = f'{{default_entry: {{fields: ["{found.fields[0].field}"]}}}}'
     groups = set()
