@@ -708,8 +708,10 @@ def varied_rows(count: int) -> list[TakenRow]:
     return [
         taken_row(
             number,
-            state=list(RowState)[number % 3],
+            state=list(RowState)[number // 2 % 4],
             destination=f"queue://{number % 4}",
+            is_final=number % 3 == 1,
+            final_queue=[None, "queue://END"][number % 2],
             redelivery_id=f"test-{number // 2}",
             cause=causes[number % 4],
             cause_group=["", "order refused", "(expired)"][number % 3],
@@ -735,6 +737,7 @@ FILTERS: dict[str, Sequence[object]] = {
     "received_before_ms": [0, 110],
     "due_before_ms": [1_000, 1_012],
     "count_at_least": [3],
+    "lies_in": ["queue://END", "queue://2", "queue://none"],
 }
 
 
@@ -746,6 +749,9 @@ def matches(row: TakenRow, row_filter: RowFilter) -> bool:
         "received_before_ms": lambda before_ms: row.received_at_ms < before_ms,
         "due_before_ms": lambda before_ms: row.due_at_ms < before_ms,
         "count_at_least": lambda count: row.redelivery_count >= count,
+        "lies_in": lambda queue: (
+            (row.state, row.is_final, row.decided_queue) == (RowState.EXHAUSTED, True, queue)
+        ),
     }
     return all(
         value is None

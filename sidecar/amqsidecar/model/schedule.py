@@ -259,6 +259,7 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         received_before_ms: None = any.
         due_before_ms: None = any.
         count_at_least: `redelivery_count` is this or more; None = any.
+        lies_in: final queue that holds the message, canonical text; None = any.
     """
 
     ids: tuple[int, ...] | None = None
@@ -273,6 +274,7 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     received_before_ms: int | None = None
     due_before_ms: int | None = None
     count_at_least: int | None = None
+    lies_in: str | None = None
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):

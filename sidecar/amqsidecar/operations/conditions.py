@@ -183,6 +183,7 @@ CONDITIONS: Final = (
         needs_store=True,
     ),
     Condition("due_before_ms", "due before", _read_moment),
+    Condition("lies_in", "lies in", _read_destination),
     Condition(
         "properties",
         "property",

@@ -36,6 +36,7 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
         depth: messages in it, those in delivery too; None = unknown.
         at_least: where the depth is unknown, it holds no fewer.
         is_suspect: it holds fewer messages than expected.
+        was_suspect: so did the look before.
         gone: rows that a complete browse did not find; None = there was no complete browse.
     """
 
@@ -43,12 +44,25 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
     depth: int | None
     at_least: int = 0
     is_suspect: bool = False
+    was_suspect: bool = False
     gone: frozenset[int] | None = None
 
     @property
     def surplus(self) -> int:
         """How many more messages than rows there are; negative = fewer."""
         return (self.at_least if self.depth is None else self.depth) - self.known
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether one more look may prove that messages are gone."""
+        return self.is_suspect and (bool(self.gone) or not self.was_suspect)
+
+    @property
+    def foreign(self) -> int | None:
+        """Messages that the schedule does not know; None = only a complete browse could count."""
+        if self.is_suspect and self.gone is None:
+            return None
+        return max(0, self.surplus + len(self.gone or ()))
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +96,8 @@ class FinalQueueWatch:
 
     def __init__(self) -> None:
         self._looks: dict[str, FinalLook] = {}
-        self._expected: dict[str, int] = {}
-        """Surplus by queue on which the latest two looks agreed."""
+        self._foreign: dict[str, int] = {}
+        """Messages by queue that the schedule does not know; two looks agreed on them."""
 
     def count_known(self, schedule: Schedule) -> Mapping[str, int]:
         """Return how many rows lie in each final queue; to be called before each look."""
@@ -101,10 +115,10 @@ class FinalQueueWatch:
             if isinstance(event, Held) and event.reason == row_changes.TAKEN_BACK:
                 self._looks.pop(event.destination, None)
 
-    def is_suspect(self, queue: str) -> bool:
-        """Return whether the next look should come soon, because it may prove something."""
+    def needs_look_soon(self, queue: str) -> bool:
+        """Return whether the next look may prove what the last one suspects."""
         look = self._looks.get(queue)
-        return look is not None and look.is_suspect
+        return look is not None and look.needs_proof
 
     def compare(
         self,
@@ -130,8 +144,8 @@ class FinalQueueWatch:
         """
         name = seen.destination
         look = FinalLook(known=known, depth=seen.depth, at_least=at_least)
-        expected = self._expected.get(name)
-        if known and (look.surplus if expected is None else look.surplus < expected):
+        foreign = self._foreign.get(name)
+        if known and (look.surplus if foreign is None else look.surplus < foreign):
             gone = _find_gone(schedule, link, seen)
             look = msgspec.structs.replace(look, is_suspect=True, gone=gone)
         if _is_recalling(schedule):
@@ -141,9 +155,10 @@ class FinalQueueWatch:
         self._looks[name] = look
         if before is None:
             return seen
+        self._looks[name] = msgspec.structs.replace(look, was_suspect=before.is_suspect)
         found = agree(before, look)
-        if found.gone or (not look.gone and (before.is_suspect or not look.is_suspect)):
-            self._expected[name] = min(before.surplus, look.surplus) + len(found.gone)
+        if before.foreign is not None and look.foreign is not None:
+            self._foreign[name] = min(before.foreign, look.foreign)
         if found.gone:
             act = row_changes.miss(seen.at_ms, name)
             count = schedule.change(RowFilter(ids=tuple(sorted(found.gone))), act)
@@ -161,15 +176,13 @@ def _find_gone(
     schedule: Schedule, link: LookSession | None, seen: Observation
 ) -> frozenset[int] | None:
     """Return rows whose messages a queue does not hold; None = it can't be seen as a whole."""
-    rows = [
-        row
-        # Why from the oldest: who empties a queue takes these first.
-        for row in schedule.list_rows(RowFilter(state=RowState.EXHAUSTED), BROWSED_MAX)
-        if row.is_in_final_queue and row.goes_to == seen.destination
-    ]
     if link is None or seen.depth is None or seen.depth > BROWSED_MAX:
         return None
     queue = parse_destination(seen.destination)
+    # Why before the browse: a message that comes later has no row here. Why from the oldest: who
+    # empties a queue takes these first.
+    lying = RowFilter(state=RowState.EXHAUSTED, lies_in=seen.destination)
+    rows = schedule.list_rows(lying, BROWSED_MAX)
     try:
         found = link.browse(IntakeQueue(queue, is_final=True), BROWSED_MAX) if seen.depth else []
         after = link.queue_counters([queue]).get(queue)

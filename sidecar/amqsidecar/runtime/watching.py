@@ -262,7 +262,7 @@ class Watching:
             )
         except LinkLost as lost:
             self._lost(f"the link is lost: {lost}")
-        if self._finals.is_suspect(name):
+        if self._finals.needs_look_soon(name):
             watched.look_at_s = self._clock.monotonic_s() + CONFIRM_S
         return seen
 

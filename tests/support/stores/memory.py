@@ -610,4 +610,9 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
         and (due_ms is None or row.due_at_ms < due_ms)
         and row_filter.redelivery_count in (None, row.redelivery_count)
         and (least is None or row.redelivery_count >= least)
+        and (
+            row_filter.lies_in is None
+            or (row.state is RowState.EXHAUSTED and row.is_final)
+            and row.decided_queue == storable(row_filter.lies_in)
+        )
     )

@@ -39,11 +39,13 @@ VALUES: dict[str, Any] = {
     "received_before_ms": NOW_MS - 5_000,
     "due_before_ms": NOW_MS - 7_000,
     "count_at_least": 5,
+    "lies_in": "queue://DLQ.exhausted",
     "properties": (("colour", "red=blue"), ("size", "")),
     "contains": "E42",
 }
-ONLY_INSIDE = {"redelivery_id", "due_before_ms"}
-"""Commands resolve ids to rows, and only the engine asks what is due."""
+ONLY_INSIDE = {"redelivery_id", "due_before_ms", "lies_in"}
+"""Commands resolve ids to rows, only the engine asks what is due, and only looks at final queues
+what lies there."""
 
 
 def selection_of(field: str) -> Selection:

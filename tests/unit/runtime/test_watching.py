@@ -19,6 +19,7 @@ from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.row_changes import TAKEN_BACK
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import Watching, WatchingSettings
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -242,10 +243,10 @@ def test_broker_that_can_not_be_asked_is_reported_once_and_tried_ever_more_seldo
 FINAL = "queue://DLQ.exhausted"
 
 
-def exhaust(store: SqliteStore, count: int) -> None:
+def exhaust(store: SqliteStore, count: int, final_queue: str = FINAL) -> None:
     first = store.allocate_ids(count)
     rows = [
-        taken_row(number, is_final=True, final_queue=FINAL)
+        taken_row(number, is_final=True, final_queue=final_queue)
         for number in range(first, first + count)
     ]
     cycle = store.open().cycle + 1
@@ -275,7 +276,7 @@ def test_what_is_missing_in_a_final_queue_is_reported_and_what_left_an_empty_one
     assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
     assert [one.count for one in store.exhausted_tallies()] == [5]
 
-    look_after(11, 0, watching, store, brokers)
+    look_after(31, 0, watching, store, brokers)
     assert [one.count for one in store.exhausted_tallies()] == [5]
     look_after(11, 0, watching, store, brokers)
 
@@ -347,6 +348,56 @@ def test_messages_of_others_do_not_hide_missing_messages(
         look_after(31, 6, watching, store, brokers)
     assert [one.count for one in store.exhausted_tallies()] == [3]
     assert brokers.browsed - browsed <= 3
+
+
+def test_a_big_final_queue_hides_no_row_of_a_small_one(
+    watching: Watching,
+    store: SqliteStore,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(final_queues, "BROWSED_MAX", 9)
+    exhaust(store, 9, "queue://DLQ.big")
+    exhaust(store, 2)
+    for _ in range(2):
+        look_after(31, 0, watching, store, brokers)
+    assert store.exhausted_tallies() == []
+
+
+def test_looks_that_see_only_a_part_hide_no_theft(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
+    for _ in range(2):
+        look_after(31, 9, watching, store, brokers)
+
+    stolen, brokers.lying = brokers.lying[:2], brokers.lying[3:]
+    browsed = brokers.browsed
+    for _ in range(4):
+        look_after(31, 7, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [5]
+    # Each look tries again, and none comes sooner because the one before saw a part.
+    assert brokers.browsed - browsed == 4
+    look_after(11, 7, watching, store, brokers)
+    assert brokers.browsed - browsed == 4
+
+    brokers.lying = [f"test-{number:012d}" for number in range(3, 6)] + ["", "", "", ""]
+    for _ in range(2):
+        look_after(31, 7, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [5 - len(stolen)]
+
+
+def test_a_theft_between_the_two_looks_that_prove_another_one_is_found(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    exhaust(store, 5)
+    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)]
+    look_after(31, 5, watching, store, brokers)
+    for left in (3, 2, 2, 2):
+        brokers.lying = brokers.lying[-left:]
+        look_after(31, left, watching, store, brokers)
+    assert [one.count for one in store.exhausted_tallies()] == [2]
 
 
 def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(

@@ -44,6 +44,8 @@ recall, recall_operation
     AND (%(received_before_ms)s::bigint IS NULL OR received_at_ms < %(received_before_ms)s)
     AND (%(due_before_ms)s::bigint IS NULL OR due_at_ms < %(due_before_ms)s)
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
+    AND (%(lies_in)s::text IS NULL
+        OR (state = 3 AND is_final AND coalesce(final_queue, destination) = %(lies_in)s))
 
 -- fragment: of_all
 -- The condition that an index serves; a text that is longer stands in the others as well.

@@ -93,6 +93,7 @@ def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
         "received_before_ms": row_filter.received_before_ms,
         "due_before_ms": row_filter.due_before_ms,
         "cause_contains": pg_text_or_none(row_filter.cause_contains),
+        "lies_in": pg_text_or_none(row_filter.lies_in),
     }
 
 
