@@ -612,7 +612,7 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
         and (least is None or row.redelivery_count >= least)
         and (
             row_filter.lies_in is None
-            or (row.state is RowState.EXHAUSTED and row.is_final)
-            and row.decided_queue == storable(row_filter.lies_in)
+            or (row.state, row.is_final, row.decided_queue)
+            == (RowState.EXHAUSTED, True, storable(row_filter.lies_in))
         )
     )
