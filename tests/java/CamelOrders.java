@@ -5,6 +5,9 @@ import org.apache.camel.builder.RouteBuilder;
 import org.apache.camel.main.BaseMainSupport;
 import org.apache.camel.main.Main;
 import org.apache.camel.main.MainListenerSupport;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.springframework.util.ErrorHandler;
 
 /** A Camel route with the bugs of {@link Bugs}. Provider, URL, endpoint, queue of notes or "". */
 public final class CamelOrders {
@@ -20,17 +23,17 @@ public final class CamelOrders {
     Main main = new Main();
     main.bind(
         "connectionFactory", writes ? notes.wrap(ConnectionFactory.class, factory) : factory);
+    Logger log = LoggerFactory.getLogger(CamelOrders.class);
+    ErrorHandler handler =
+        thrown -> {
+          notes.failed(thrown);
+          log.warn("Execution of JMS message listener failed", thrown);
+        };
+    main.bind("noteHandler", handler);
     main.configure().addRoutesBuilder(new RouteBuilder() {
       @Override
       public void configure() {
-        if (writes) {
-          onException(Throwable.class)
-              .process(
-                  exchange ->
-                      notes.failed(
-                          exchange.getProperty(Exchange.EXCEPTION_CAUGHT, Throwable.class)));
-        }
-        from(args[2]).process(CamelOrders::handle);
+        from(args[2] + (writes ? "&errorHandler=#noteHandler" : "")).process(CamelOrders::handle);
       }
     });
     main.addMainListener(new MainListenerSupport() {

@@ -101,6 +101,11 @@ _LAST_NAME = _pattern(
     rf"(?:[{_UPPER}][{_LOWER}]+|(?:[\w$]+\.)*[{_UPPER}][{_UPPER}_]+)$"
 )
 _CLASS = _pattern(_EXCEPTION)
+# The package of a class that begins a text or a cause; a class in the text of an exception is none.
+_HEAD = _pattern(
+    rf"(?:^|\bCaused by: |\bnested exception is )(?:[{_LETTER}_$][\w{_LETTER}$]*\.)+"
+    rf"(?=[{_UPPER}][\w{_LETTER}$]*+(?:[\s:;]|$))"
+)
 # Where `str.splitlines` ends a line. Linear: blanks that end no line follow one that does.
 _LINE_END = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 _ROOT = re.compile(rf"(?<=[{_LINE_END}])[^\S{_LINE_END}]*+(?=Caused by:)")
@@ -203,14 +208,14 @@ def cause_classes(group: str) -> tuple[str, ...]:
 
 
 def root_reason(line: str) -> str:
-    """Return a cause from its last exception on, which has no package; the same without one.
+    """Return a cause from its root exception on, without the package; the same without one.
 
     Example:
         >>> root_reason("a.b.OuterException: x; nested exception is c.d.InnerException: y")
         'InnerException: y'
     """
-    found = [one for one in _CLASS.finditer(line) if line.startswith(":", one.end())]
-    return line[found[-1].start() + found[-1][0].rindex(".") + 1 :] if found else line
+    found = [one.end() for one in _HEAD.finditer(line)]
+    return line[found[-1] :] if found else line
 
 
 def _step(text: str) -> str:

@@ -116,11 +116,15 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def place(self) -> str:
-        """The classes of its exceptions and the method that threw, as a group; "" = no class."""
+        """The classes of its exceptions and the method that threw, as a group; "" = no class.
+
+        The method is the first one that is named of the innermost exception that names any.
+        """
         if not self.exception:
             return ""
         classes = "\nCaused by: ".join(filter(None, (self.exception, self.root_exception)))
-        frame = _FRAME.search(self.trace, max(0, self.trace.rfind("\nCaused by:")))
+        parts = reversed(self.trace.split("\nCaused by:"))
+        frame = next(filter(None, map(_FRAME.search, parts)), None)
         method = _LAMBDA_NUMBER.sub("", frame[1]) if frame else ""
         return cause_group(classes) + (f" at {method}" if method else "")
 

@@ -379,9 +379,59 @@ def test_a_note_has_its_author_and_stands_with_its_group(site: Site) -> None:
     assert viewer.post("/api/v1/notes", json={**place, "text": "x"}).status_code == 403
 
 
+def totals(api: httpx2.Client) -> dict[str, int]:
+    groups = api.get("/api/v1/groups", params={"destination": "orders"}).json()
+    return {group["cause_group"]: group["total"] for group in groups}
+
+
+@pytest.mark.parametrize("named", ["key", "number"])
+def test_a_group_is_merged_into_another_one_and_separated_again(site: Site, named: str) -> None:
+    api, script = site.client("token"), cause_group("<script>alert(1)</script>")
+    before = totals(api)
+    numbers = {key: f"#{group_number('queue://orders', key)}" for key in (script, TIMEOUT)}
+    names = numbers if named == "number" else {key: key for key in numbers}
+    place = {"destination": "orders", "cause_group": names[script]}
+
+    merged = api.post("/api/v1/notes", json={**place, "merge_into": names[TIMEOUT]})
+    assert merged.status_code == 201
+    assert (merged.json()["cause_group"], merged.json()["merged_into"]) == (script, TIMEOUT)
+    after = totals(api)
+    assert after.pop(TIMEOUT) == before[TIMEOUT] + before[script]
+    assert {**before, **after} == before
+    assert script not in after
+    of_the_whole = {"destination": "orders", "cause_group": TIMEOUT}
+    assert api.get("/api/v1/notes", params=of_the_whole).json() == [merged.json()]
+    again = problem_of(api.post("/api/v1/notes", json={**place, "merge_into": names[TIMEOUT]}))
+    assert again == (400, "they are one group already")
+
+    apart = {"destination": "orders", "cause_group": script, "merge_into": ""}
+    assert api.post("/api/v1/notes", json=apart).json()["merged_into"] == ""
+    assert totals(api) == before
+
+
+def test_a_muted_group_is_hidden_until_more_die_of_it(site: Site) -> None:
+    api = site.client("token")
+    place = {"destination": "queue://orders", "cause_group": TIMEOUT}
+    muted = api.post("/api/v1/notes", json={**place, "is_muted": True, "text": "known"}).json()
+    assert (muted["muted_deaths"], muted["text"]) == (0, "known")
+    owned = api.post("/api/v1/notes", json={**place, "owner": "ann"}).json()
+    assert (owned["muted_deaths"], owned["owner"]) == (0, "ann")
+    loud = api.post("/api/v1/notes", json={**place, "is_muted": False}).json()
+    assert (loud["muted_deaths"], loud["owner"]) == (None, "ann")
+    assert len(api.get("/api/v1/notes", params=place).json()) == 3
+    for change in ({"is_muted": True}, {"merge_into": ""}):
+        viewer = site.client("token", Role.VIEWER)
+        assert viewer.post("/api/v1/notes", json={**place, **change}).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
+        ({"merge_into": "none such"}, "has no group 'none such' to merge into"),
+        ({"merge_into": "#1"}, "#1"),
+        ({"merge_into": TIMEOUT}, "they are one group already"),
+        ({"merge_into": 5}, "merge_into"),
+        ({"is_muted": "yes"}, "is_muted"),
         ({"text": " \n"}, "needs a text"),
         ({"text": "x" * 2_001}, "at most 2000 characters"),
         ({"cause_group": "never seen"}, "the history has no death of this"),

@@ -16,6 +16,7 @@ from amqsidecar.model.cause import (
     _group,
     bounded_cause,
     cause_group,
+    root_reason,
 )
 
 CASES = [
@@ -205,3 +206,25 @@ def test_a_short_cause_of_a_row_is_no_longer_than_asked_for(most: int) -> None:
     assert len(kept.encode()) <= most
     assert kept.startswith("a.Outer: x")
     assert "Caused by: b.Root: y" in kept
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("no stock", "no stock"),
+        ("a.b.Outer: no stock", "Outer: no stock"),
+        ("a.b.Outer Caused by: c.d.In$ner: no stock", "In$ner: no stock"),
+        ("a.b.Outer: x; nested exception is c.d.Inner: y", "Inner: y"),
+        ("a.b.Outer at shop.Stock.take Caused by: c.d.Inner", "Inner"),
+        ("a.b.Outer at shop.Stock.take", "Outer at shop.Stock.take"),
+        ("a.b.Outer: no c.d.Order: 7", "Outer: no c.d.Order: 7"),
+        (
+            "a.b.Outer: called c.d.Order: 7; Caused by: e.f.Inner: no g.Line: 8",
+            "Inner: no g.Line: 8",
+        ),
+        ("no c.d.Order: 7", "no c.d.Order: 7"),
+        ("db.acme.com: refused", "db.acme.com: refused"),
+    ],
+)
+def test_the_root_reason_begins_at_the_class_of_an_exception(line: str, reason: str) -> None:
+    assert root_reason(line) == reason

@@ -4,9 +4,15 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.TreeSet;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
 
 /** The failure of a delivery, as a note describes it. */
 final class Failure {
@@ -41,7 +47,8 @@ final class Failure {
 
   private static final int TRACE_MAX = 65_536;
   private static final int CAUSES_MAX = 50;
-  private static final int FRAMES_MAX = 8;
+  private static final int METHODS_MAX = 8;
+
   private static final int HASH_CHARACTERS = 12;
 
   /** Class of the exception; "" = a roll-back without one. */
@@ -96,17 +103,11 @@ final class Failure {
    */
   static Failure rollback(StackTraceElement[] stack) {
     for (StackTraceElement frame : stack) {
-      if (isKept(frame)) {
-        String place = frame.getClassName() + "." + steady(frame.getMethodName());
-        StringBuilder trace = new StringBuilder("rolled back at ").append(place);
+      if (isKept(frame) && !isOfFramework(frame)) {
+        StringBuilder trace = new StringBuilder("rolled back at ").append(method(frame));
+        String text = trace.toString();
         addFrames(trace, stack);
-        return new Failure(
-            "",
-            "rolled back at " + place,
-            "",
-            "",
-            stackHash("rollback", stack),
-            trace.toString());
+        return new Failure("", text, "", "", stackHash("rollback", stack), trace.toString());
       }
     }
     return new Failure("", "rolled back", "", "", "", "");
@@ -196,9 +197,11 @@ final class Failure {
   }
 
   /**
-   * Returns a hash of the first frames of the application and its libraries.
+   * Returns a hash of the methods that lead to a failure: of the application and its libraries, of
+   * frameworks only if there are no others.
    *
-   * <p>Lines are left out: a bug keeps its group when another part of its file changes.
+   * <p>Lines are left out: a bug keeps its group when another part of its file changes. So is how
+   * often a method calls itself.
    */
   private static String stackHash(String kind, StackTraceElement[] stack) {
     MessageDigest digest;
@@ -207,23 +210,46 @@ final class Failure {
     } catch (NoSuchAlgorithmException missing) {
       return "";
     }
-    int frames = 0;
-    digest.update(kind.getBytes(StandardCharsets.UTF_8));
-    for (StackTraceElement frame : stack) {
-      if (frames < FRAMES_MAX && isKept(frame)) {
-        String place = "\n" + frame.getClassName() + "." + steady(frame.getMethodName());
-        digest.update(place.getBytes(StandardCharsets.UTF_8));
-        frames++;
-      }
+    boolean hasOverflowed = kind.equals("java.lang.StackOverflowError");
+    Collection<String> methods =
+        methods(stack, frame -> isKept(frame) && !isOfFramework(frame), hasOverflowed);
+    if (methods.isEmpty()) {
+      methods = methods(stack, Failure::isKept, hasOverflowed);
     }
-    if (frames == 0) {
+    if (methods.isEmpty()) {
       return "";
     }
+    String text = "\n" + methods.stream().limit(METHODS_MAX).collect(Collectors.joining("\n"));
     StringBuilder hash = new StringBuilder();
-    for (byte one : digest.digest()) {
+    for (byte one : digest.digest((kind + text).getBytes(StandardCharsets.UTF_8))) {
       hash.append(String.format("%02x", one));
     }
     return hash.substring(0, HASH_CHARACTERS);
+  }
+
+  /**
+   * Returns the methods of a stack, each once, the one that threw first.
+   *
+   * <p>A stack that has overflowed begins and ends anywhere in a recursion: of it, those that were
+   * called again, sorted.
+   */
+  private static Collection<String> methods(
+      StackTraceElement[] stack, Predicate<StackTraceElement> isWanted, boolean hasOverflowed) {
+    Map<String, Integer> calls = new LinkedHashMap<>();
+    for (StackTraceElement frame : stack) {
+      if (isWanted.test(frame)) {
+        calls.merge(method(frame), 1, Integer::sum);
+      }
+    }
+    if (hasOverflowed) {
+      calls.values().removeIf(count -> count == 1);
+      return new TreeSet<>(calls.keySet());
+    }
+    return calls.keySet();
+  }
+
+  private static String method(StackTraceElement frame) {
+    return frame.getClassName() + "." + steady(frame.getMethodName());
   }
 
   /** Returns whether a frame is code that somebody wrote, outside of Java and of this library. */

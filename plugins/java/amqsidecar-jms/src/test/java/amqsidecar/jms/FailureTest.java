@@ -4,6 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 
 import java.lang.reflect.InvocationTargetException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
 
@@ -107,6 +110,38 @@ class FailureTest {
   }
 
   @Test
+  void theHashIsThatOfTheApplicationWhateverFrameworkCallsIt() {
+    Throwable one = thrownAt("take", new IllegalStateException());
+    List<StackTraceElement> frames = new ArrayList<>(Arrays.asList(one.getStackTrace()));
+    frames.add(0, new StackTraceElement("org.apache.camel.Pipe", "run", "Pipe.java", 1));
+    frames.add(new StackTraceElement("org.apache.camel.Route", "run", "Route.java", 1));
+    Throwable two = new IllegalStateException();
+    two.setStackTrace(frames.toArray(new StackTraceElement[0]));
+    assertEquals(Failure.of(one).stackHash, Failure.of(two).stackHash);
+    two.setStackTrace(new StackTraceElement[] {frames.get(0)});
+    assertEquals(12, Failure.of(two).stackHash.length());
+  }
+
+  private static Throwable overflown(int from, String... called) {
+    Throwable thrown = new StackOverflowError();
+    StackTraceElement[] stack = new StackTraceElement[1024];
+    for (int at = 0; at < stack.length; at++) {
+      String method = at < from ? "format" : called[(at + from) % called.length];
+      stack[at] = new StackTraceElement("shop.Tree", method, "Tree.java", 7 + at % 3);
+    }
+    thrown.setStackTrace(stack);
+    return thrown;
+  }
+
+  @Test
+  void aRecursionHasOneHashWhereverItOverflows() {
+    String hash = Failure.of(overflown(0, "visit", "enter")).stackHash;
+    assertEquals(12, hash.length());
+    assertEquals(hash, Failure.of(overflown(1, "visit", "enter")).stackHash);
+    assertNotEquals(hash, Failure.of(overflown(0, "visit", "leave")).stackHash);
+  }
+
+  @Test
   void withoutAStackThereIsNoHash() {
     Throwable bare = new NullPointerException();
     bare.setStackTrace(new StackTraceElement[0]);
@@ -119,5 +154,19 @@ class FailureTest {
     assertEquals("rolled back at shop.Stock.take", Failure.rollback(stack).text);
     assertEquals("", Failure.rollback(stack).exception);
     assertEquals("rolled back", Failure.rollback(new StackTraceElement[0]).text);
+  }
+
+  @Test
+  void aRollbackByAFrameworkNamesNoPlace() {
+    String spring = "org.springframework.jms.support.JmsUtils";
+    StackTraceElement[] stack = {
+      new StackTraceElement(spring, "rollbackIfNecessary", "JmsUtils.java", 1),
+      new StackTraceElement("java.lang.Thread", "run", "Thread.java", 1),
+    };
+    Failure found = Failure.rollback(stack);
+    assertEquals("rolled back", found.text);
+    assertEquals("", found.stackHash);
+    stack[1] = new StackTraceElement("shop.Orders", "take", "Orders.java", 3);
+    assertEquals("rolled back at shop.Orders.take", Failure.rollback(stack).text);
   }
 }
