@@ -33,7 +33,7 @@ Caused by: java.net.ConnectException: Connection refused
         (
             "shop.OrderRejected",
             "java.net.ConnectException",
-            f"{WRAPPED}\n\tat shop.Pool.lambda$connect$3(Pool.java:5)\n\tat shop.Main.main(M.java:1)",
+            f"{WRAPPED}\n\tat shop.Pool.lambda$connect$3(Pool.java:5)",
             "shop.OrderRejected Caused by: java.net.ConnectException at shop.Pool.lambda$connect",
         ),
         ("shop.OrderRejected", "", "", "shop.OrderRejected"),
