@@ -24,8 +24,9 @@ from amqsidecar.cli.options import (
 from amqsidecar.cli.printing import print_json, print_rows, say
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound
-from amqsidecar.model.cause import given_reason
+from amqsidecar.model.cause import reason_line
 from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.model.shown import shown_line
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.failures.find_group import where_else
 from amqsidecar.operations.words import due, one_line, place
@@ -104,5 +105,5 @@ def _cells(row: RowView, now_ms: int) -> tuple[str, ...]:
         str(row.redelivery_count),
         "-" if row.group is None else str(row.group),
         one_line(place(row)),
-        one_line(given_reason(row.cause), 200) or "no reason given",
+        shown_line(reason_line(row.cause)) or "no reason given",
     )

@@ -44,8 +44,12 @@ def print_lines(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line for people."""
-    sys.stderr.write(shown_line(text) + "\n")
+    """Print a line for people; a terminal gets it in several lines, cut between words."""
+    line = shown_line(text)
+    if sys.stderr.isatty():
+        most = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, most, break_long_words=False, break_on_hyphens=False)
+    sys.stderr.write(line + "\n")
 
 
 def confirmed(question: str, *, default: bool = False) -> bool:

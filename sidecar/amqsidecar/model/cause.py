@@ -103,7 +103,7 @@ _LAST_NAME = _pattern(
 _CLASS = _pattern(_EXCEPTION)
 # The package of a class that begins a text or a cause; a class in the text of an exception is none.
 _HEAD = _pattern(
-    rf"(?:^|\bCaused by: |\bnested exception is )(?:[{_LETTER}_$][\w{_LETTER}$]*\.)+"
+    rf"(?:^|\bCaused by: |\bnested exception is |… )((?:[{_LETTER}_$][\w{_LETTER}$]*\.)+)"
     rf"(?=[{_UPPER}][\w{_LETTER}$]*+(?:[\s:;]|$))"
 )
 # Where `str.splitlines` ends a line. Linear: blanks that end no line follow one that does.
@@ -244,6 +244,14 @@ def given_reason(text: str | None) -> str:
             return ""
 
 
+def reason_line(text: str | None) -> str:
+    """Return the reason in a cause and its root on one line; "" = there is no reason.
+
+    At most `GROUP_MAX` characters, of which the root gets its part.
+    """
+    return _shorten(_BLANKS.sub(" ", _essential_line(given_reason(text))).strip())
+
+
 def _unwrap(text: str) -> str:
     """Return the application's exception in the envelope of the broker's client, else the text."""
     inside = given_reason(text)
@@ -288,7 +296,9 @@ def _shorten(line: str) -> str:
     """Return at most `GROUP_MAX` characters: the beginning, and the last class with its words."""
     if len(line) <= GROUP_MAX:
         return line
-    classes = [found.start() for found in _CLASS.finditer(line)]
+    classes = [found.start(1) for found in _HEAD.finditer(line)]
+    if len(classes) < 2:
+        classes = [found.start() for found in _CLASS.finditer(line)]
     root = line[classes[-1] :][:_ROOT_MAX].rstrip() if len(classes) > 1 else ""
     head = line[: GROUP_MAX - len(root) - 3].rstrip()
     return f"{head} … {root}" if root else line[:GROUP_MAX].rstrip()

@@ -1,7 +1,9 @@
 """A person at a terminal: waits for each question, and types its answer."""
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
 import termios
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ def answered(
     *,
     folder: Path,
     environment: Mapping[str, str],
+    columns: int = 80,
 ) -> tuple[int, str]:
     """Run a command on a terminal; return its exit code and what was shown.
 
@@ -36,18 +39,20 @@ def answered(
         answers: in the order of the questions.
         folder: where it runs.
         environment: all of its variables.
+        columns: width of the terminal.
     """
     terminal, inside = pty.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     left = list(answers)
-    shown = ""
+    shown = b""
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdin=inside, stdout=inside, stderr=inside
     ) as process:
         os.close(inside)
         try:
             while True:
-                shown += os.read(terminal, 4096).decode(errors="replace")
-                if left and left[0][0] in shown:
+                shown += os.read(terminal, 4096)
+                if left and left[0][0] in shown.decode(errors="replace"):
                     question, answer = left.pop(0)
                     if isinstance(question, Hidden):
                         # Why: what is typed before the echo is switched off is thrown away.
@@ -57,7 +62,7 @@ def answered(
             pass  # the program has ended
         finally:
             os.close(terminal)
-    return process.returncode, shown.replace("\r", "")
+    return process.returncode, shown.decode(errors="replace").replace("\r", "")
 
 
 def _is_echo_off(terminal: int) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState
 from support.histories.journal_rows import KINDS, filled
+from support.sidecar.terminal import answered
 from support.stores.rows import taken_row
 from support.web.console_store import dead, keep, open_store
 
@@ -34,6 +36,12 @@ HOSTILE = (
     "forged line"
 )
 PLACE = f"queue://{HOSTILE}"
+NESTED = (
+    "org.springframework.jms.listener.adapter.ListenerExecutionFailedException: Listener method "
+    "'public void shop.orders.OrderListener.receive(jakarta.jms.Message)' threw exception\n"
+    "\tat org.springframework.jms.Adapter.run(Adapter.java:7)\n"
+    "Caused by: com.acme.shop.orders.NoCustomerException: no customer for the order of shop.A: 7"
+)
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\U000e0000-\U000e007f]"
@@ -79,6 +87,7 @@ def options(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
         dead(2, HOSTILE, now_ms, destination=PLACE, state=RowState.HELD, **texts),
         taken_row(3, state=RowState.PARKED, destination=PLACE, cause=None, **texts),
         taken_row(4, redelivery_id=f"id {HOSTILE}", destination=PLACE, cause=HOSTILE, **texts),
+        dead(5, NESTED, now_ms, destination="queue://orders.of.customers.of.the.north"),
     ]
     events = [
         replace(
@@ -178,6 +187,27 @@ def test_a_command_prints_nothing_that_acts_on_a_terminal(
             code = main.run_command_line([*command, *options])
         assert code != main.EXIT_SOFTWARE, shown()
         check(shown())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", ["status", "groups", "list"])
+def test_lines_fit_a_real_terminal_and_begin_with_the_root_cause(
+    name: str, columns: int, options: list[str], tmp_path: Path
+) -> None:
+    code, text = answered(
+        [sys.executable, "-m", "amqsidecar", name, *options],
+        [],
+        folder=tmp_path,
+        environment={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "xterm"},
+        columns=columns,
+    )
+    assert code == main.EXIT_DONE
+    check(text)
+    lines = STYLE.sub("", text).splitlines()
+    assert [one for one in lines if len(one) > columns] == []
+    if name != "status":
+        assert "\n    NoCustomerException: no cust" in text
+        assert "com.acme" not in text
 
 
 @pytest.mark.parametrize("name", COMMANDS)

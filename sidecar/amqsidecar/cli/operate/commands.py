@@ -42,7 +42,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import NothingFound
 from amqsidecar.messages.kept_message import chosen_properties
-from amqsidecar.model.cause import given_reason
+from amqsidecar.model.cause import reason_line, root_reason
 from amqsidecar.model.operation import Action, Operation, OperationPace, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import ActionRefused, ActionResult, act_directly, check_direct
@@ -444,7 +444,7 @@ def _print_preview(found: Preview, output: OutputFormat) -> None:
         print_line(f"taken             {clock_time(found.oldest_at_ms)}")
         print_line(f"             to   {clock_time(found.newest_at_ms)}")
     if found.example is not None:
-        cause = one_line(given_reason(found.example.cause), 60) or "no reason given"
+        cause = one_line(root_reason(reason_line(found.example.cause)), 60) or "no reason given"
         print_line(f"such as           {found.example.redelivery_id}: {cause}")
     for note in found.notes:
         say(note)
