@@ -29,6 +29,7 @@ from amqsidecar.policy.classic_rules import (
 from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.option_table import names_of, read_options
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.bean_definitions import BeanDefinitions
 from amqsidecar.policy_source.bean_values import DESTINATION_NAMES, BeanOptions, BeanValues
 from amqsidecar.policy_source.classic_warnings import list_warnings
 from amqsidecar.policy_source.destination_interceptors import (
@@ -37,7 +38,7 @@ from amqsidecar.policy_source.destination_interceptors import (
 )
 from amqsidecar.policy_source.spring_beans import Bean, BeanReader
 from amqsidecar.policy_source.xml_file import (
-    line_of,
+    ReadFile,
     local_name,
     namespace,
     read_xml,
@@ -86,24 +87,46 @@ _HARMLESS_PLUGINS = frozenset(
         "virtualSelectorCacheBrokerPlugin",
     }
 )
+_POLICY_CHILDREN = frozenset(
+    {
+        "dispatchPolicy",
+        "messageEvictionStrategy",
+        "messageGroupMapFactory",
+        "messageInterceptorStrategy",
+        "networkBridgeFilterFactory",
+        "pendingDurableSubscriberPolicy",
+        "pendingMessageLimitStrategy",
+        "pendingQueuePolicy",
+        "pendingSubscriberPolicy",
+        "slowConsumerStrategy",
+        "subscriptionRecoveryPolicy",
+    }
+)
+"""Source: activemq.xsd of 5.18.3 and 6.3.1; the children that are read are none of them."""
 _COMPOSITES = frozenset({"compositeQueue", "compositeTopic", "virtualTopic"})
 
 
-def read_activemq_xml(path: str, data: bytes, environment: Mapping[str, str]) -> ClassicRules:
+def read_activemq_xml(
+    path: str,
+    data: bytes,
+    environment: Mapping[str, str],
+    read_file: ReadFile | None = None,
+) -> ClassicRules:
     """Return the rules of an `activemq.xml`.
 
     Args:
         path: file name for messages and rule sources.
         data: the file's bytes.
-        environment: where `${…}` is looked up.
+        environment: where `${…}` is looked up beside the properties that the file names.
+        read_file: reads imports and properties, relative to the file; None = they can't be read.
 
     Raises:
         ConfigError: with every problem found.
     """
-    reader = _ActiveMqXml(path, read_xml(path, data), environment)
-    rules = reader.read()
-    if reader.beans.problems:
-        raise ConfigError(sorted(set(reader.beans.problems), key=_by_line))
+    definitions = BeanDefinitions(read_xml(path, data), path, environment, read_file)
+    rules = _ActiveMqXml(BeanReader(definitions, _WRAPPERS), path).read()
+    if definitions.problems:
+        raise ConfigError(sorted(set(definitions.problems), key=_by_line))
     return replace(rules, warnings=(*rules.warnings, *list_warnings(rules)))
 
 
@@ -114,17 +137,24 @@ def _by_line(problem: object) -> tuple[int, str]:
 
 
 class _ActiveMqXml(BeanValues):
-    def __init__(self, path: str, root: etree._Element, environment: Mapping[str, str]) -> None:
-        super().__init__(path, BeanReader(root, path, environment, _WRAPPERS))
-        self._root = root
+    def __init__(self, beans: BeanReader, path: str) -> None:
+        super().__init__(beans)
+        self._path = path
+        self._elements = [element for root in beans.definitions.roots for element in root.iter("*")]
 
     def read(self) -> ClassicRules:
-        brokers = [element for element in self._root.iter() if _is_broker(element)]
+        brokers = [element for element in self._elements if _is_broker(element)]
         if len(brokers) != 1:
-            found = (
-                f"has {len(brokers)} <broker> elements" if brokers else "has no <broker> element"
-            )
-            self.beans.problem(1, f"{found}; a policy needs exactly one")
+            found = "has no <broker> element"
+            source = RuleSource(self._path, 1)
+            if brokers:
+                found = f"is <broker> number 2 of {len(brokers)}"
+                source = self.beans.definitions.source_of(brokers[1])
+            elif unread := self.beans.definitions.unread_imports():
+                found += (
+                    f", and the imported file {unread[0]} can't be read: put it beside this file"
+                )
+            self.beans.problem(source, f"{found}; a policy needs exactly one")
             return ClassicRules()
         broker = self.beans.read(brokers[0])
         scheduler_support = self.boolean(broker, "schedulerSupport", default=False)
@@ -133,7 +163,7 @@ class _ActiveMqXml(BeanValues):
         self._warn_about_composites(dead_letter)
         if not scheduler_support and any(plugin.name == "redelivery" for plugin in plugins):
             self.warn(
-                broker.line,
+                broker.source,
                 'schedulerSupport="true" is missing: the broker itself refuses to start with a '
                 "redeliveryPlugin then; the sidecar does not need it",
             )
@@ -157,12 +187,12 @@ class _ActiveMqXml(BeanValues):
             for strategy in strategies
         )
         composite = next(
-            (element for element in self._root.iter() if local_name(element) in _COMPOSITES), None
+            (element for element in self._elements if local_name(element) in _COMPOSITES), None
         )
         if is_shared and composite is not None:
             # Why also without enableAudit: the message store refuses a second one of an id.
             self.warn(
-                line_of(composite),
+                self.beans.definitions.source_of(composite),
                 f"{local_name(composite)} copies messages under one id, and a shared dead-letter "
                 'queue keeps only the first dead letter of an id, also with enableAudit="false": '
                 "use an individualDeadLetterStrategy",
@@ -173,15 +203,15 @@ class _ActiveMqXml(BeanValues):
         for bean in self.beans.beans_of(value) if value else ():
             if bean.kind == "redeliveryPlugin":
                 yield PluginRules(
-                    name="redelivery", options=self._redelivery(bean), source=self.source(bean)
+                    name="redelivery", options=self._redelivery(bean), source=bean.source
                 )
             elif bean.kind == "discardingDLQBrokerPlugin":
                 yield PluginRules(
-                    name="discarding", options=self._discarding(bean), source=self.source(bean)
+                    name="discarding", options=self._discarding(bean), source=bean.source
                 )
             elif bean.kind not in _HARMLESS_PLUGINS:
                 self.warn(
-                    bean.line,
+                    bean.source,
                     f"plugin {bean.kind or 'without a class'} is not known here and left out; "
                     "whether it acts on dead letters is unknown",
                 )
@@ -193,7 +223,7 @@ class _ActiveMqXml(BeanValues):
         policy_map = self.only(bean, "redeliveryPolicyMap", {"redeliveryPolicyMap"})
         if policy_map is None:
             self.warn(
-                bean.line,
+                bean.source,
                 "redeliveryPlugin has no redeliveryPolicyMap: no destination has a policy, so "
                 "fallbackToDeadLetter decides for every dead letter",
             )
@@ -218,7 +248,7 @@ class _ActiveMqXml(BeanValues):
             BeanOptions(self, bean),
             entries=tuple(entries),
             default_entry=default_entry,
-            source=self.source(bean),
+            source=bean.source,
         )
 
     def _warn_about_short_delays(self, bean: Bean, policy: RedeliveryPolicy) -> None:
@@ -228,7 +258,7 @@ class _ActiveMqXml(BeanValues):
         ):
             if delay_ms < 1000:
                 self.warn(
-                    bean.line,
+                    bean.source,
                     f"{name}={delay_ms} is below 1000: the broker itself refuses to start with it; "
                     "the sidecar redelivers after that delay",
                 )
@@ -236,7 +266,7 @@ class _ActiveMqXml(BeanValues):
     def _policy(self, bean: Bean) -> RedeliveryPolicy:
         self.check_names(bean, _POLICY_NAMES)
         self.boolean(bean, "preDispatchCheck", default=True)
-        return read_options(RedeliveryPolicy, BeanOptions(self, bean), source=self.source(bean))
+        return read_options(RedeliveryPolicy, BeanOptions(self, bean), source=bean.source)
 
     def _discarding(self, bean: Bean) -> DiscardingRules:
         self.check_names(bean, names_of(DiscardingRules))
@@ -244,18 +274,18 @@ class _ActiveMqXml(BeanValues):
             DiscardingRules,
             BeanOptions(self, bean),
             drop_only=self.text(bean, "dropOnly"),
-            source=self.source(bean),
+            source=bean.source,
         )
         try:
             DiscardingDecider(rules)
         except ConfigError as error:
-            self.beans.problems.extend(error.problems)
+            self.beans.definitions.problems.extend(error.problems)
         return rules
 
     def _destination_policy(self, broker: Bean) -> DeadLetterRules:
         policy_map = self.only(broker, "destinationPolicy", {"policyMap"})
         if policy_map is None:
-            return DeadLetterRules(source=self.source(broker))
+            return DeadLetterRules(source=broker.source)
         default = self.only(policy_map, "defaultEntry", {"policyEntry"})
         return DeadLetterRules(
             entries=tuple(
@@ -263,10 +293,17 @@ class _ActiveMqXml(BeanValues):
                 for bean in self.listed(policy_map, ("entries", "policyEntries"), "policyEntry")
             ),
             default_entry=None if default is None else self._policy_entry(default, ()),
-            source=self.source(policy_map),
+            source=policy_map.source,
         )
 
     def _policy_entry(self, bean: Bean, destinations: tuple[Destination, ...]) -> PolicyEntry:
+        for name, source in bean.strays:
+            if name not in _POLICY_CHILDREN:
+                self.warn(
+                    source,
+                    f"<{name}> is not known inside <policyEntry>: a broker whose schema lacks it "
+                    "fails to start",
+                )
         strategy = self.only(
             bean,
             "deadLetterStrategy",
@@ -275,12 +312,12 @@ class _ActiveMqXml(BeanValues):
         return PolicyEntry(
             destinations=destinations,
             dead_letter_strategy=None if strategy is None else self._strategy(strategy),
-            source=self.source(bean),
+            source=bean.source,
         )
 
     def _strategy(self, bean: Bean) -> DeadLetterStrategy:
         kind = _STRATEGIES[bean.kind]
-        given: dict[str, object] = {"source": self.source(bean)}
+        given: dict[str, object] = {"source": bean.source}
         names = names_of(kind)
         if kind is not IndividualDeadLetterStrategy:
             names |= {"deadLetterQueue"}

@@ -35,19 +35,13 @@ class BeanValues:
         warnings: what an operator should know, one sentence each, with place.
     """
 
-    def __init__(self, path: str, beans: BeanReader) -> None:
-        """Prepare; `path` is the file name for messages and rule sources."""
-        self._path = path
+    def __init__(self, beans: BeanReader) -> None:
         self.beans = beans
-        self.warnings: list[str] = []
+        self.warnings = beans.definitions.warnings
 
-    def source(self, bean: Bean) -> RuleSource:
-        """Return where a bean stands."""
-        return RuleSource(self._path, bean.line)
-
-    def warn(self, line: int, what: str) -> None:
-        """Note a warning at a line of the file."""
-        self.warnings.append(f"{self._path}:{line}: {what}")
+    def warn(self, source: RuleSource, what: str) -> None:
+        """Note a warning at a place."""
+        self.warnings.append(f"{source}: {what}")
 
     def text_or(self, bean: Bean, name: str, default: str) -> str:
         """Return a text, or a default where none is given."""
@@ -65,7 +59,7 @@ class BeanValues:
             names.sort(key=lambda name: (not bean.values[name].is_attribute, name))
         if not names:
             self.beans.problem(
-                bean.line,
+                bean.source,
                 f"{bean.kind} has no destination (queue, topic, tempQueue, tempTopic or "
                 "destination): the broker fails to start",
             )
@@ -73,7 +67,7 @@ class BeanValues:
         winner = names[-1]
         if len(names) > 1:
             self.warn(
-                bean.line,
+                bean.source,
                 f"{bean.kind} has {' and '.join(names)}: the broker takes {winner} only",
             )
         value = bean.values[winner]
@@ -83,12 +77,12 @@ class BeanValues:
         if winner in ("tempQueue", "tempTopic"):
             if not self.boolean(bean, winner, default=True):
                 self.warn(
-                    bean.line,
+                    bean.source,
                     f'{winner}="false" selects every {kind.value} all the same, as in the broker; '
                     "remove the attribute to select none",
                 )
             return (Destination(kind, ">"),)
-        return self.named(kind, self.beans.text_of(value) or "", value.line)
+        return self.named(kind, self.beans.text_of(value) or "", value.source)
 
     def destination_of(self, bean: Bean, value: Value) -> tuple[Destination, ...]:
         """Return the destinations that a property holds as beans; empty = a problem is noted."""
@@ -96,14 +90,14 @@ class BeanValues:
         kinds = ", ".join(f"<{kind} physicalName=…>" for kind in DESTINATION_KINDS)
         if text is not None and not text.startswith("#"):
             self.beans.problem(
-                value.line,
+                value.source,
                 f'{bean.kind}: a destination can\'t be written as text ("{text}"), the broker '
                 f"fails to start; write one of {kinds} inside",
             )
             return ()
         found = self.beans.beans_of(value)
         if len(found) != 1 or found[0].kind not in DESTINATION_KINDS:
-            self.beans.problem(value.line, f"{bean.kind}: expected one of {kinds}")
+            self.beans.problem(value.source, f"{bean.kind}: expected one of {kinds}")
             return ()
         return self.destinations_of(found[0])
 
@@ -111,9 +105,11 @@ class BeanValues:
         """Return the destinations that a bean such as `<queue physicalName="A"/>` is."""
         self.check_names(bean, frozenset({"physicalName", CONSTRUCTOR_ARGUMENT}))
         name = self.text(bean, "physicalName") or self.text(bean, CONSTRUCTOR_ARGUMENT)
-        return self.named(DESTINATION_KINDS[bean.kind], name or "", bean.line)
+        return self.named(DESTINATION_KINDS[bean.kind], name or "", bean.source)
 
-    def named(self, kind: DestinationKind, text: str, line: int) -> tuple[Destination, ...]:
+    def named(
+        self, kind: DestinationKind, text: str, source: RuleSource
+    ) -> tuple[Destination, ...]:
         """Return the destinations of a physical name, which may be a composite.
 
         Source: org.apache.activemq.command.ActiveMQDestination, setPhysicalName.
@@ -125,11 +121,11 @@ class BeanValues:
                 dict.fromkeys(parse_destination(part, kind) for part in parts if part)
             ) or (Destination(kind, name),)
         if not name:
-            self.beans.problem(line, f"{kind.value} has an empty name; the broker fails to start")
+            self.beans.problem(source, f"{kind.value} has an empty name; the broker fails to start")
             return (Destination(kind, ">"),)
         if any(name.startswith(f"{other.value}://") for other in DestinationKind):
             self.warn(
-                line,
+                source,
                 f'{kind.value}="{name}" is taken literally by the broker, prefix included, and '
                 f'matches nothing that clients use; write {kind.value}="{name.split("://", 1)[1]}"',
             )
@@ -144,7 +140,7 @@ class BeanValues:
                     yield found
                 else:
                     self.beans.problem(
-                        found.line, f"{name}: expected <{kind}>, found <{found.kind}>"
+                        found.source, f"{name}: expected <{kind}>, found <{found.kind}>"
                     )
 
     def only(self, bean: Bean, name: str, kinds: set[str]) -> Bean | None:
@@ -157,14 +153,14 @@ class BeanValues:
         if value.text is None and any(child.kind not in kinds for child in found):
             wrong = ", ".join(f"<{child.kind}>" for child in found if child.kind not in kinds)
             self.beans.problem(
-                value.line,
+                value.source,
                 f"<{name}> is only the property; inside it stands {names}, found {wrong}",
             )
             return None
         if len(found) > 1:
-            self.beans.problem(value.line, f"{name}: expected one {names}, found {len(found)}")
+            self.beans.problem(value.source, f"{name}: expected one {names}, found {len(found)}")
         if not found and value.text is not None and value.text.strip() == "":
-            self.beans.problem(value.line, f"<{name}> is empty; inside it stands {names}")
+            self.beans.problem(value.source, f"<{name}> is empty; inside it stands {names}")
         return found[0] if found else None
 
     def check_names(self, bean: Bean, known: frozenset[str]) -> None:
@@ -172,11 +168,11 @@ class BeanValues:
         for name, value in bean.values.items():
             if name not in known and name != CONSTRUCTOR_ARGUMENT:
                 self.beans.problem(
-                    value.line, f"{bean.kind} has no attribute {name}{_suggest(name, known)}"
+                    value.source, f"{bean.kind} has no attribute {name}{_suggest(name, known)}"
                 )
-        for name, line in bean.strays:
+        for name, source in bean.strays:
             self.beans.problem(
-                line, f"<{name}> can't stand inside <{bean.kind}>{_suggest(name, known)}"
+                source, f"<{name}> can't stand inside <{bean.kind}>{_suggest(name, known)}"
             )
 
     def text(self, bean: Bean, name: str) -> str | None:
@@ -184,9 +180,22 @@ class BeanValues:
         value = bean.values.get(name)
         return None if value is None else self.beans.text_of(value)
 
+    def _typed(self, bean: Bean, name: str, expected: str) -> str | None:
+        """Return the text of a number or boolean; None = it is not given, or a problem is noted.
+
+        Why no placeholder in an attribute of an xbean element: the schema is checked before it is
+        filled in.
+        """
+        value = bean.values.get(name)
+        if value is not None and value.is_attribute and "{" in (value.text or ""):
+            what = f"{expected}: the broker's schema takes no placeholder here; use a <bean>"
+            self.refuse(bean, name, value.text or "", what)
+            return None
+        return self.text(bean, name)
+
     def boolean(self, bean: Bean, name: str, *, default: T) -> bool | T:
         """Return true or false, in the spellings that the broker takes."""
-        text = self.text(bean, name)
+        text = self._typed(bean, name, "true or false")
         if text is None:
             return default
         spellings = _SPRING_BOOLEANS if bean.is_spring else _XBEAN_BOOLEANS
@@ -198,7 +207,7 @@ class BeanValues:
 
     def integer(self, bean: Bean, name: str, default: int, bits: int) -> int:
         """Return a whole number that fits into this number of bits."""
-        text = self.text(bean, name)
+        text = self._typed(bean, name, "a whole number")
         if text is None:
             return default
         if _INTEGER.fullmatch(text.strip()):
@@ -216,7 +225,7 @@ class BeanValues:
 
     def double(self, bean: Bean, name: str, default: float) -> float:
         """Return a decimal number."""
-        text = self.text(bean, name)
+        text = self._typed(bean, name, "a number")
         if text is None:
             return default
         if not _DOUBLE.fullmatch(text.strip()):
@@ -227,7 +236,7 @@ class BeanValues:
     def refuse(self, bean: Bean, name: str, text: str, expected: str) -> None:
         """Note a problem with a value."""
         self.beans.problem(
-            bean.values[name].line, f'{bean.kind} {name}="{text}": expected {expected}'
+            bean.values[name].source, f'{bean.kind} {name}="{text}": expected {expected}'
         )
 
 

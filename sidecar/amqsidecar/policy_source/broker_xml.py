@@ -5,7 +5,7 @@ parseAddressSettings, parseWildcardConfiguration; org.apache.activemq.artemis.ut
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 
@@ -21,15 +21,13 @@ from amqsidecar.policy.artemis_rules import (
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.artemis_warnings import list_warnings
 from amqsidecar.policy_source.xml_file import (
+    ReadFile,
     line_of,
     local_name,
     namespace,
     read_xml,
     whole_number,
 )
-
-ReadFile = Callable[[str], bytes]
-"""Returns the bytes of a file that the configuration includes; raises OSError."""
 
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
 _XML_BASE = "{http://www.w3.org/XML/1998/namespace}base"

@@ -42,7 +42,7 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
     temporary = values.boolean(broker, "useTempMirroredQueues", default=True)
     written = broker.values.get("destinationInterceptors")
     if written is None and values.boolean(broker, "useMirroredQueues", default=False):
-        mirrored_queues = MirroredQueues(temporary=temporary, source=values.source(broker))
+        mirrored_queues = MirroredQueues(temporary=temporary, source=broker.source)
     if written is None and values.boolean(broker, "useVirtualTopics", default=True):
         virtual_topics.append(VirtualTopic())
     for bean in values.beans.beans_of(written) if written else ():
@@ -54,7 +54,7 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
                 MirroredQueues,
                 BeanOptions(values, bean),
                 temporary=temporary,
-                source=values.source(bean),
+                source=bean.source,
             )
         else:
             _warn_of_unknown(values, bean)
@@ -74,8 +74,8 @@ def _virtual_topics(values: BeanValues, interceptor: Bean) -> Iterator[VirtualTo
             yield read_options(
                 VirtualTopic,
                 BeanOptions(values, bean),
-                destinations=values.named(DestinationKind.TOPIC, name, bean.line),
-                source=values.source(bean),
+                destinations=values.named(DestinationKind.TOPIC, name, bean.source),
+                source=bean.source,
             )
 
 
@@ -87,9 +87,9 @@ def _composites(values: BeanValues, interceptor: Bean) -> Iterator[CompositeDest
             yield read_options(
                 CompositeDestination,
                 BeanOptions(values, bean),
-                destinations=values.named(_COMPOSITE_KINDS[bean.kind], name, bean.line),
+                destinations=values.named(_COMPOSITE_KINDS[bean.kind], name, bean.source),
                 forward_to=tuple(_forwards(values, bean)),
-                source=values.source(bean),
+                source=bean.source,
             )
         elif bean.kind != "virtualTopic":
             _warn_of_unknown(values, bean)
@@ -116,7 +116,7 @@ def _forwards(values: BeanValues, composite: Bean) -> Iterator[ForwardTo]:
 
 def _warn_of_unknown(values: BeanValues, bean: Bean) -> None:
     values.warn(
-        bean.line,
+        bean.source,
         f"interceptor {bean.kind or 'without a class'} is not known here and left out: whether it "
         "copies redeliveries is unknown",
     )

@@ -166,10 +166,13 @@ def parse_policy(
     if path.lower().endswith((".yaml", ".yml")) or not _looks_like_xml(path, data):
         return read_policy_mapping(read_yaml(path, data), RuleSource(path), plugins)
     root = read_xml(path, data)
+
+    def read_file(href: str) -> bytes:
+        return _read(Path(path).parent / href)
+
     if local_name(root) in ("configuration", "core", "address-settings"):
-        folder = Path(path).parent
-        return read_broker_xml(path, data, environment, lambda href: _read(folder / href))
-    return read_activemq_xml(path, data, environment)
+        return read_broker_xml(path, data, environment, read_file)
+    return read_activemq_xml(path, data, environment, read_file)
 
 
 def compile_policy(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:

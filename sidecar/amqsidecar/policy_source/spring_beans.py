@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.policy_source.xml_file import expand_spring, line_of, local_name, namespace
+from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.bean_definitions import SPRING, BeanDefinitions
+from amqsidecar.policy_source.xml_file import local_name, namespace
 
-_SPRING = "http://www.springframework.org/schema/"
 _P_NAMESPACE = "http://www.springframework.org/schema/p"
 _CONTAINERS = {"list", "set", "array"}
 _MAX_DEPTH = 32
@@ -54,12 +55,12 @@ class Value:
 
     Attributes:
         text: as written, placeholders included; None where beans were given.
-        line: 1-based.
+        source: where it stands.
         is_attribute: whether it stands in an attribute of an xbean element.
     """
 
     text: str | None
-    line: int
+    source: RuleSource
     is_attribute: bool = False
     beans: list["Bean"] = field(default_factory=list)
 
@@ -70,117 +71,112 @@ class Bean:
 
     Attributes:
         kind: the xbean element's name; the class name where there is no such element.
-        line: 1-based.
+        source: where it stands.
         is_spring: written as `<bean>`, so that Spring's own spellings of values hold.
         values: by property name, in file order.
-        strays: child elements that are no property, with their line.
+        strays: child elements that are no property, with their place.
     """
 
     kind: str
-    line: int
+    source: RuleSource
     is_spring: bool
     values: dict[str, Value] = field(default_factory=dict)
-    strays: list[tuple[str, int]] = field(default_factory=list)
+    strays: list[tuple[str, RuleSource]] = field(default_factory=list)
 
 
 class BeanReader:
     """Turns elements into beans; collects problems instead of stopping at the first."""
 
     def __init__(
-        self,
-        root: etree._Element,
-        path: str,
-        environment: Mapping[str, str],
-        wrappers: Mapping[str, frozenset[str]],
+        self, definitions: BeanDefinitions, wrappers: Mapping[str, frozenset[str]]
     ) -> None:
-        """Prepare a file.
+        """Prepare.
 
         Args:
-            root: the file's root element.
-            path: file name for messages.
-            environment: where placeholders are looked up.
+            definitions: those of the file and its imports; they collect the problems, too.
             wrappers: kind of bean to the names of child elements that are properties.
         """
-        self.problems: list[Problem] = []
+        self.definitions = definitions
+        self.problem = definitions.problem
         self._bean_count = 0
-        self._path = path
-        self._environment = environment
         self._wrappers = wrappers
-        self._imports = [
-            str(element.get("resource", ""))
-            for element in root.iter()
-            if local_name(element) == "import" and namespace(element).startswith(_SPRING)
-        ]
-        self._by_id: dict[str, etree._Element] = {}
-        for element in root.iter():
-            for name in (element.get("id"), element.get("name")):
-                if name is not None and (name == element.get("id") or _is_bean(element)):
-                    self._by_id.setdefault(name, element)
-
-    def problem(self, line: int, what: str) -> None:
-        """Note a problem at a line of the file."""
-        self.problems.append(Problem(f"{self._path}:{line}", what))
 
     def read(self, element: etree._Element, depth: int = 0) -> Bean:
         """Return the bean that an element stands for."""
+        source = self.definitions.source_of(element)
         if depth > _MAX_DEPTH:
-            self.problem(line_of(element), "beans refer to each other in a circle")
-            return Bean("", line_of(element), is_spring=False)
-        if _is_bean(element):
-            return self._read_spring(element, depth)
-        return self._read_xbean(element, depth)
+            self.problem(source, "beans refer to each other in a circle")
+            return Bean("", source, is_spring=False)
+        is_spring = _is_bean(element)
+        bean = (self._read_spring if is_spring else self._read_xbean)(element, source, depth)
+        for name, text, place in self.definitions.overrides_of(element):
+            bean.values.pop(name, None)
+            bean.values[name] = Value(text, place)
+        return bean
 
     def text_of(self, value: Value) -> str | None:
         """Return the text of a property with its placeholders filled in; None = it has beans."""
-        if value.text is None or "${" not in value.text:
-            return value.text
-        expanded, missing = expand_spring(value.text, self._environment)
-        for name in missing:
-            self.problem(
-                value.line,
-                f"placeholder ${{{name}}} can't be filled in: set an environment variable of that "
-                f"name, or write a default as ${{{name}:value}}",
-            )
-        return None if missing else expanded
+        return None if value.text is None else self.definitions.expand(value.text, value.source)
 
     def beans_of(self, value: Value) -> list[Bean]:
         """Return the beans of a property, also where an attribute refers to them by `#id`."""
-        text = self.text_of(value)
-        if text is None:
+        if value.text is None:
             return value.beans
-        names = [name.removeprefix("#") for name in text.replace(",", " ").split()]
-        return [bean for name in names for bean in self._referred(name, value.line, 1)]
+        names = (self.text_of(value) or "").replace(",", " ").split()
+        return [
+            bean
+            for name in names
+            for bean in self._referred(name.removeprefix("#"), value.source, 1)
+        ]
 
-    def _read_xbean(self, element: etree._Element, depth: int) -> Bean:
-        bean = Bean(local_name(element), line_of(element), is_spring=False)
+    def _read_xbean(self, element: etree._Element, source: RuleSource, depth: int) -> Bean:
+        bean = Bean(local_name(element), source, is_spring=False)
         wrappers = self._wrappers.get(bean.kind, frozenset())
         for name, text in element.attrib.items():
             if name != "id" and not str(name).startswith("{"):
-                bean.values[str(name)] = Value(str(text), bean.line, is_attribute=True)
+                bean.values[str(name)] = Value(str(text), source, is_attribute=True)
         for child in element:
             name = local_name(child)
             if name in wrappers:
                 bean.values.pop(name, None)
                 bean.values[name] = self._content(child, depth)
-            elif namespace(child).startswith(_SPRING) and name == "property":
+            elif namespace(child).startswith(SPRING) and name == "property":
                 self._read_property(bean, child, depth)
             else:
-                bean.strays.append((name, line_of(child)))
+                bean.strays.append((name, self.definitions.source_of(child)))
         return bean
 
-    def _read_spring(self, element: etree._Element, depth: int) -> Bean:
+    def _read_spring(self, element: etree._Element, source: RuleSource, depth: int) -> Bean:
         class_name = str(element.get("class", "")).strip()
-        bean = Bean(_KIND_BY_CLASS.get(class_name, class_name), line_of(element), is_spring=True)
-        if class_name not in _KIND_BY_CLASS:
+        bean = Bean(_KIND_BY_CLASS.get(class_name, class_name), source, is_spring=True)
+        parent = element.get("parent")
+        target = None if parent is None else self.definitions.find(str(parent), source)
+        if target is not None:
+            inherited = self.read(target, depth + 1)
+            bean.kind = bean.kind or inherited.kind
+            bean.values |= inherited.values
+        if bean.kind not in _KIND_BY_CLASS.values():
             return bean
-        for name, text in element.attrib.items():
-            if not str(name).startswith(f"{{{_P_NAMESPACE}}}"):
+        for name in ("factory-method", "factory-bean"):
+            if element.get(name) is not None:
+                self.problem(source, f"{bean.kind} is made by a {name}, which is not read")
+        parent_element = element.getparent()
+        # Quirk (Classic 5.x, 6.x): directly inside an xbean element these attributes are ignored.
+        is_ignored = parent_element is not None and not namespace(parent_element).startswith(SPRING)
+        for key, text in element.attrib.items():
+            if not str(key).startswith(f"{{{_P_NAMESPACE}}}"):
                 continue
-            short = etree.QName(str(name)).localname
+            if is_ignored:
+                self.definitions.warnings.append(
+                    f"{source}: the broker ignores the attributes p:… of a <bean> that stands "
+                    "directly inside an xbean element: use <property>"
+                )
+                break
+            short = etree.QName(str(key)).localname
             if short.endswith("-ref"):
-                bean.values[short.removesuffix("-ref")] = Value("#" + str(text), bean.line)
+                bean.values[short.removesuffix("-ref")] = Value("#" + str(text), source)
             else:
-                bean.values[short] = Value(str(text), bean.line)
+                bean.values[short] = Value(str(text), source)
         for child in element:
             if local_name(child) in ("property", "constructor-arg"):
                 self._read_property(bean, child, depth)
@@ -190,49 +186,47 @@ class BeanReader:
         name = str(element.get("name", ""))
         if local_name(element) == "constructor-arg":
             name = CONSTRUCTOR_ARGUMENT
-        line = line_of(element)
-        bean.values.pop(name, None)
+        source = self.definitions.source_of(element)
+        inherited = bean.values.pop(name, None)
         if element.get("value") is not None:
-            bean.values[name] = Value(str(element.get("value")), line)
+            bean.values[name] = Value(str(element.get("value")), source)
         elif element.get("ref") is not None:
-            bean.values[name] = Value("#" + str(element.get("ref")), line)
+            bean.values[name] = Value("#" + str(element.get("ref")), source)
         else:
-            bean.values[name] = self._content(element, depth)
+            value = bean.values[name] = self._content(element, depth)
+            if inherited and any(child.get("merge") == "true" for child in element):
+                value.beans = [*self.beans_of(inherited), *value.beans]
 
     def _content(self, element: etree._Element, depth: int) -> Value:
-        line = line_of(element)
+        source = self.definitions.source_of(element)
         children = list(element)
         if not children or all(local_name(child) == "value" for child in children):
-            return Value(str((children[0] if children else element).text or ""), line)
+            return Value(str((children[0] if children else element).text or ""), source)
         beans = [bean for child in children for bean in self._beans(child, depth + 1)]
-        return Value(None, line, beans=beans)
+        return Value(None, source, beans=beans)
 
     def _beans(self, element: etree._Element, depth: int) -> Iterator[Bean]:
         self._bean_count += 1
+        source = self.definitions.source_of(element)
         if self._bean_count > _MAX_BEANS:
             what = f"more than {_MAX_BEANS} beans, counting each that another one refers to"
-            raise ConfigError([Problem(f"{self._path}:{line_of(element)}", what)])
+            raise ConfigError([Problem(str(source), what)])
         name = local_name(element)
         if depth > _MAX_DEPTH:
-            self.problem(line_of(element), "beans refer to each other in a circle")
+            self.problem(source, "beans refer to each other in a circle")
         elif name in _CONTAINERS:
             for child in element:
                 yield from self._beans(child, depth + 1)
         elif name == "ref":
             target = element.get("bean") or element.get("local") or ""
-            yield from self._referred(str(target), line_of(element), depth)
+            yield from self._referred(str(target), source, depth)
         elif name not in ("null", "value"):
             yield self.read(element, depth + 1)
 
-    def _referred(self, name: str, line: int, depth: int) -> Iterator[Bean]:
-        target = self._by_id.get(name)
-        if target is None:
-            hint = f"; it may be in an imported file ({', '.join(self._imports)}), which isn't read"
-            self.problem(
-                line, f"refers to #{name}, but no bean has that id" + hint * bool(self._imports)
-            )
-            return
-        yield from self._beans(target, depth + 1)
+    def _referred(self, name: str, source: RuleSource, depth: int) -> Iterator[Bean]:
+        target = self.definitions.find(name, source)
+        if target is not None:
+            yield from self._beans(target, depth + 1)
 
 
 def _is_bean(element: etree._Element) -> bool:

@@ -1,18 +1,19 @@
 """Reads untrusted XML: no entities, no network, bounded."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from xml.parsers import expat
 
 from lxml import etree
 
 from amqsidecar.errors import ConfigError, Problem
 
+ReadFile = Callable[[str], bytes]
+"""Returns the bytes of a file that a configuration names; raises OSError."""
+
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """Larger files are refused; the largest configurations seen in the field are a few hundred KiB."""
 
 _DIGITS_MAX = 1000
-_PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _DOCTYPE = "has a DOCTYPE, which is refused (it can pull in other files); remove that line"
 
 
@@ -97,25 +98,3 @@ def whole_number(text: str, bits: int, *, base: int = 10) -> int | None:
     # Bound: Python refuses to read thousands of digits.
     value = int(text, base) if len(text) <= _DIGITS_MAX else 2**bits
     return value if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
-
-
-def expand_spring(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return a text with `${name}` and `${name:default}` filled in, and the names that are unknown.
-
-    A name is also looked for in capitals with `_` for `.` and `-`, as Spring does.
-
-    Source: org.springframework.beans.factory.config.PropertyPlaceholderConfigurer.
-    """
-    missing: list[str] = []
-
-    def fill(found: re.Match[str]) -> str:
-        name, has_default, default = found[1].partition(":")
-        name = name.strip()
-        for spelling in (name, re.sub(r"[.-]", "_", name), re.sub(r"[.-]", "_", name).upper()):
-            if spelling in environment:
-                return environment[spelling]
-        if not has_default:
-            missing.append(name)
-        return default
-
-    return _PLACEHOLDER.sub(fill, text), missing

@@ -307,10 +307,10 @@ def test_every_problem_is_reported_at_once_with_its_line() -> None:
         "tempTopic or destination): the broker fails to start",
         'bad.activemq.xml:19: redeliveryPolicy maximumRedeliveries="3000000000": expected a number '
         "that fits into 32 bits",
-        "bad.activemq.xml:20: placeholder ${percent} can't be filled in: set an environment "
-        "variable of that name, or write a default as ${percent:value}",
         'bad.activemq.xml:20: redeliveryPolicy backOffMultiplier="two": expected a number such as '
         "2 or 1.5",
+        'bad.activemq.xml:20: redeliveryPolicy collisionAvoidancePercent="${percent}": expected a '
+        "whole number: the broker's schema takes no placeholder here; use a <bean>",
         "bad.activemq.xml:26: <redeliveryPolicyMap> is only the property; inside it stands "
         "<redeliveryPolicyMap>, found <redeliveryPolicyEntries>",
     ]
@@ -431,14 +431,76 @@ def test_plain_rules_have_no_warnings() -> None:
     assert _read(text).warnings == ()
 
 
+def _with_beans(*parts: str) -> str:
+    return (
+        '<beans xmlns="http://www.springframework.org/schema/beans">' + "".join(parts) + "</beans>"
+    )
+
+
+CONFIGURER = "org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"
+BEAN = (
+    '<bean class="org.apache.activemq.RedeliveryPolicy"><property name="queue" value="{}"/></bean>'
+)
+LOCATED = f'<bean class="{CONFIGURER}"><property name="location" value="file:s.properties"/></bean>'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            _with_beans(_broker(_redelivery(BEAN.format("#{1 + 1}")))),
+            "a.xml:1: #{1 + 1} is an expression (SpEL), which is not read: write its value",
+        ),
+        (
+            _with_beans(LOCATED, _broker(_redelivery(BEAN.format("${q:x}")))),
+            "a.xml:1: placeholder ${q} may be in file:s.properties (a.xml:1), which can't be read: "
+            "put that file beside this file, or set the environment variable Q",
+        ),
+        (
+            _with_beans('<list id="x"/><import resource="o.xml"/>', _broker('<ref bean="x"/>')),
+            "a.xml:1: refers to #x: the imported file o.xml (a.xml:1) may define that bean again, "
+            "which can't be read: put that file beside this file",
+        ),
+        (
+            _with_beans('<import resource="o.xml"/>'),
+            "a.xml:1: has no <broker> element, and the imported file o.xml can't be read: put it "
+            "beside this file; a policy needs exactly one",
+        ),
+        (
+            _with_beans('<list id="all"/>', '<list id="all"/>', _broker()),
+            "a.xml:1: the name all is used twice here: the broker fails to start",
+        ),
+    ],
+)
+def test_what_another_file_or_an_expression_says_is_never_guessed(text: str, words: str) -> None:
+    assert words in _problems(text)
+
+
+def test_what_the_broker_leaves_alone_is_named() -> None:
+    """Attributes of a namespace in a place where the broker ignores them, literal placeholders."""
+    bean = (
+        '<bean xmlns="http://www.springframework.org/schema/beans" class="org.apache.activemq.'
+        'RedeliveryPolicy" xmlns:p="http://www.springframework.org/schema/p" p:queue="x">'
+        '<property name="queue" value="${q}"/></bean>'
+    )
+    rules = _read(_broker(_redelivery(bean), "<policyEntry queue='A'><invented/></policyEntry>"))
+    for words in (
+        "the broker ignores the attributes p:… of a <bean> that stands directly inside an xbean",
+        "${q} stays as it is written, as in the broker",
+        "<invented> is not known inside <policyEntry>",
+    ):
+        assert any(words in warning for warning in rules.warnings), words
+
+
 def test_placeholders_come_from_the_environment() -> None:
     """By name, by Spring's spelling in capitals, or by the default after the colon."""
-    text = _broker(
-        _redelivery(
-            '<redeliveryPolicy queue="${my.queue}" maximumRedeliveries="${MAX:7}" '
-            'redeliveryDelay="${delay:1000}"/>'
-        ),
-        attributes='brokerName="${nobody.knows}"',
+    values = {"queue": "${my.queue}", "maximumRedeliveries": "${MAX:7}"}
+    values["redeliveryDelay"] = "${delay:1000}"
+    rows = "".join(f'<property name="{name}" value="{one}"/>' for name, one in values.items())
+    policy = f'<bean class="org.apache.activemq.RedeliveryPolicy">{rows}</bean>'
+    text = _with_beans(
+        '<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>',
+        _broker(_redelivery(policy), attributes='brokerName="${nobody.knows}"'),
     )
     options = _read(text, {"MY_QUEUE": "A.B", "delay": "2000"}).plugins[0].options
     assert isinstance(options, RedeliveryRules)
@@ -454,13 +516,13 @@ def test_placeholders_come_from_the_environment() -> None:
         ("<broker><", "not well-formed"),
         ('<!DOCTYPE broker SYSTEM "x"><broker/>', "DOCTYPE"),
         ("<beans/>", "no <broker> element"),
-        ("<beans><broker/><broker/></beans>", "2 <broker> elements"),
+        ("<beans><broker/><broker/></beans>", "<broker> number 2 of 2"),
         (_broker().replace("<plugins>", '<plugins><ref bean="gone"/>'), "no bean has that id"),
         (
             '<beans xmlns="http://www.springframework.org/schema/beans"><import resource="o.xml"/>'
             + _broker(attributes='plugins="#gone"').replace("<plugins></plugins>", "")
             + "</beans>",
-            "imported file (o.xml)",
+            "imported file o.xml (a.xml:1)",
         ),
         (_broker('<redeliveryPlugin><x y="1"/></redeliveryPlugin>'), "<x> can't stand inside"),
         (_broker(_redelivery('<redeliveryPolicy queue=" "/>')), "empty name"),
@@ -477,10 +539,7 @@ def test_placeholders_come_from_the_environment() -> None:
             "expected one of <queue",
         ),
         (
-            _broker('<ref bean="a"/>').replace(
-                "<plugins>",
-                '<list id="a"><ref bean="a"/></list><plugins>',
-            ),
+            "<beans><list id='a'><ref bean='a'/></list>" + _broker("<ref bean='a'/>") + "</beans>",
             "in a circle",
         ),
     ],
