@@ -1,10 +1,10 @@
 """Common part of sessions with a token: passes calls on to their parts."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.token_queue import TokenQueue
+from amqsidecar.brokers.token_queue import H, TokenQueue
 
 
 class TokenQueueMaker(Protocol):
@@ -19,26 +19,23 @@ class TokenQueueMaker(Protocol):
         ...
 
 
-class CycleTransactions(Protocol):
-    """The transactions of a session, of which the next one can be begun ahead."""
+class Ahead(Protocol):
+    """The sends of the next transaction, such as `SendsAhead`."""
 
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
+    def begin(self, sends: Sequence[Resend], /) -> None:
         """See `TakeSession.begin_sends`."""
         ...
 
-    def abandon_sends(self) -> None:
+    def abandon(self) -> None:
         """See `TakeSession.abandon_sends`."""
         ...
 
 
-T = TypeVar("T", bound=CycleTransactions)
-
-
-class TokenSession(Generic[T]):
+class TokenSession(Generic[H]):
     """The part of a `broker.TakeSession` that its token queue and its transactions do."""
 
-    _token: TokenQueue[Any]
-    _cycle: T
+    _token: TokenQueue[H]
+    _ahead: Ahead
 
     def take_token(self, timeout_s: float) -> int | None:
         """Return the number of the token once the broker hands it over; None = not in time."""
@@ -62,8 +59,8 @@ class TokenSession(Generic[T]):
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, they never happened."""
-        self._cycle.begin_sends(sends)
+        self._ahead.begin(sends)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
-        self._cycle.abandon_sends()
+        self._ahead.abandon()

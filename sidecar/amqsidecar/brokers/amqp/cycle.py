@@ -75,12 +75,8 @@ class AmqpMoves:
 
     def __init__(self, tools: AmqpTools) -> None:
         self._tools = tools
-        self._ahead = SendsAhead(self._start, self._undo, tools.watch)
+        self.ahead = SendsAhead(self._start, self._undo, tools.watch)
         self.while_committing: Callable[[], None] = begin_nothing
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, they never happened."""
-        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection, coordinator, pool, clock, _, encode, _ = self._tools
@@ -89,10 +85,6 @@ class AmqpMoves:
         with self._clean_or_lost():
             work.send_all(sends)
         return _Begun(sends, transaction, work)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
-        self._ahead.abandon()
 
     def _undo(self, begun: _Begun) -> None:
         with self._clean_or_lost():
@@ -128,7 +120,7 @@ class AmqpMoves:
         exchange: _Exchange | None,
     ) -> None:
         """Do one transaction, with the exchange of the token for this number or without."""
-        _, transaction, work = self._ahead.take(sends)
+        _, transaction, work = self.ahead.take(sends)
         coordinator = self._tools.coordinator
         with self._clean_or_lost():
             if exchange is not None and not work.refusals:
@@ -140,7 +132,7 @@ class AmqpMoves:
             coordinator.abort(transaction)
             raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
         with self._clean_or_lost():
-            refusals = work.refusals or self._ahead.misrouted()
+            refusals = work.refusals or self.ahead.misrouted()
         if refusals:
             coordinator.abort(transaction)
             raise SendsRefused(refusals)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves, AmqpTools
-from amqsidecar.brokers.amqp.links import Receiver
+from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
@@ -184,7 +184,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpCycle], _IntakeSession):
+class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpDelivery], _IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -220,7 +220,8 @@ class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpCycle], _
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
         self._token = token
-        self._cycle = AmqpCycle(self._tools(coordinator), token, wire)
+        self._cycle: AmqpCycle = AmqpCycle(self._tools(coordinator), token, wire)
+        self._ahead = self._cycle.ahead
         coordinator.declare_ahead()
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
@@ -250,7 +251,7 @@ class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpCycle], _
         return counted
 
 
-class AmqpArtemisMove(AcceptingMove[ArtemisManagement, AmqpIntake, AmqpMoves], _IntakeSession):
+class AmqpArtemisMove(AcceptingMove[ArtemisManagement, AmqpIntake], _IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(

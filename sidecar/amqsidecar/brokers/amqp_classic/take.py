@@ -7,6 +7,7 @@ from typing import Final
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
+from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
@@ -45,7 +46,7 @@ _PATTERN_WITHOUT_RULES: Final = (
 )
 
 
-class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpCycle]):
+class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpDelivery]):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token_exists` is certain: the client id keeps every other connection of the instance out, and
@@ -99,6 +100,7 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpCycle]):
         )
         tools = AmqpTools(connection, coordinator, pool, self._clock, settings.crash_point, encode)
         self._cycle = AmqpCycle(tools, self._token, wire)
+        self._ahead = self._cycle.ahead
         self._watch = parts.add(
             ClassicWatch(
                 connection, self._browser, self._names, settings.final_suffix, self._timeout_s

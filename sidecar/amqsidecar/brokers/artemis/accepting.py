@@ -8,7 +8,7 @@ from amqsidecar.brokers.artemis.chosen import ChoosingIntake, ChosenMessages
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.session import DelayingSession, ReadingSession
-from amqsidecar.brokers.token_session import CycleTransactions, TokenSession
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.model.destination import Destination
 
 H = TypeVar("H")
@@ -51,7 +51,7 @@ class AcceptingMoves(Protocol[H]):
         ...
 
 
-class AcceptingCycle(CycleTransactions, Protocol[H]):
+class AcceptingCycle(Protocol[H]):
     """Transactions with a token.
 
     Attributes:
@@ -67,8 +67,6 @@ class AcceptingCycle(CycleTransactions, Protocol[H]):
 
 M = TypeVar("M", bound=ArtemisQuestions)
 N = TypeVar("N", bound=AcceptingIntake[Any])
-C = TypeVar("C", bound=AcceptingCycle[Any])
-W = TypeVar("W", bound=AcceptingMoves[Any])
 
 
 class AcceptingSession(ReadingSession[M], DelayingSession[M], Generic[M, N]):
@@ -93,8 +91,10 @@ class AcceptingSession(ReadingSession[M], DelayingSession[M], Generic[M, N]):
         return self._intake.queues
 
 
-class AcceptingTake(AcceptingSession[M, N], TokenSession[C], Generic[M, N, C]):
+class AcceptingTake(AcceptingSession[M, N], TokenSession[H], Generic[M, N, H]):
     """The part of a `broker.TakeSession` that its transactions do."""
+
+    _cycle: AcceptingCycle[Any]
 
     @property
     def features(self) -> Features:
@@ -116,14 +116,14 @@ class AcceptingTake(AcceptingSession[M, N], TokenSession[C], Generic[M, N, C]):
         self._intake.settle(held)
 
 
-class AcceptingMove(AcceptingSession[M, N], Generic[M, N, W]):
+class AcceptingMove(AcceptingSession[M, N]):
     """The part of a `broker.MoveSession` that its transactions do.
 
     Attributes:
         _met: what the broker's clock said.
     """
 
-    _moves: W
+    _moves: AcceptingMoves[Any]
     _met: Meeting
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:

@@ -5,26 +5,24 @@ from typing import Generic
 
 from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.session import ConnectionT, ListingSession, QueuesT
-from amqsidecar.brokers.classic.token import HeldT, TokenChoice
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
-from amqsidecar.brokers.connection.refusal import RequestRefused
-from amqsidecar.brokers.sends_ahead import BegunT, SendsAhead
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.brokers.token_queue import H
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
-_TOKEN_TIMEOUT_S = 60.0
-
 
 class ListingTake(
-    ListingSession[ConnectionT, QueuesT], Generic[ConnectionT, QueuesT, HeldT, BegunT]
+    ListingSession[ConnectionT, QueuesT], TokenSession[H], Generic[ConnectionT, QueuesT, H]
 ):
-    """What the queues, the token and the sends ahead of a `broker.TakeSession` do."""
+    """The part of a `broker.TakeSession` that its queues and its token do.
+
+    `token_exists` is certain: the client id keeps every other connection of the instance out, and
+    whatever an earlier one left open was rolled back before the broker accepted this one.
+    """
 
     _token_queue: Destination
-    _token: TokenChoice[HeldT]
     _wildcards: WildcardIntake
-    _ahead: SendsAhead[BegunT]
     _sending: Sequence[Resend]
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -60,64 +58,6 @@ class ListingTake(
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue was made while this link listened, so that all in it is new."""
         return self._queues.is_newborn(destination.name)
-
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the cycle number of the token once the broker hands it over; None = not in time.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        try:
-            token = self._token.take(timeout_s)
-        except RequestRefused as cause:
-            raise LinkLost(f"a token can't be removed: {cause}") from cause
-        return None if token is None else token[0]
-
-    def _token_in_hand(self) -> HeldT:
-        """Return the token of the last cycle.
-
-        Raises:
-            LinkLost: the broker does not hand it over.
-        """
-        token = self._token.take(_TOKEN_TIMEOUT_S)
-        if token is None:
-            name = self._connection.name
-            raise LinkLost(f"{name} did not hand over the token of the last cycle")
-        return token[1]
-
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not.
-
-        It is certain: the client id keeps every other connection of the instance out, and whatever
-        an earlier one left open was rolled back before the broker accepted this one.
-        """
-        return self._token.exists()
-
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns.
-
-        If the process dies inside, the queue holds no token or this one.
-        """
-        try:
-            self._token.create(cycle)
-        except RequestRefused as cause:
-            raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, they never happened.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._ahead.begin(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun.
-
-        Raises:
-            LinkLost: the connection is gone, and with it what was begun.
-        """
-        self._ahead.abandon()
 
     def _find_full(self) -> None:
         self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)

@@ -1,19 +1,20 @@
-"""Chooses the valid token in the private queue on Classic, on every wire.
+"""Messages of the token queue on Classic, over OpenWire and STOMP; see `brokers/token_queue.py`."""
 
-Source: `broker.py` on the token; both wires read and remove one message at a time.
-"""
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
 
-from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing_extensions import override
 
+from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.brokers.token import Token
+from amqsidecar.brokers.token_queue import H, TokenMessage, TokenWire
 from amqsidecar.clock import Clock
-from amqsidecar.errors import LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 PREFETCH = 10
 """Maximum tokens that a link receives; more than one needs a crash at the first start."""
-
-HeldT = TypeVar("HeldT")
 
 
 class Connection(Protocol):
@@ -36,8 +37,10 @@ class Routes(Protocol):
         ...
 
 
-class TokenChoice(ABC, Generic[HeldT]):
-    """Waits for tokens and keeps the one in hand; `HeldT` is what the wire accepts it by."""
+class ClassicTokenWire(TokenWire[H]):
+    """Reads tokens one at a time, and leaves all other messages of the queue alone."""
+
+    accepts_later = False
 
     def __init__(
         self, destination: Destination, connection: Connection, routes: Routes, clock: Clock
@@ -46,67 +49,97 @@ class TokenChoice(ABC, Generic[HeldT]):
         self._waits = connection
         self._routes = routes
         self._clock = clock
-        self._tokens: list[tuple[int, HeldT]] = []
-        self._is_only_one = False
+        self._arrived: list[tuple[int, H]] = []
+        self._is_in_hand = False
+
+    @abstractmethod
+    def _subscribe(self) -> None:
+        """Begin to read; raises RequestRefused."""
 
     @abstractmethod
     def _count(self) -> int:
-        """Return how many tokens lie in the queue, handed out or not, up to `PREFETCH` + 1."""
-
-    @abstractmethod
-    def _remove(self, held: HeldT) -> None:
-        """Accept a token outside of any transaction."""
-
-    @abstractmethod
-    def create(self, cycle: int) -> None:
-        """Send a token outside of any transaction; durable when this returns.
+        """Return how many tokens lie in the queue, handed out or not, up to `PREFETCH` + 1.
 
         Raises:
-            RequestRefused: the broker does not take it.
+            RequestRefused: the user may not browse it.
         """
 
-    def take(self, timeout_s: float) -> tuple[int, HeldT] | None:
-        """Return the token once the broker hands it over; None = not in time.
+    @override
+    def open(self) -> None:
+        try:
+            self._subscribe()
+        except RequestRefused as cause:
+            raise BrokerRefused(f"{self._destination} can't be read: {cause}") from cause
 
-        Of several the highest counts. The others are removed one by one, so that the highest stays
-        if the process dies inside.
+    @override
+    def poll(self) -> None:
+        self._waits.poll()
+        self._routes.route()
+        if self._is_in_hand:
+            self._refuse_others()
 
-        Raises:
-            LinkLost: another one came later, which only this sidecar may send.
-        """
+    def _refuse_others(self) -> None:
+        # Why: it is settled which one is ours when all of them are delivered again.
+        if self._arrived:
+            raise LinkLost(
+                f"{self._destination} holds several tokens: {self._arrived[0][0]} came while "
+                "another one was in hand"
+            )
+
+    @override
+    def collect(self, timeout_s: float) -> Sequence[TokenMessage[H]]:
         deadline_s = self._clock.monotonic_s() + timeout_s
-        if not self._await(1, deadline_s):
-            return None
-        while not self._is_only_one:
-            waiting = self._count()
+        while self._await(1, deadline_s):
+            waiting = self._count_or_raise()
             if not self._await(min(waiting, PREFETCH), deadline_s):
-                return None
-            self._tokens.sort(key=lambda token: token[0])
-            for _, held in self._tokens[:-1]:
-                self._remove(held)
-            del self._tokens[:-1]
-            self._is_only_one = waiting <= PREFETCH
-        if len(self._tokens) > 1:
-            # Why: it is settled which one is ours when all of them are delivered again.
-            numbers = ", ".join(str(number) for number, _ in self._tokens)
-            raise LinkLost(f"{self._destination} holds several tokens: {numbers}")
-        return self._tokens[-1]
+                break
+            self._arrived.sort(key=lambda one: one[0])
+            if waiting <= PREFETCH:
+                found, self._arrived = self._arrived, []
+                self._is_in_hand = True
+                return [_found(*one) for one in found]
+            # Why the highest stays: it counts, and the process may die before the rest has come.
+            self.drop([handle for _, handle in self._arrived[:-1]])
+            del self._arrived[:-1]
+        return ()
+
+    @override
+    def next(self, timeout_s: float) -> TokenMessage[H] | None:
+        if not self._await(1, self._clock.monotonic_s() + timeout_s):
+            return None
+        self._is_in_hand = True
+        return _found(*self._arrived.pop(0))
 
     def _await(self, count: int, deadline_s: float) -> bool:
         while True:
             self._waits.poll()
             self._routes.route()
-            if len(self._tokens) >= count:
+            if len(self._arrived) >= count:
                 return True
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False
             self._waits.wait(left_s)
 
-    def exists(self) -> bool:
-        """Return whether the queue holds a token, handed out or not."""
-        return bool(self._tokens) or self._count() > 0
+    @override
+    def replace(self, handle: H, token: Token) -> bool:
+        # Why: Classic hands a message out as often as it is given back without a failure.
+        return False
 
-    def exchanged(self) -> None:
-        """Record that the token in hand was consumed by its committed transaction."""
-        del self._tokens[0]
+    @override
+    def settle(self, handle: H) -> None:
+        self._is_in_hand = False
+
+    @override
+    def holds_any(self) -> bool | None:
+        return bool(self._arrived) or self._count_or_raise() > 0
+
+    def _count_or_raise(self) -> int:
+        try:
+            return self._count()
+        except RequestRefused as cause:
+            raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
+
+
+def _found(number: int, handle: H) -> TokenMessage[H]:
+    return TokenMessage(handle, Token("", number, {}), is_redelivered=False)

@@ -9,6 +9,7 @@ from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
+from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
@@ -175,7 +176,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         return None
 
 
-class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreCycle], _IntakeSession):
+class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreDelivery], _IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -208,7 +209,8 @@ class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreCycle], _Int
             settings.rules_digest,
         )
         self._token = TokenQueue(self._token_wire, token_queue)
-        self._cycle = CoreCycle(self._tools, self._token, self._token_wire)
+        self._cycle: CoreCycle = CoreCycle(self._tools, self._token, self._token_wire)
+        self._ahead = self._cycle.ahead
 
     def _route(self) -> None:
         deliveries = self._session.deliveries
@@ -218,7 +220,7 @@ class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreCycle], _Int
             (wire if wire.reads(delivery) else self._intake).arrived(delivery)
 
 
-class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake, CoreMoves], _IntakeSession):
+class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake], _IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(

@@ -81,20 +81,12 @@ class CoreMoves:
 
     def __init__(self, tools: CoreTools) -> None:
         self._tools = tools
-        self._ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
+        self.ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
         self.while_committing: Callable[[], None] = begin_nothing
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, they never happened."""
-        self._ahead.begin(sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         with self._clean_or_lost():
             return self._put_sends(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
-        self._ahead.abandon()
 
     def _undo_sends(self, begun: _Begun) -> None:
         if not begun.numbers:
@@ -173,7 +165,7 @@ class CoreMoves:
         besides: Sequence[CoreAcknowledgement] = (),
     ) -> None:
         """Do one transaction, which sends these tokens last and also acknowledges `besides`."""
-        begun = self._ahead.take(sends)
+        begun = self.ahead.take(sends)
         with self._clean_or_lost():
             refused = self._finish_sends(begun, tokens)
             if refused is None:
@@ -201,7 +193,7 @@ class CoreMoves:
             for index, resend in enumerate(begun.sends):
                 if resend.destination in gone:
                     refusals[index] = gone[resend.destination]
-        refusals = refusals or dict(self._ahead.misrouted())
+        refusals = refusals or dict(self.ahead.misrouted())
         if refusals:
             return SendsRefused(refusals)
         for answer in answers[len(numbers) :]:
@@ -232,7 +224,7 @@ class CoreMoves:
 
     def _undo(self) -> None:
         """Undo the transaction; messages in hand are delivered again."""
-        self._ahead.forget()
+        self.ahead.forget()
         self._tools.intake.undo()
         self._tools.session.rollback()
 

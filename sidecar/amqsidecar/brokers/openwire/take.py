@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from amqsidecar.broker import (
     Delivery,
     Features,
     Resend,
 )
 from amqsidecar.brokers.classic.take import ListingTake
-from amqsidecar.brokers.classic.token import PREFETCH, TokenChoice
+from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import (
@@ -25,9 +27,10 @@ from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
+from amqsidecar.brokers.token import Token
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.errors import (
-    BrokerRefused,
     CommitRefused,
     SendsRefused,
     UndecodableMessage,
@@ -38,8 +41,10 @@ from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
 
 
-class OpenWireTokenQueue(TokenChoice[MessageHandle]):
-    """Waits for tokens and keeps the one in hand."""
+class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
+    """Reads and writes the token queue over the consumers of one connection."""
+
+    scheme = "openwire"
 
     def __init__(
         self,
@@ -55,40 +60,45 @@ class OpenWireTokenQueue(TokenChoice[MessageHandle]):
         self._consumers = consumers
         self._encoder = encoder
         self._rules_digest = rules_digest
-        consumers.add(destination, PREFETCH, take=self._take_in, exclusive=True)
+
+    @override
+    def _subscribe(self) -> None:
+        self._consumer = self._consumers.add(
+            self._destination, PREFETCH, take=self._take_in, exclusive=True
+        )
+
+    @override
+    def release(self) -> None:
+        self._consumers.remove(self._consumer)
 
     def _take_in(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
         cycle = None if message is None else read_cycle(message)
         if message is not None and cycle is not None:
             message_id = read_dead_letter(message, None, 0)[1]
-            self._tokens.append((cycle, MessageHandle(consumer, field, message_id, 0)))
+            self._arrived.append((cycle, MessageHandle(consumer, field, message_id, 0)))
 
-    def _remove(self, held: MessageHandle) -> None:
-        with suppress(CommandRefused):
-            self._connection.call(codec.MESSAGE_ACK, ack_fields(codec.NULL, held, held))
+    @override
+    def drop(self, handles: Sequence[MessageHandle]) -> None:
+        for one in handles:
+            with suppress(CommandRefused):
+                self._connection.call(codec.MESSAGE_ACK, ack_fields(codec.NULL, one, one))
 
+    @override
     def _count(self) -> int:
-        try:
-            messages = self._consumers.browse(self._destination, PREFETCH + 1)
-        except CommandRefused as cause:
-            raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
+        messages = self._consumers.browse(self._destination, PREFETCH + 1)
         return sum(1 for message in messages if read_cycle(message) is not None)
 
-    def create(self, cycle: int) -> None:
-        """Send a token outside of any transaction; durable when this returns.
-
-        Raises:
-            CommandRefused: the broker does not take it.
-        """
+    @override
+    def put(self, token: Token) -> str | None:
         number = self._connection.next_number()
         self._connection.expect(number)
-        self._connection.write_soon(self._frame(codec.NULL, cycle, number, answer=True))
+        self._connection.write_soon(self._frame(codec.NULL, token.cycle, number, answer=True))
         reason = self._connection.answers([number])[0]
-        if reason is not None:
-            raise CommandRefused(reason)
+        return None if reason is None else str(reason)
 
     def put_exchange(self, transaction: bytes, held: MessageHandle, cycle: int) -> None:
         """Put the ack of the token in hand and the send of the next one."""
+        self._refuse_others()
         self._connection.send(codec.MESSAGE_ACK, ack_fields(transaction, held, held))
         number = self._connection.next_number()
         self._connection.write_soon(self._frame(transaction, cycle, number, answer=False))
@@ -125,7 +135,7 @@ class _Begun(NamedTuple):
 
 class OpenWireTake(
     OpenWireLook,
-    ListingTake[OpenWireConnection, OpenWireQueueWatch, MessageHandle, _Begun],
+    ListingTake[OpenWireConnection, OpenWireQueueWatch, MessageHandle],
 ):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
@@ -138,7 +148,7 @@ class OpenWireTake(
         """Begin to wait for the token over a connection that is logged in.
 
         Raises:
-            CommandRefused: the token queue can't be read.
+            BrokerRefused: the token queue can't be read.
             LinkLost: the connection is gone.
         """
         super().__init__(connection, settings)
@@ -148,7 +158,7 @@ class OpenWireTake(
         self._transaction_count = 0
         self._is_committing = False
         self._begin_next: Callable[[], None] = begin_nothing
-        self._ahead = SendsAhead(self._start, self._undo)
+        self._ahead: SendsAhead[_Begun] = SendsAhead(self._start, self._undo)
         name = connection.connection
         self._connection_field = codec.connection_id(name)
         self._wildcards = WildcardIntake(
@@ -158,7 +168,7 @@ class OpenWireTake(
             drop=self._consumers.drop,
         )
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
-        self._token: OpenWireTokenQueue = OpenWireTokenQueue(
+        self._token_wire = OpenWireTokenWire(
             token_queue,
             connection,
             self._consumers,
@@ -166,6 +176,7 @@ class OpenWireTake(
             self._clock,
             settings.rules_digest,
         )
+        self._token = TokenQueue(self._token_wire, str(token_queue))
         connection.silence.ask = self._find_full
 
     @property
@@ -229,12 +240,12 @@ class OpenWireTake(
             LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
-        held = self._token_in_hand()
+        held = self._token.take_for_commit().handle
         handles = self._consumers.in_hand(accepts)
         _, transaction, refusals = self._ahead.take(sends)
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
-        self._token.put_exchange(transaction, held, token)
+        self._token_wire.put_exchange(transaction, held, token)
         if refusals:
             self._end(transaction, codec.ROLLBACK)
             raise SendsRefused(refusals)
@@ -244,7 +255,7 @@ class OpenWireTake(
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_words or reason)
         self._sending = self._ahead.sends
-        self._token.exchanged()
+        self._token.exchanged(token)
         self._consumers.settled(handles)
 
     def _begin(self) -> bytes:

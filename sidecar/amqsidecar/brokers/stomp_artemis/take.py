@@ -106,9 +106,7 @@ class StompNotifications:
             self._state = _Silent()
 
 
-class StompArtemisTake(
-    StompArtemisLook, ReadingSession[StompManagement], TokenSession[Transactions]
-):
+class StompArtemisTake(StompArtemisLook, ReadingSession[StompManagement], TokenSession[bytes]):
     """A session of an instance, with its token; see `broker.TakeSession`.
 
     Attributes:
@@ -152,6 +150,7 @@ class StompArtemisTake(
             self._target_of,
             self._watch_sends,
         )
+        self._ahead = self._cycle.ahead
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect.

@@ -79,15 +79,7 @@ class Transactions:
         self._clock = clock
         self._crash_point = crash_point
         self._numbers = count(1)
-        self._ahead = SendsAhead(self._start, self._undo, watch)
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Begin a transaction and put its sends; they are invisible before the commit.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._ahead.begin(sends)
+        self.ahead = SendsAhead(self._start, self._undo, watch)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection = self._wire.connection
@@ -119,14 +111,6 @@ class Transactions:
             resend = msgspec.structs.replace(resend, destination=destination)
         return resend_frame(resend, now_ms)
 
-    def abandon_sends(self) -> None:
-        """Undo what was begun; no matter whether anything was.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._ahead.abandon()
-
     def _undo(self, begun: _Begun) -> None:
         if self._await(begun) is not None:
             self._reopen()
@@ -146,7 +130,7 @@ class Transactions:
             CommitRefused: nothing happened.
             LinkLost: unknown whether it happened; the token shows it.
         """
-        begun = self._ahead.take(sends)
+        begun = self.ahead.take(sends)
         if begun.undecodable:
             self._undo(begun)
             raise SendsRefused(begun.undecodable)
@@ -160,7 +144,7 @@ class Transactions:
             if 0 <= index < len(sends):
                 raise SendsRefused({index: words})
             raise CommitRefused(f"the broker refused a transaction: {words}")
-        misrouted = self._ahead.misrouted()
+        misrouted = self.ahead.misrouted()
         if misrouted:
             connection.send("ABORT", [begun.header])
             connection.flush()

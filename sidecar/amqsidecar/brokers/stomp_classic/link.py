@@ -11,7 +11,7 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 import secrets
 
 from amqsidecar.broker import MoveSession
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_classic.look import PRODUCT, StompClassicLook
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
@@ -49,10 +49,7 @@ class StompClassicLink:
             BrokerRefused: credentials, permissions or another product.
         """
         connection = self._connect(self._settings.client_id)
-        try:
-            return StompClassicTake(connection, self._settings, queue(token_queue))
-        except FrameRefused as cause:
-            raise BrokerRefused(f"{connection.name} refused: {cause}") from cause
+        return StompClassicTake(connection, self._settings, queue(token_queue))
 
     def move(self) -> MoveSession:
         """Refuse: Classic can't keep what waits."""

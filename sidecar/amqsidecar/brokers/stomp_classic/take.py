@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.classic.take import ListingTake
-from amqsidecar.brokers.classic.token import PREFETCH, TokenChoice
+from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
@@ -20,6 +22,8 @@ from amqsidecar.brokers.stomp_classic.look import StompClassicLook
 from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
+from amqsidecar.brokers.token import Token
+from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.errors import (
     BrokerRefused,
@@ -37,11 +41,13 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
 
-class StompTokenQueue(TokenChoice[bytes]):
-    """Waits for tokens and keeps the one in hand.
+class StompClassicTokenWire(ClassicTokenWire[bytes]):
+    """Reads and writes the token queue over the subscriptions of one connection.
 
     What the selector does not match is left alone: messages that break connections.
     """
+
+    scheme = "stomp"
 
     def __init__(
         self,
@@ -49,52 +55,57 @@ class StompTokenQueue(TokenChoice[bytes]):
         connection: StompConnection,
         consumers: StompSubscriptions,
         clock: Clock,
-        selector: str = "",
-        *,
-        rules_digest: str = "",
+        selector: str,
+        rules_digest: str,
     ) -> None:
         super().__init__(destination, connection, consumers, clock)
         self._connection = connection
         self._consumers = consumers
         self._selector = selector
         self._rules_digest = rules_digest
-        consumers.add(
-            destination,
+
+    @override
+    def _subscribe(self) -> None:
+        self._subscription = self._consumers.add(
+            self._destination,
             PREFETCH,
             self._take_in,
-            selector=selector,
+            selector=self._selector,
             options=((b"activemq.exclusive", b"true"),),
         )
+
+    @override
+    def release(self) -> None:
+        self._consumers.remove(self._subscription)
 
     def _take_in(self, frame: Frame) -> None:
         cycle = read_cycle(frame)
         if cycle is not None:
-            self._tokens.append((cycle, frame.first(b"ack") or b""))
+            self._arrived.append((cycle, frame.first(b"ack") or b""))
 
-    def _remove(self, held: bytes) -> None:
-        self._connection.call("ACK", [(b"id", held)])
-
-    def _count(self) -> int:
+    @override
+    def drop(self, handles: Sequence[bytes]) -> None:
         try:
-            frames = self._consumers.browse(self._destination, PREFETCH + 1, self._selector)
+            for one in handles:
+                self._connection.call("ACK", [(b"id", one)])
         except FrameRefused as cause:
-            raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
+            raise LinkLost(f"a token can't be removed: {cause}") from cause
+
+    @override
+    def _count(self) -> int:
+        frames = self._consumers.browse(self._destination, PREFETCH + 1, self._selector)
         return sum(1 for frame in frames if read_cycle(frame) is not None)
 
-    def create(self, cycle: int) -> None:
-        """Send a token outside of any transaction; durable when this returns.
-
-        Raises:
-            FrameRefused: the broker does not take it.
-        """
+    @override
+    def put(self, token: Token) -> str | None:
         receipt, header = self._connection.receipt()
-        self._connection.put(self._frame(None, cycle, [header]))
+        self._connection.put(self._frame(None, token.cycle, [header]))
         answer = self._connection.answers([receipt])[0]
-        if answer.command == "ERROR":
-            raise FrameRefused(answer)
+        return error_text(answer) if answer.command == "ERROR" else None
 
     def put_exchange(self, transaction: bytes, held: bytes, cycle: int) -> str:
         """Put the ack of the token in hand and the send of the next one; return its receipt."""
+        self._refuse_others()
         self._connection.send("ACK", [(b"id", held), (b"transaction", transaction)])
         receipt, header = self._connection.receipt()
         self._connection.put(self._frame(transaction, cycle, [header]))
@@ -120,9 +131,7 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class StompClassicTake(
-    StompClassicLook, ListingTake[StompConnection, StompQueueWatch, bytes, _Begun]
-):
+class StompClassicTake(StompClassicLook, ListingTake[StompConnection, StompQueueWatch, bytes]):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
     def __init__(
@@ -134,7 +143,7 @@ class StompClassicTake(
         """Begin to wait for the token over a connection that is logged in.
 
         Raises:
-            FrameRefused: the token queue can't be read.
+            BrokerRefused: the token queue can't be read.
             LinkLost: the connection is gone.
         """
         super().__init__(connection, settings)
@@ -145,7 +154,7 @@ class StompClassicTake(
         self._frame_limit = settings.frame_limit
         self._largest_bytes = 0
         self._transaction_count = 0
-        self._ahead = SendsAhead(self._start, self._undo)
+        self._ahead: SendsAhead[_Begun] = SendsAhead(self._start, self._undo)
         rules = self._rules
         self._intake = StompClassicIntake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
@@ -158,15 +167,16 @@ class StompClassicTake(
             drop=self._intake.drop,
         )
         connection.silence.ask = self._find_full
+        self._token_wire = StompClassicTokenWire(
+            token_queue,
+            connection,
+            self._consumers,
+            self._clock,
+            selectors.readable(rules.unreadable_in(token_queue)),
+            settings.rules_digest,
+        )
         try:
-            self._token: StompTokenQueue = StompTokenQueue(
-                token_queue,
-                connection,
-                self._consumers,
-                self._clock,
-                selectors.readable(rules.unreadable_in(token_queue)),
-                rules_digest=settings.rules_digest,
-            )
+            self._token = TokenQueue(self._token_wire, str(token_queue))
         except BaseException:
             self.close()
             raise
@@ -242,17 +252,17 @@ class StompClassicTake(
             LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
-        held = self._token_in_hand()
+        held = self._token.take_for_commit().handle
         handles = in_hand(accepts)
         begun = self._ahead.take(sends)
         in_transaction = (b"transaction", begun.transaction)
         for handle in handles:
             connection.send("ACK", [(b"id", handle.ack), in_transaction])
-        receipt = self._token.put_exchange(begun.transaction, held, token)
+        receipt = self._token_wire.put_exchange(begun.transaction, held, token)
         self._check(begun, receipt)
         self._commit(begun.transaction)
         self._sending = ()
-        self._token.exchanged()
+        self._token.exchanged(token)
         for handle in handles:
             handle.subscription.in_hand -= 1
 
