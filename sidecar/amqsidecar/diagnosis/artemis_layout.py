@@ -42,15 +42,15 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
     # Why: nothing but an expiry can take the token, which is never left unread for long.
     for what, mend in mends.items():
         yield Finding(
-            check=Check.TOKEN_QUEUE,
-            severity=Severity.PROBLEM,
-            subject=token_queue,
-            what=f"{what}: the token would be lost, and messages of a cycle in doubt sent twice",
-            mend=address_setting(match, mend),
+            Check.TOKEN_QUEUE,
+            Severity.PROBLEM,
+            token_queue,
+            f"{what}: the token would be lost, and messages of a cycle in doubt sent twice",
+            address_setting(match, mend),
         )
     if not mends:
         what = "no setting expires or drops the token, or deletes its queue"
-        yield Finding(check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what)
+        yield Finding(Check.TOKEN_QUEUE, Severity.OK, token_queue, what)
 
 
 def dead_letter_findings(
@@ -74,14 +74,14 @@ def dead_letter_findings(
         yield from _target_findings(target, settings_of, bound, addresses)
     if not targets:
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.PROBLEM,
-            subject="#",
-            what=(
+            Check.DEAD_LETTERS,
+            Severity.PROBLEM,
+            "#",
+            (
                 "no address has a dead-letter-address: the broker drops messages that consumers "
                 "give up"
             ),
-            mend=address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
+            address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
         )
 
 
@@ -103,12 +103,12 @@ def _undelivered(
             continue
         attempts = delivery_attempts(addresses[names[0]])
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=severity,
-            subject=listed(names),
-            what=f"no dead-letter-address: the broker destroys a message at delivery {attempts}, "
+            Check.DEAD_LETTERS,
+            severity,
+            listed(names),
+            f"no dead-letter-address: the broker destroys a message at delivery {attempts}, "
             "before the sidecar can see it",
-            mend="".join(
+            "".join(
                 address_setting(name, "<dead-letter-address>DLQ</dead-letter-address>")
                 for name in names[:_NAMED_MAX]
             ),
@@ -125,12 +125,12 @@ def _target_findings(
     makes = any(addresses[name].get("autoCreateDeadLetterResources") for name in users)
     if target not in bound and not makes:
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.PROBLEM,
-            subject=target,
-            what=f"no queue is bound to the dead-letter address of {listed(users)}: the broker "
+            Check.DEAD_LETTERS,
+            Severity.PROBLEM,
+            target,
+            f"no queue is bound to the dead-letter address of {listed(users)}: the broker "
             "drops messages for it",
-            mend=f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
+            f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
             "</address>",
         )
     settings = settings_of.get(target)
@@ -140,27 +140,20 @@ def _target_findings(
     for what, mend in _harms(settings):
         is_right = False
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.PROBLEM,
-            subject=target,
-            what=f"{what}: dead letters are gone before the sidecar takes them",
-            mend=address_setting(target, mend),
+            Check.DEAD_LETTERS,
+            Severity.PROBLEM,
+            target,
+            f"{what}: dead letters are gone before the sidecar takes them",
+            address_setting(target, mend),
         )
     for what, mend in _doubts(settings):
         is_right = False
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.WARNING,
-            subject=target,
-            what=what,
-            mend=address_setting(target, mend),
+            Check.DEAD_LETTERS, Severity.WARNING, target, what, address_setting(target, mend)
         )
     if is_right and (target in bound or makes):
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.OK,
-            subject=target,
-            what=f"keeps the dead letters of {listed(users)}",
+            Check.DEAD_LETTERS, Severity.OK, target, f"keeps the dead letters of {listed(users)}"
         )
 
 
@@ -204,18 +197,18 @@ def difference_findings(
         one = places[0][1]
         # Why a note: a policy of its own attempts and delays is what a policy is written for.
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.NOTE if one.is_meant else Severity.WARNING,
-            subject=listed(address for address, _ in places),
-            what=f"policy.source {one.what}",
-            mend=one.mend,
+            Check.POLICY,
+            Severity.NOTE if one.is_meant else Severity.WARNING,
+            listed(address for address, _ in places),
+            f"policy.source {one.what}",
+            one.mend,
         )
     if len(found) > _DIFFERENCES_MAX:
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.WARNING,
-            subject="policy.source",
-            what=f"differs from the broker in {len(found) - _DIFFERENCES_MAX} more settings",
+            Check.POLICY,
+            Severity.WARNING,
+            "policy.source",
+            f"differs from the broker in {len(found) - _DIFFERENCES_MAX} more settings",
         )
 
 
@@ -230,15 +223,15 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
     for address in dict.fromkeys(addresses):
         if not settings_of(address).dead_letter_address:
             yield Finding(
-                check=Check.DEAD_LETTERS,
-                severity=Severity.PROBLEM,
-                subject=address,
-                what="by the given rules this address has no dead-letter-address of its own: "
+                Check.DEAD_LETTERS,
+                Severity.PROBLEM,
+                address,
+                "by the given rules this address has no dead-letter-address of its own: "
                 "from there the broker drops a StreamMessage with bytes, or an "
                 "ObjectMessage without an object, of a Core or OpenWire client on delivery "
                 "over AMQP; the sidecar can't recognise such messages without the right to "
                 "manage the broker",
-                mend=address_setting(
+                address_setting(
                     address, f"<dead-letter-address>{escape(address)}</dead-letter-address>"
                 ),
             )
@@ -321,11 +314,11 @@ def effect_findings(
             else ("a run parks messages that died there")
         )
         yield Finding(
-            check=Check.ORIGINS,
-            severity=Severity.NOTE if is_allowed else Severity.WARNING,
-            subject=listed(address for address, _ in places),
-            what=f"{what}: {then}",
-            mend="" if is_allowed else places[0][1],
+            Check.ORIGINS,
+            Severity.NOTE if is_allowed else Severity.WARNING,
+            listed(address for address, _ in places),
+            f"{what}: {then}",
+            "" if is_allowed else places[0][1],
         )
 
 
@@ -337,10 +330,10 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
     """
     if acceptors:
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.NOTE,
-            subject=listed(acceptors),
-            what="this acceptor takes STOMP clients: the broker destroys a message that such a "
+            Check.DEAD_LETTERS,
+            Severity.NOTE,
+            listed(acceptors),
+            "this acceptor takes STOMP clients: the broker destroys a message that such a "
             "client refuses by NACK, before the sidecar can see it; a consumer that fails must "
             "disconnect instead, or connect through `amqsidecar listen`, which saves it "
             "(`listener.md`)",
@@ -366,17 +359,17 @@ def copies_finding(
     who = ", ".join(f"{right}: {names}" for right, names in may.items())
     known = f"the roles with rights on it are {who}" if roles else "whose roles are not known"
     yield Finding(
-        check=Check.PERMISSIONS,
-        severity=Severity.NOTE if has_keys else Severity.WARNING,
-        subject=str(queue(INTERCEPTED)),
-        what=f"the queue of the listener's copies; {known}. "
+        Check.PERMISSIONS,
+        Severity.NOTE if has_keys else Severity.WARNING,
+        str(queue(INTERCEPTED)),
+        f"the queue of the listener's copies; {known}. "
         + (
             "Of what they send a run redelivers only copies with a seal of the listener, and parks "
             "the others; give nobody but the sidecar consume or browse"
             if has_keys
             else "A run without keys can't know which copies are the listener's, and parks each"
         ),
-        mend="" if has_keys else "listener: {copy_key_file: copy.keys}",
+        "" if has_keys else "listener: {copy_key_file: copy.keys}",
     )
 
 
@@ -402,10 +395,10 @@ def reject_finding(
         else ""
     )
     yield Finding(
-        check=Check.DEAD_LETTERS,
-        severity=Severity.NOTE,
-        subject=listed(acceptors),
-        what=f"this acceptor takes AMQP clients: the broker forgets the error of `rejected`{then}; "
+        Check.DEAD_LETTERS,
+        Severity.NOTE,
+        listed(acceptors),
+        f"this acceptor takes AMQP clients: the broker forgets the error of `rejected`{then}; "
         "consumers that connect through `amqsidecar listen` keep both (`listener.md`)",
     )
 

@@ -25,10 +25,10 @@ def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
     else:
         return
     yield Finding(
-        check=Check.BROKER,
-        severity=Severity.PROBLEM if disk.is_full else Severity.WARNING,
-        subject="disk",
-        what=f"{disk.used:.0%} of the broker's disk is in use: {effect}; make room, or raise the "
+        Check.BROKER,
+        Severity.PROBLEM if disk.is_full else Severity.WARNING,
+        "disk",
+        f"{disk.used:.0%} of the broker's disk is in use: {effect}; make room, or raise the "
         "limit, and run doctor again",
-        mend=f"<max-disk-usage>{min(99, round(disk.used * 100) + 3)}</max-disk-usage>",
+        f"<max-disk-usage>{min(99, round(disk.used * 100) + 3)}</max-disk-usage>",
     )

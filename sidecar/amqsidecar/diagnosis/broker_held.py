@@ -1,6 +1,7 @@
 """Judges whether the broker can keep waiting messages (`store.url broker:`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from amqsidecar.broker import LookSession
@@ -8,6 +9,8 @@ from amqsidecar.diagnosis.artemis_layout import address_setting
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination
+
+_finding = partial(Finding, Check.SCHEDULE)
 
 _SUBJECT = "broker:"
 _CLOCK_MS = 1_000
@@ -89,14 +92,4 @@ def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:
             "waiting messages are due by the broker's clock: the difference is measured when a "
             "link opens; if that clock is set afterwards, they come too early or too late"
         )
-        yield Finding(
-            check=Check.CLOCK,
-            severity=Severity.WARNING,
-            subject=_SUBJECT,
-            what=what,
-            mend="timedatectl set-ntp true",
-        )
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(check=Check.SCHEDULE, severity=severity, subject=subject, what=what, mend=mend)
+        yield Finding(Check.CLOCK, Severity.WARNING, _SUBJECT, what, "timedatectl set-ntp true")

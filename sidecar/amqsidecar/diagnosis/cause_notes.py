@@ -1,12 +1,15 @@
 """Judges the queue of consumers' notes (`deploy/reference/cause-notes.md`)."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.model.destination import Destination
+
+_finding = partial(Finding, Check.CAUSE_NOTES)
 
 
 class CauseNoteSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +62,3 @@ def cause_note_findings(
             "to any destination that the sidecar may send to",
             'redelivery: {allowed_origins: ["orders.>"]}',
         )
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(
-        check=Check.CAUSE_NOTES, severity=severity, subject=subject, what=what, mend=mend
-    )

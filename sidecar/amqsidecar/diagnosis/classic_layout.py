@@ -1,6 +1,7 @@
 """Judges the dead-letter rules of a Classic broker, as far as its activemq.xml is given."""
 
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.engine.judging.resend_copies import (
@@ -21,6 +22,9 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.destination_map import describe_pattern
 
+_finding = partial(Finding, Check.DEAD_LETTERS)
+_origin_finding = partial(Finding, Check.ORIGINS)
+
 
 def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
     """Yield effects of the rules on dead letters before the sidecar can see them.
@@ -30,13 +34,13 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
     """
     if rules is None:
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.WARNING,
-            subject="policy.source",
-            what="no rules are given: only ActiveMQ.DLQ is read, by the broker's default "
+            Check.DEAD_LETTERS,
+            Severity.WARNING,
+            "policy.source",
+            "no rules are given: only ActiveMQ.DLQ is read, by the broker's default "
             "redelivery policy; where the broker has other dead-letter strategies, name its "
             "activemq.xml",
-            mend="policy: {source: activemq.xml}",
+            "policy: {source: activemq.xml}",
         )
         return
     entries = [*rules.dead_letter.entries]
@@ -46,17 +50,17 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
     yield from found
     if not found:
         yield Finding(
-            check=Check.DEAD_LETTERS,
-            severity=Severity.OK,
-            subject=str(rules.source),
-            what="no strategy discards dead letters or makes them expire",
+            Check.DEAD_LETTERS,
+            Severity.OK,
+            str(rules.source),
+            "no strategy discards dead letters or makes them expire",
         )
     if any(isinstance(plugin.options, RedeliveryRules) for plugin in rules.plugins):
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.NOTE,
-            subject=str(rules.source),
-            what="holds a redeliveryPlugin: the sidecar replaces it, so the broker must run "
+            Check.POLICY,
+            Severity.NOTE,
+            str(rules.source),
+            "holds a redeliveryPlugin: the sidecar replaces it, so the broker must run "
             "without it, or both redeliver; no client can see whether it runs",
         )
 
@@ -102,12 +106,6 @@ def _strategy_findings(strategy: DeadLetterStrategy, place: str) -> Iterator[Fin
             "in their queue while the sidecar is down, and hides their own time to live",
             'expiration="0"',
         )
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(
-        check=Check.DEAD_LETTERS, severity=severity, subject=subject, what=what, mend=mend
-    )
 
 
 def interceptor_findings(
@@ -171,10 +169,6 @@ def _copied(subject: str, problem: str, mend: str, *, is_allowed: bool) -> Findi
     )
 
 
-def _origin_finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(check=Check.ORIGINS, severity=severity, subject=subject, what=what, mend=mend)
-
-
 def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
     """Return whether the broker gives the token an expiry, although it was sent without one.
 
@@ -182,16 +176,14 @@ def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
     """
     if not expiration_ms:
         what = "the broker gives the token no expiration"
-        return Finding(
-            check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what
-        )
+        return Finding(Check.TOKEN_QUEUE, Severity.OK, token_queue, what)
     return Finding(
-        check=Check.TOKEN_QUEUE,
-        severity=Severity.PROBLEM,
-        subject=token_queue,
-        what="the broker adds an expiration to messages sent without one: the token would be "
+        Check.TOKEN_QUEUE,
+        Severity.PROBLEM,
+        token_queue,
+        "the broker adds an expiration to messages sent without one: the token would be "
         "lost, and the messages of a cycle in doubt sent twice",
-        mend='<timeStampingBrokerPlugin zeroExpirationOverride="0"/>',
+        '<timeStampingBrokerPlugin zeroExpirationOverride="0"/>',
     )
 
 

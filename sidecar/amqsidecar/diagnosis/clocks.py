@@ -55,4 +55,4 @@ def clock_finding(kind: BrokerKind, ahead_ms: int) -> Finding:
         else:
             what = f"{what}: times in the history and in final queues are wrong by the same amount"
         mend = "timedatectl set-ntp true"
-    return Finding(check=Check.CLOCK, severity=severity, subject="clock", what=what, mend=mend)
+    return Finding(Check.CLOCK, severity, "clock", what, mend)

@@ -1,12 +1,15 @@
 """Looks at the PostgreSQL that the service would keep its schedule in."""
 
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
+
+_finding = partial(Finding, Check.SCHEDULE)
 
 if TYPE_CHECKING:
     import psycopg
@@ -179,7 +182,3 @@ def _unfit(url: str, facts: DatabaseFacts) -> Iterator[Finding]:
             f"the database's encoding is {facts.encoding}, which can't hold each name and cause",
             f"CREATE DATABASE \"{facts.database}\" ENCODING 'UTF8' TEMPLATE template0;",
         )
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(check=Check.SCHEDULE, severity=severity, subject=subject, what=what, mend=mend)

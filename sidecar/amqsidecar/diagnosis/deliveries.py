@@ -39,10 +39,10 @@ def delivery_findings(
             found.setdefault((attempts, lives), []).append(str(origin))
     for (attempts, lives), names in found.items():
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.NOTE,
-            subject=listed(names),
-            what=f"{attempts} attempts in the broker times {lives} here = {attempts * lives} "
+            Check.POLICY,
+            Severity.NOTE,
+            listed(names),
+            f"{attempts} attempts in the broker times {lives} here = {attempts * lives} "
             "deliveries of a message that always fails: each re-send begins the broker's attempts "
             "anew; let one of the two count",
         )
@@ -60,10 +60,10 @@ def _never_redelivered(
             found.setdefault("the broker's max-delivery-attempts=1", []).append(str(origin))
     for rule, names in found.items():
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.WARNING,
-            subject=listed(names),
-            what=f"the rules never redeliver these messages ({rule}): a run gives each up at its "
+            Check.POLICY,
+            Severity.WARNING,
+            listed(names),
+            f"the rules never redeliver these messages ({rule}): a run gives each up at its "
             "first death; for redeliveries, give the sidecar counts of its own, in a policy such "
             "as `amqsidecar init` writes",
         )

@@ -160,9 +160,7 @@ class Doctor:
     def _find(
         self, check: Check, severity: Severity, subject: str, what: str, mend: str = ""
     ) -> None:
-        self._found.append(
-            Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
-        )
+        self._found.append(Finding(check, severity, subject, what, mend))
 
     def _make(self) -> ExaminedLink:
         # Why by chance: Classic 5.18 keeps the client id of a refused log-in for ever.

@@ -43,7 +43,7 @@ class Check(StrEnum):
     CLOCK = "clock"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was found out.
 
     Attributes:

@@ -36,12 +36,7 @@ def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[F
     for warning in () if rules is None else rules.warnings:
         if is_layout_known and any(words in warning for words in _TOLD_ELSEWHERE):
             continue
-        yield Finding(
-            check=Check.POLICY,
-            severity=Severity.WARNING,
-            subject="policy.source",
-            what=warning,
-        )
+        yield Finding(Check.POLICY, Severity.WARNING, "policy.source", warning)
 
 
 def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
@@ -52,21 +47,21 @@ def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
     """
     if kind is BrokerKind.CLASSIC and isinstance(rules, ArtemisRules):
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.PROBLEM,
-            subject="policy.source",
-            what="holds address settings of Artemis, the broker is classic: a run refuses to start",
-            mend="policy: {source: activemq.xml}",
+            Check.POLICY,
+            Severity.PROBLEM,
+            "policy.source",
+            "holds address settings of Artemis, the broker is classic: a run refuses to start",
+            "policy: {source: activemq.xml}",
         )
     elif kind is BrokerKind.ARTEMIS and isinstance(rules, ClassicRules):
         is_xml = rules.source.path.endswith(".xml")
         yield Finding(
-            check=Check.POLICY,
-            severity=Severity.WARNING if is_xml else Severity.NOTE,
-            subject="policy.source",
-            what=f"{rules.source.path} holds rules of Classic's kind: a run decides by them, and "
+            Check.POLICY,
+            Severity.WARNING if is_xml else Severity.NOTE,
+            "policy.source",
+            f"{rules.source.path} holds rules of Classic's kind: a run decides by them, and "
             "not by the broker's own address settings",
-            mend="policy: {source: broker.xml}" if is_xml else "",
+            "policy: {source: broker.xml}" if is_xml else "",
         )
 
 
@@ -109,7 +104,7 @@ def loop_findings(
     yield from found
     if intake and not found:
         what = f"no queue is both read and written; final ones end with {suffix}"
-        yield Finding(check=Check.LOOPS, severity=Severity.OK, subject="intake.queues", what=what)
+        yield Finding(Check.LOOPS, Severity.OK, "intake.queues", what)
 
 
 def final_queues(
@@ -151,25 +146,25 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
         return
     if all(one.acknowledged is None for one in counters.values()):
         yield Finding(
-            check=Check.OUTCOMES,
-            severity=Severity.WARNING,
-            subject=place,
-            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, even if consumed; "
+            Check.OUTCOMES,
+            Severity.WARNING,
+            place,
+            f"{NOT_COUNTED}: re-sends that do not come back stay unknown, even if consumed; "
             "add the line, or set broker.jolokia_url to read the counters of its web console",
-            mend=COUNTING_PLUGIN,
+            COUNTING_PLUGIN,
         )
     else:
         what = "the broker counts acknowledgements: the sidecar can separate consumed messages"
-        yield Finding(check=Check.OUTCOMES, severity=Severity.OK, subject=place, what=what)
+        yield Finding(Check.OUTCOMES, Severity.OK, place, what)
 
 
 def _problem(subject: str, what: str) -> Finding:
     return Finding(
-        check=Check.LOOPS,
-        severity=Severity.PROBLEM,
-        subject=subject,
-        what=what,
-        mend="intake: {queues: [DLQ]}  # dead-letter queues only",
+        Check.LOOPS,
+        Severity.PROBLEM,
+        subject,
+        what,
+        "intake: {queues: [DLQ]}  # dead-letter queues only",
     )
 
 
@@ -187,19 +182,18 @@ def backlog_finding(
     """
     if holds and count > threshold and not is_seen:
         return Finding(
-            check=Check.BACKLOG,
-            severity=Severity.WARNING,
-            subject=str(source),
-            what=f"holds {count} dead letters or more: a run takes them and holds them until a "
+            Check.BACKLOG,
+            Severity.WARNING,
+            str(source),
+            f"holds {count} dead letters or more: a run takes them and holds them until a "
             "person releases them",
-            mend="intake: {backlog: process}",
+            "intake: {backlog: process}",
         )
     return Finding(
-        check=Check.BACKLOG,
-        severity=Severity.NOTE,
-        subject=str(source),
-        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes them like "
-        "new ones",
+        Check.BACKLOG,
+        Severity.NOTE,
+        str(source),
+        f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes them like new ones",
     )
 
 
@@ -215,13 +209,13 @@ def exhausted_findings(
     for one in known:
         place = f"in {one.queue}" if one.is_in_queue else "kept in the schedule"
         yield Finding(
-            check=Check.EXHAUSTED,
-            severity=Severity.WARNING,
-            subject=one.destination,
-            what=f"{one.count} messages wait for a person, {place}, the first since "
+            Check.EXHAUSTED,
+            Severity.WARNING,
+            one.destination,
+            f"{one.count} messages wait for a person, {place}, the first since "
             f"{datetime.fromtimestamp(one.since_ms / 1000, UTC):%Y-%m-%d %H:%M}Z: the rules "
             "allow no further redelivery",
-            mend=f"amqsidecar retry --state exhausted --destination {one.destination}",
+            f"amqsidecar retry --state exhausted --destination {one.destination}",
         )
     counts = Counter[str]()
     for one in known:
@@ -231,19 +225,17 @@ def exhausted_findings(
         strangers = count - counts[str(queue)]
         if strangers > 0:
             yield Finding(
-                check=Check.EXHAUSTED,
-                severity=Severity.NOTE,
-                subject=str(queue),
-                what=f"holds {strangers} messages that are not in the schedule: they died before "
+                Check.EXHAUSTED,
+                Severity.NOTE,
+                str(queue),
+                f"holds {strangers} messages that are not in the schedule: they died before "
                 "it began, or another program sent them; with this option a run takes them "
                 "into the schedule",
-                mend="redelivery: {exhausted: keep}",
+                "redelivery: {exhausted: keep}",
             )
     if not known and not any(held.values()):
         what = "no known exhausted message waits for a person"
-        yield Finding(
-            check=Check.EXHAUSTED, severity=Severity.OK, subject="redelivery.exhausted", what=what
-        )
+        yield Finding(Check.EXHAUSTED, Severity.OK, "redelivery.exhausted", what)
 
 
 def unknown_origin_findings(
@@ -266,13 +258,13 @@ def unknown_origin_findings(
         is_absent = existing is not None and name not in existing and not is_pattern
         where = "; it does not exist yet" if is_absent else ""
         yield Finding(
-            check=Check.ORIGINS,
-            severity=Severity.PROBLEM,
-            subject=str(item.destination),
-            what="neither AMQP nor its name shows where its messages died, so that "
+            Check.ORIGINS,
+            Severity.PROBLEM,
+            str(item.destination),
+            "neither AMQP nor its name shows where its messages died, so that "
             f"a run refuses to read it{where}: attach by openwire://, name the origin, or give "
             "each queue a dead-letter queue of its own and the activemq.xml as policy.source",
-            mend=f"intake: {{origin: {{{name}: ORIGIN}}}}",
+            f"intake: {{origin: {{{name}: ORIGIN}}}}",
         )
 
 
@@ -287,10 +279,10 @@ def allowed_origins_findings(
     """
     if not patterns:
         yield Finding(
-            check=Check.ORIGINS,
-            severity=Severity.NOTE,
-            subject=OPTION,
-            what="is empty: anyone with write permission on a dead-letter queue can make the "
+            Check.ORIGINS,
+            Severity.NOTE,
+            OPTION,
+            "is empty: anyone with write permission on a dead-letter queue can make the "
             "sidecar send messages to any destination that it may send to",
         )
         return
@@ -299,17 +291,17 @@ def allowed_origins_findings(
     for origin in outside:
         wanted = ", ".join(f"'{one}'" for one in (*patterns, origin))
         yield Finding(
-            check=Check.ORIGINS,
-            severity=Severity.WARNING,
-            subject=str(origin),
-            what=f"is outside {OPTION} ({', '.join(patterns)}): a run parks its dead letters",
-            mend=f"redelivery: {{allowed_origins: [{wanted}]}}",
+            Check.ORIGINS,
+            Severity.WARNING,
+            str(origin),
+            f"is outside {OPTION} ({', '.join(patterns)}): a run parks its dead letters",
+            f"redelivery: {{allowed_origins: [{wanted}]}}",
         )
     if not outside:
         what = (
             f"redeliveries go only to {', '.join(patterns)}; messages of other origins are parked"
         )
-        yield Finding(check=Check.ORIGINS, severity=Severity.OK, subject=OPTION, what=what)
+        yield Finding(Check.ORIGINS, Severity.OK, OPTION, what)
 
 
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:

@@ -1,6 +1,7 @@
 """Tries each right that a run needs; reports the missing ones with the lines that grant them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from amqsidecar.diagnosis.permissions import (
     scope_of,
 )
 from amqsidecar.model.destination import Destination, final_queue, queue, topic
+
+_finding = partial(Finding, Check.PERMISSIONS)
 
 ORIGINS = "YOUR.QUEUES"
 """In lines, stands for the queues that redeliveries must reach."""
@@ -234,10 +237,4 @@ def _sentence(group: Sequence[tuple[Attempt, Refusal]], place: str) -> str:
     return (
         f"user {user} may not {operations} {place} (permission {permissions}), needed for "
         f"{purposes}{remarks}"
-    )
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(
-        check=Check.PERMISSIONS, severity=severity, subject=subject, what=what, mend=mend
     )

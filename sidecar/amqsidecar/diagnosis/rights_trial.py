@@ -181,7 +181,7 @@ class RightsTrial:
                 self.roles[address] = tells.roles(address)
 
     def _find(self, check: Check, severity: Severity, subject: Destination, what: str) -> None:
-        self.found.append(Finding(check=check, severity=severity, subject=str(subject), what=what))
+        self.found.append(Finding(check, severity, str(subject), what))
 
 
 def _final_problem(terms: SendTerms) -> str | None:
@@ -197,13 +197,13 @@ def _final_problem(terms: SendTerms) -> str | None:
 def _purged(source: Destination) -> Finding:
     name = source.name.rpartition("::")[2]
     return Finding(
-        check=Check.DEAD_LETTERS,
-        severity=Severity.PROBLEM,
-        subject=str(source),
-        what="the broker keeps its messages only while it has a consumer "
+        Check.DEAD_LETTERS,
+        Severity.PROBLEM,
+        str(source),
+        "the broker keeps its messages only while it has a consumer "
         "(purge-on-no-consumers): dead letters are dropped while the sidecar is away; "
         "reading was not tried",
-        mend=f'<queue name={quoted(name)} purge-on-no-consumers="false"/>',
+        f'<queue name={quoted(name)} purge-on-no-consumers="false"/>',
     )
 
 

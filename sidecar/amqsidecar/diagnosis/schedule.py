@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,8 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.schedule import ExhaustedTally, RowFilter
 from amqsidecar.schedule import OpenSchedule, Schedule
+
+_finding = partial(Finding, Check.SCHEDULE)
 
 _PAGE = 1000
 _LOOKED_AT_MAX = 20_000
@@ -167,7 +170,3 @@ def foreign_token_findings(
             what = f"a run would refuse to start with a new store: {what}"
             severity = Severity.PROBLEM
         yield _finding(severity, describe(token), what, "store: {accept_orphans: true}")
-
-
-def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(check=Check.SCHEDULE, severity=severity, subject=subject, what=what, mend=mend)

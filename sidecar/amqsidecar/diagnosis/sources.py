@@ -60,9 +60,7 @@ class Sources:
     def _find(
         self, check: Check, severity: Severity, subject: str, what: str, mend: str = ""
     ) -> None:
-        self.found.append(
-            Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
-        )
+        self.found.append(Finding(check, severity, subject, what, mend))
 
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) exist, where the broker reports it."""

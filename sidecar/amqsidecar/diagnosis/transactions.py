@@ -104,4 +104,4 @@ def _clean_up(looking: OpenLook, token_queue: Destination) -> Iterator[Finding]:
 
 
 def _finding(check: Check, severity: Severity, token_queue: Destination, what: str) -> Finding:
-    return Finding(check=check, severity=severity, subject=token_queue.name, what=what)
+    return Finding(check, severity, token_queue.name, what)

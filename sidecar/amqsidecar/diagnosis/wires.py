@@ -20,7 +20,7 @@ def version_finding(
     """Yield findings about product and version."""
     kind, name = description.kind, release_name(description)
     if expected is not None and expected is not kind:
-        yield _finding(
+        yield Finding(
             Check.BROKER,
             Severity.PROBLEM,
             place,
@@ -28,11 +28,11 @@ def version_finding(
             f"broker: {{kind: {kind.value}}}",
         )
     elif what := untested_release(description):
-        yield _finding(Check.BROKER, Severity.NOTE, place, what)
+        yield Finding(Check.BROKER, Severity.NOTE, place, what)
     else:
-        yield _finding(Check.BROKER, Severity.OK, place, f"is {name}")
+        yield Finding(Check.BROKER, Severity.OK, place, f"is {name}")
     for what in release_faults(description):
-        yield _finding(Check.BROKER, Severity.WARNING, place, what)
+        yield Finding(Check.BROKER, Severity.WARNING, place, what)
 
 
 def wire_findings(
@@ -63,19 +63,19 @@ def wire_findings(
             "core:// carries every message whole except those of AMQP clients: they are not "
             "taken because the broker would convert them"
         )
-        yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+        yield Finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
     elif wire == best:
         what = f"{best}:// is the recommended wire for {_PRODUCT[kind]}"
-        yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+        yield Finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
     elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
         what = (
             "over amqp:// the broker converts what Core, OpenWire, STOMP and MQTT clients have "
             "made; ObjectMessages and StreamMessages of Core and OpenWire clients stay in the "
             "dead-letter queue; artemis:// returns each message as it was"
         )
-        yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, _mend(best, place))
+        yield Finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, _mend(best, place))
     else:
-        yield _finding(
+        yield Finding(
             Check.FIDELITY,
             Severity.WARNING,
             f"{scheme}://",
@@ -100,7 +100,7 @@ def _core_alone(scheme: str, place: str, *, has_amqp: bool) -> Finding:
         "artemis:// uses only Core here: messages of AMQP clients stay in the dead-letter queues "
         f"because {why}"
     )
-    return _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, mend)
+    return Finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, mend)
 
 
 def _mend(wire: str, place: str) -> str:
@@ -110,7 +110,7 @@ def _mend(wire: str, place: str) -> str:
 
 def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
     names = ", ".join(sorted(allowed))
-    return _finding(
+    return Finding(
         Check.FIDELITY,
         Severity.WARNING,
         "intake.allow_lossy",
@@ -120,7 +120,7 @@ def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
 
 
 def _stomp_to_artemis(scheme: str) -> Finding:
-    return _finding(
+    return Finding(
         Check.TRANSACTIONS,
         Severity.WARNING,
         f"{scheme}://",
@@ -138,13 +138,9 @@ def recorded_findings(
     for sentence in summary(kind, _wire(scheme)):
         if "intake.allow_lossy" in sentence and not allowed:
             continue
-        yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", sentence)
+        yield Finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", sentence)
 
 
 def _wire(scheme: str) -> str:
     """Return the wire that a scheme speaks, encrypted or not."""
     return "amqp" if scheme == "amqps" else scheme.partition("+")[0]
-
-
-def _finding(check: Check, severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
-    return Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
