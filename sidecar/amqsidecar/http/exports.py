@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
 from amqsidecar.model.schedule import StoreState
@@ -61,9 +61,9 @@ class Exports:
         """Return groups of failures."""
         masked = self._queries.masking.text
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Group]:
+        def read(at: QueryContext) -> list[Group]:
             found = read_groups(
-                store, now_ms, since_ms=since_ms, destination=destination, limit=GROUPS_MAX
+                at.store, at.now_ms, since_ms=since_ms, destination=destination, limit=GROUPS_MAX
             )
             return [
                 msgspec.structs.replace(group, cause_group=masked(group.cause_group))
@@ -109,7 +109,7 @@ class Exports:
         Raises:
             HttpRefused: too many lists are streamed already.
         """
-        if await self._queries.ask(lambda store, _state, _now_ms: store.operation(number)) is None:
+        if await self._queries.ask(lambda at: at.store.operation(number)) is None:
             return None
 
         def read(store: Schedule, after: str | None, limit: int) -> ExportPage[str]:

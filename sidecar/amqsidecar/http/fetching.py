@@ -22,16 +22,14 @@ async def fetch_message(queries: StoreQueries, row_id: int, actor: str) -> None:
         NotHereYet: it did not come in time; it is still requested.
     """
     until_s = queries.clock.monotonic_s() + WAIT_S
-    await queries.ask(lambda store, _state, now_ms: fetch.fetch(store, row_id, now_ms, actor))
-    while not await queries.ask(lambda store, _state, _now_ms: fetch.is_here(store, row_id)):
+    await queries.ask(lambda at: fetch.fetch(at.store, row_id, at.now_ms, actor))
+    while not await queries.ask(lambda at: fetch.is_here(at.store, row_id)):
         if queries.clock.monotonic_s() > until_s:
-            raise await queries.ask(lambda store, _s, _now_ms: fetch.not_here_yet(store, row_id))
+            raise await queries.ask(lambda at: fetch.not_here_yet(at.store, row_id))
         await asyncio.sleep(_POLL_S)
 
 
 async def put_back(queries: StoreQueries, row_id: int, actor: str) -> None:
     """Send a message that was fetched back to its final queue."""
     suffix = queries.tools.final_suffix
-    await queries.ask(
-        lambda store, _state, now_ms: fetch.put_back(store, row_id, now_ms, actor, suffix)
-    )
+    await queries.ask(lambda at: fetch.put_back(at.store, row_id, at.now_ms, actor, suffix))

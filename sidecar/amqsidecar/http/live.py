@@ -8,10 +8,9 @@ import msgspec
 
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.store_queries import StoreBusy, StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreBusy, StoreQueries
 from amqsidecar.model.operation import Operation
-from amqsidecar.model.schedule import RowState, StoreState
-from amqsidecar.schedule import Schedule
+from amqsidecar.model.schedule import RowState
 
 MAX_LISTENERS: Final = 16
 EVERY_S: Final = 2.0
@@ -35,18 +34,18 @@ class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[Operation]
 
 
-def read_counters(store: Schedule, _state: StoreState, _now_ms: int) -> LiveCounters:
+def read_counters(at: QueryContext) -> LiveCounters:
     """Return the counters; scans no rows."""
     counts = dict.fromkeys(RowState, 0)
-    for tally in store.tallies():
+    for tally in at.store.tallies():
         counts[tally.state] += tally.count
     return LiveCounters(
         waiting=counts[RowState.WAITING],
         held=counts[RowState.HELD],
         parked=counts[RowState.PARKED],
         exhausted=counts[RowState.EXHAUSTED],
-        next_due_at_ms=store.next_due_ms(),
-        operations=store.open_operations(),
+        next_due_at_ms=at.store.next_due_ms(),
+        operations=at.store.open_operations(),
     )
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -52,8 +52,15 @@ RenderMetrics = Callable[[str], tuple[bytes, str]]
 """The `Accept` header to the body and its content type."""
 
 
-StoreQuery = Callable[[Schedule, StoreState, int], AnswerT]
-"""Called with an open store, the state that opening it returned, and the time in milliseconds."""
+class QueryContext(NamedTuple):
+    """An open store, the state that opening it returned, and the time of the query."""
+
+    store: Schedule
+    state: StoreState
+    now_ms: int
+
+
+StoreQuery = Callable[[QueryContext], AnswerT]
 
 
 class NoStore(SidecarError):
@@ -121,7 +128,7 @@ class StoreQueries:
         """Run a question in another thread; return its result, or raise its exception.
 
         Example:
-            await queries.ask(lambda store, state, now_ms: read_status(store, state, now_ms))
+            await queries.ask(lambda at: at.store.tallies())
 
         Raises:
             NoStore: there is no schedule to ask.
@@ -159,9 +166,7 @@ class StoreQueries:
 
     def message(
         self,
-        store: Schedule,
-        state: StoreState,
-        now_ms: int,
+        at: QueryContext,
         reference: str,
         role: Role,
         max_bytes: int = VIEW_BYTES_MAX,
@@ -169,18 +174,16 @@ class StoreQueries:
         """Return a message and its life as this role may see them; for a query.
 
         Args:
-            store: as the question has it.
-            state: as the question has it.
-            now_ms: as the question has it.
+            at: of the query.
             reference: row number or redelivery id.
             role: theirs.
             max_bytes: of the body at most.
         """
         page = message_page(
-            store,
+            at.store,
             reference,
-            state.uid,
-            now_ms,
+            at.state.uid,
+            at.now_ms,
             lambda encoding, data, most: self.view(encoding, data, role, most),
             acting=self.tools.policies.acting(),
             lying=self.tools.lying if self.masking.may_see(role) else None,
@@ -236,7 +239,7 @@ class StoreQueries:
                 if opened is None:
                     schedule = self._open_schedule()
                     opened = schedule, schedule.state()
-                answer = job.context.run(job.question, *opened, self.clock.now_ms())
+                answer = job.context.run(job.question, QueryContext(*opened, self.clock.now_ms()))
                 job.future.set_result(answer)
             except StoreError as error:
                 _close(opened)

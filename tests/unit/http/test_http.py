@@ -301,7 +301,7 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     queries = make_queries(health, open_schedule=open_schedule)
 
     async def page(_request: Request) -> Response:
-        return Response(str(await queries.ask(lambda _store, _state, now_ms: now_ms)))
+        return Response(str(await queries.ask(lambda at: at.now_ms)))
 
     app = make_app(queries, OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, max_connections=200, max_per_address=200)

@@ -20,6 +20,7 @@ from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.query import query_of, read_query
 from amqsidecar.http.masking import Masking
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.conditions import CONDITIONS, Condition, given
@@ -85,7 +86,9 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     parameter: Any = {condition.parameter: texts if is_list else texts[0]}
     asked = msgspec.convert(parameter, Filter, strict=False)
     with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
-        found = understood(asked, NOW_MS, Masking(), Role.OPERATOR, store)
+        found = understood(
+            QueryContext(store, store.state(), NOW_MS), asked, Masking(), Role.OPERATOR
+        )
     assert found.selection == selection
 
     # The command line, as the console prints it.

@@ -74,9 +74,7 @@ class Exporting:
     async def _messages_file(self, call: Call) -> Response:
         queries = self._queries
         asked = await queries.ask(
-            lambda store, _state, now_ms: understood(
-                call.query, now_ms, queries.masking, call.caller.role, store
-            )
+            lambda at: understood(at, call.query, queries.masking, call.caller.role)
         )
         return await self._exports.messages(asked.selection, asked.order)
 

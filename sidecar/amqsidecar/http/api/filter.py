@@ -9,12 +9,12 @@ from starlette.datastructures import QueryParams
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
 from amqsidecar.http.masking import Masking
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, WholeNumber
 from amqsidecar.operations.conditions import CONDITIONS
 from amqsidecar.operations.failures.find_group import with_numbered
-from amqsidecar.schedule import Schedule
 
 Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
@@ -78,9 +78,7 @@ _IN_ADDRESSES: Final = {
 """Its name in the console."""
 
 
-def understood(
-    given: Filter, now_ms: int, masking: Masking, role: Role, store: Schedule
-) -> MessageQuery:
+def understood(at: QueryContext, given: Filter, masking: Masking, role: Role) -> MessageQuery:
     """Return the filter that a caller with this role may use; the store knows groups by number.
 
     Raises:
@@ -93,8 +91,8 @@ def understood(
             values = value if isinstance(value, list) else [value]
             pairs += [(called, str(item)) for item in values]
     try:
-        asked = read_query(QueryParams(pairs), now_ms)
+        asked = read_query(QueryParams(pairs), at.now_ms)
     except QueryError as error:
         raise HttpRefused(400, str(error)) from error
     masking.check_selection(asked.selection, role)
-    return msgspec.structs.replace(asked, selection=with_numbered(store, asked.selection))
+    return msgspec.structs.replace(asked, selection=with_numbered(at.store, asked.selection))

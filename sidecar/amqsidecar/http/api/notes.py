@@ -9,10 +9,10 @@ from msgspec import Meta
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Selection
-from amqsidecar.model.schedule import RowFilter, StoreState
+from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import act
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.former_groups import Place
@@ -86,7 +86,7 @@ class Noting:
     async def _notes(self, call: Call) -> list[GroupNote]:
         place = canonical(call.query.destination), call.query.cause_group
         return await self._queries.ask(
-            lambda store, _state, _now_ms: read_notes(store, self._named(store, call, place))
+            lambda at: read_notes(at.store, self._named(at.store, call, place))
         )
 
     def _named(self, store: Schedule, call: Call, place: Place) -> Place:
@@ -99,20 +99,20 @@ class Noting:
         wanted: NewGroupNote = call.body
         place = canonical(wanted.destination), wanted.cause_group
 
-        def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
+        def write(at: QueryContext) -> GroupNote:
             try:
                 snooze_ms = None if wanted.snooze_s is None else wanted.snooze_s * 1000
                 return write_note(
-                    store,
-                    self._named(store, call, place),
+                    at.store,
+                    self._named(at.store, call, place),
                     wanted.text,
                     call.actor,
-                    now_ms,
+                    at.now_ms,
                     owner=wanted.owner,
                     snooze_ms=snooze_ms,
                     is_muted=wanted.is_muted,
                     merge_into=wanted.merge_into
-                    and self._named(store, call, (place[0], wanted.merge_into))[1],
+                    and self._named(at.store, call, (place[0], wanted.merge_into))[1],
                 )
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error

@@ -14,7 +14,7 @@ from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import unknown
 from amqsidecar.http.fetching import fetch_message, put_back
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import (
     Action,
@@ -24,7 +24,7 @@ from amqsidecar.model.operation import (
     OutcomeKind,
     Selection,
 )
-from amqsidecar.model.schedule import RowView, StoreState, WholeNumber
+from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
@@ -241,10 +241,10 @@ class ActionEndpoints:
         with _refusals():
             target = None if query.target is None else str(operate.checked_target(query.target))
         return await self._queries.ask(
-            lambda store, _state, now_ms: self._would(
-                store,
+            lambda at: self._would(
+                at.store,
                 query.action,
-                understood(query, now_ms, self._queries.masking, call.caller.role, store).selection,
+                understood(at, query, self._queries.masking, call.caller.role).selection,
                 self._queries.tools.gate,
                 target,
             )
@@ -253,15 +253,13 @@ class ActionEndpoints:
     async def _create_operation(self, call: Call) -> Operation:
         wanted: NewOperation = call.body
 
-        def begin(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
-            asked = understood(
-                wanted.filter, now_ms, self._queries.masking, call.caller.role, store
-            )
+        def begin(at: QueryContext) -> Operation:
+            asked = understood(at, wanted.filter, self._queries.masking, call.caller.role)
             if asked.is_everything and not wanted.everything:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"
                 )
-            check_expected(self._would(store, wanted.action, asked.selection), wanted.expected)
+            check_expected(self._would(at.store, wanted.action, asked.selection), wanted.expected)
             wish = Wish(
                 action=wanted.action,
                 selection=asked.selection,
@@ -273,7 +271,7 @@ class ActionEndpoints:
                 since=wanted.since,
             )
             try:
-                return operate.begin(store, wish, now_ms)
+                return operate.begin(at.store, wish, at.now_ms)
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error
 
@@ -281,17 +279,15 @@ class ActionEndpoints:
 
     async def _operations(self, call: Call) -> list[Operation]:
         query: OperationsQuery = call.query
-        return await self._queries.ask(
-            lambda store, _state, _now_ms: store.operations(query.limit, query.before)
-        )
+        return await self._queries.ask(lambda at: at.store.operations(query.limit, query.before))
 
     async def _operation(self, call: Call) -> OperationAnswer:
         number = call.number()
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> OperationAnswer:
-            counts = store.member_counts(number)
-            operation = known(store, number)
-            progress = read_progress(store, number, now_ms)
+        def read(at: QueryContext) -> OperationAnswer:
+            counts = at.store.member_counts(number)
+            operation = known(at.store, number)
+            progress = read_progress(at.store, number, at.now_ms)
             return OperationAnswer(
                 operation=operation,
                 undoable=progress.undoable,
@@ -307,31 +303,31 @@ class ActionEndpoints:
     async def _members(self, call: Call) -> list[Member]:
         number, query = call.number(), call.query
 
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> list[Member]:
-            known(store, number)
-            return store.members(number, query.outcome, query.limit, query.after)
+        def read(at: QueryContext) -> list[Member]:
+            known(at.store, number)
+            return at.store.members(number, query.outcome, query.limit, query.after)
 
         return await self._queries.ask(read)
 
     async def _change(self, call: Call, make: ChangeOperation) -> Operation:
         number, because = call.number(), call.body
 
-        def do(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
-            known(store, number)
+        def do(at: QueryContext) -> Operation:
+            known(at.store, number)
             with _refusals():
-                return make(store, number, now_ms, call.actor, because.reason)
+                return make(at.store, number, at.now_ms, call.actor, because.reason)
 
         return await self._queries.ask(do)
 
     async def _try_edit(self, call: Call) -> MessageView:
-        def try_it(store: Schedule, _state: StoreState, _now_ms: int) -> MessageView:
-            row = row_named(store, call.part("reference"))
+        def try_it(at: QueryContext) -> MessageView:
+            row = row_named(at.store, call.part("reference"))
             if row is None:
                 raise unknown(call)
             audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
             with _refusals():
                 return try_edit(
-                    store,
+                    at.store,
                     row.id,
                     call.body.change,
                     lambda encoding, data, change: self._queries.edit(
@@ -349,23 +345,23 @@ class ActionEndpoints:
         if not self._queries.masking.may_see(role):
             raise HttpRefused(403, HIDDEN)
 
-        def find(store: Schedule, _state: StoreState, _now_ms: int) -> tuple[RowView, int]:
-            row = row_named(store, call.part("reference"))
+        def find(at: QueryContext) -> tuple[RowView, int]:
+            row = row_named(at.store, call.part("reference"))
             if row is None:
                 raise unknown(call)
-            return row, len(store.originals(row.redelivery_id))
+            return row, len(at.store.originals(row.redelivery_id))
 
         row, edits = await self._queries.ask(find)
         if call.body.edits is not None:
             edits = call.body.edits
 
-        def do(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+        def do(at: QueryContext) -> Operation:
             return edit_and_retry(
-                store,
+                at.store,
                 row.id,
                 call.body.change,
                 lambda encoding, data, change: self._queries.edit(encoding, data, change, role),
-                now_ms=now_ms,
+                now_ms=at.now_ms,
                 actor=call.actor,
                 reason=call.body.reason,
                 edits=edits,

@@ -102,9 +102,7 @@ class Ruling:
 
     async def _policies(self, _call: Call) -> PolicyView:
         policies = self._queries.tools.policies
-        return await self._queries.ask(
-            lambda store, _state, now_ms: policy_view(store, policies, now_ms)
-        )
+        return await self._queries.ask(lambda at: policy_view(at.store, policies, at.now_ms))
 
     async def _explain(self, call: Call) -> Forecast:
         query: CaseQuery = call.query
@@ -122,7 +120,7 @@ class Ruling:
         opens = self._queries.masking.may_probe(call.caller.role)
         try:
             return await self._queries.ask(
-                lambda store, _state, now_ms: effect_of(store, policies, text, now_ms, opens=opens)
+                lambda at: effect_of(at.store, policies, text, at.now_ms, opens=opens)
             )
         except ConfigError as error:
             raise _unusable(error) from error
@@ -132,8 +130,8 @@ class Ruling:
         opens = self._queries.masking.may_probe(call.caller.role)
         try:
             found = await self._queries.ask(
-                lambda store, state, _now_ms: effect_on(
-                    store, policies, asked.message, state.uid, asked.rules, opens=opens
+                lambda at: effect_on(
+                    at.store, policies, asked.message, at.state.uid, asked.rules, opens=opens
                 )
             )
         except ConfigError as error:

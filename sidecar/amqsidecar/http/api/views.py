@@ -12,10 +12,10 @@ from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.api.filter import RowsQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.schedule import RowView, StoreState, WholeNumber
+from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages, shown_row
@@ -26,7 +26,6 @@ from amqsidecar.operations.message import (
     original_message,
 )
 from amqsidecar.operations.overview import Overview, read_overview
-from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
 
 ROWS_BYTES_MAX: Final = 2**20
@@ -140,29 +139,27 @@ class Looking:
         return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
 
     async def _status(self, _call: Call) -> Status:
-        return await self._queries.ask(read_status)
+        return await self._queries.ask(lambda at: read_status(*at))
 
     async def _overview(self, _call: Call) -> Overview:
         tell = self._queries.tools.sidecar_status
         status = None if tell is None else tell()
-        return await self._queries.ask(
-            lambda store, _state, now_ms: read_overview(store, now_ms, status)
-        )
+        return await self._queries.ask(lambda at: read_overview(at.store, at.now_ms, status))
 
     async def _groups(self, call: Call) -> list[Group]:
         query: GroupsQuery = call.query
         place = None if query.destination is None else canonical(query.destination)
         return await self._queries.ask(
-            lambda store, _state, now_ms: read_groups(
-                store, now_ms, since_ms=query.since, destination=place, limit=query.limit
+            lambda at: read_groups(
+                at.store, at.now_ms, since_ms=query.since, destination=place, limit=query.limit
             )
         )
 
     async def _messages(self, call: Call) -> RowsAnswer:
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> RowsAnswer:
-            asked = understood(call.query, now_ms, self._queries.masking, call.caller.role, store)
+        def read(at: QueryContext) -> RowsAnswer:
+            asked = understood(at, call.query, self._queries.masking, call.caller.role)
             page = list_messages(
-                store,
+                at.store,
                 asked.selection,
                 self._queries.tools.properties_of,
                 order=asked.order,
@@ -183,9 +180,9 @@ class Looking:
         return await self._queries.ask(read)
 
     async def _message(self, call: Call) -> MessagePage:
-        def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage:
+        def read(at: QueryContext) -> MessagePage:
             reference, most = call.part("reference"), call.query.max_bytes
-            page = self._queries.message(store, state, now_ms, reference, call.caller.role, most)
+            page = self._queries.message(at, reference, call.caller.role, most)
             if page is None:
                 raise unknown(call)
             return page
@@ -195,9 +192,7 @@ class Looking:
     async def _content(self, call: Call) -> Response:
         self._check_sees(call)
         reference = call.part("reference")
-        found = await self._queries.ask(
-            lambda store, _state, _now_ms: self._queries.content(store, reference)
-        )
+        found = await self._queries.ask(lambda at: self._queries.content(at.store, reference))
         if found is None:
             raise unknown(call)
         row, data = found
@@ -207,9 +202,7 @@ class Looking:
     async def _original_content(self, call: Call) -> Response:
         self._check_sees(call)
         name, number = call.part("reference"), call.number()
-        data = await self._queries.ask(
-            lambda store, _state, _now_ms: original_message(store, name, number)
-        )
+        data = await self._queries.ask(lambda at: original_message(at.store, name, number))
         if data is None:
             raise HttpRefused(404, f"there is no original {number} of {name}")
         audit.write("download-message", audit.ActKind.READ, message=name, original=number)

@@ -15,8 +15,8 @@ from amqsidecar.http.console.described import ACTIONS, describe
 from amqsidecar.http.console.query import MessageQuery, QueryError
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
-from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.operate import Wish, begin, checked
@@ -50,9 +50,9 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         form: Mapping[str, str] | None = None,
         problem: str = "",
     ) -> Response:
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> tuple[Preview, list[str]]:
-            known = {one.destination for one in store.group_tallies()}
-            return looked(store, action, query.selection, tools.gate), sorted(known)
+        def read(at: QueryContext) -> tuple[Preview, list[str]]:
+            known = {one.destination for one in at.store.group_tallies()}
+            return looked(at.store, action, query.selection, tools.gate), sorted(known)
 
         found, known = await queries.ask(read)
         if form is None:
@@ -87,15 +87,17 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
             wish = checked(_wish(action, query.selection, form, actor))
 
-            def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+            def write(at: QueryContext) -> Operation:
                 _refuse_doubtful(tools.gate, wish.target, form)
-                now = looked(store, action, query.selection)
+                now = looked(at.store, action, query.selection)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
                         raise ActionRefused(changed)
-                selection = with_numbered(store, wish.selection)
-                return begin(store, msgspec.structs.replace(wish, selection=selection), now_ms)
+                selection = with_numbered(at.store, wish.selection)
+                return begin(
+                    at.store, msgspec.structs.replace(wish, selection=selection), at.now_ms
+                )
 
             operation = await queries.ask(write)
         except (ActionRefused, QueryError) as error:

@@ -17,7 +17,7 @@ from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.fetching import fetch_message
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import (
     MessageEdit,
     MessageView,
@@ -26,7 +26,6 @@ from amqsidecar.model.message import (
     ValueType,
 )
 from amqsidecar.model.operation import Operation
-from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import (
@@ -39,7 +38,6 @@ from amqsidecar.operations.message import (
     message_page,
     try_edit,
 )
-from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
 
 NEW_PROPERTIES: Final = 3
@@ -99,22 +97,22 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         caller = caller_of(request)
         change_it = _edit_what_was_seen(queries, caller.role, form.get("seen", ""))
 
-        def try_it(store: Schedule, _state: StoreState, _now_ms: int) -> MessageView:
+        def try_it(at: QueryContext) -> MessageView:
             return try_edit(
-                store,
+                at.store,
                 row_id,
                 change,
                 change_it,
                 lambda encoding, data, most: queries.view(encoding, data, caller.role, most),
             )
 
-        def send(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
+        def send(at: QueryContext) -> Operation:
             return edit_and_retry(
-                store,
+                at.store,
                 row_id,
                 change,
                 change_it,
-                now_ms=now_ms,
+                now_ms=at.now_ms,
                 actor=caller.actor("console"),
                 reason=form.get("reason", "").strip(),
             )
@@ -139,7 +137,7 @@ async def _fetch(console: Console, request: Request) -> Response:
     caller, reference = caller_of(request), request.query_params.get("id", "")
     if not queries.masking.may_see(caller.role):
         raise Hidden(403, HIDDEN)
-    row = await queries.ask(lambda store, _state, _now_ms: row_named(store, reference))
+    row = await queries.ask(lambda at: row_named(at.store, reference))
     if row is None:
         raise PageMissing(GONE)
     try:
@@ -158,12 +156,12 @@ async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
     if not queries.masking.may_see(role):
         raise Hidden(403, HIDDEN)
 
-    def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage | None:
+    def read(at: QueryContext) -> MessagePage | None:
         return message_page(
-            store,
+            at.store,
             reference,
-            state.uid,
-            now_ms,
+            at.state.uid,
+            at.now_ms,
             lambda encoding, data, most: queries.view(encoding, data, role, most),
             max_bytes=EDIT_BYTES_MAX,
         )

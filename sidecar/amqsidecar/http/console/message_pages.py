@@ -16,14 +16,14 @@ from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.query import QueryError, message_query, read_query
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model.schedule import RowState, StoreState
+from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.last_death import last_death
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
 from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
-from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
 
 LIMIT = 50
@@ -48,12 +48,10 @@ def _list_route(console: Console) -> BaseRoute:
         role = caller_of(request).role
         wanted = params.get("show", "")
 
-        def read(
-            store: Schedule, _state: StoreState, _now_ms: int
-        ) -> tuple[Listing, Differing | None]:
+        def read(at: QueryContext) -> tuple[Listing, Differing | None]:
             found = list_messages(
-                store,
-                with_numbered(store, query.selection),
+                at.store,
+                with_numbered(at.store, query.selection),
                 queries.tools.properties_of,
                 order=query.order,
                 limit=LIMIT,
@@ -62,7 +60,7 @@ def _list_route(console: Console) -> BaseRoute:
             differing = None
             places = {(row.destination, row.cause_group) for row in found.rows}
             if len(places) == 1 and found.rows[0].cause_group:
-                differing = read_differing(queries, store.message, found.rows, role, wanted)
+                differing = read_differing(queries, at.store.message, found.rows, role, wanted)
             masked = [masking.row(row) for row in found.rows]
             return msgspec.structs.replace(found, rows=masked), differing
 
@@ -106,8 +104,8 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         reference = request.query_params.get("id", "")
         role = caller_of(request).role
 
-        def read(store: Schedule, state: StoreState, now_ms: int) -> MessagePage | None:
-            return queries.message(store, state, now_ms, reference, role)
+        def read(at: QueryContext) -> MessagePage | None:
+            return queries.message(at, reference, role)
 
         found = await queries.ask(read) if reference else None
         if found is None:
@@ -136,8 +134,8 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         reference = request.query_params.get("id", "")
         opens = masking.may_probe(caller_of(request).role)
 
-        def read(store: Schedule, state: StoreState, _now_ms: int) -> MessageEffect | None:
-            return effect_on(store, policies, reference, state.uid, text, opens=opens)
+        def read(at: QueryContext) -> MessageEffect | None:
+            return effect_on(at.store, policies, reference, at.state.uid, text, opens=opens)
 
         try:
             return await show(request, text, await queries.ask(read))
@@ -157,10 +155,10 @@ def _download_route(console: Console) -> BaseRoute:
         reference = request.query_params.get("id", "")
         number = request.query_params.get("original", "")
 
-        def read(store: Schedule, _state: StoreState, _now_ms: int) -> bytes | None:
+        def read(at: QueryContext) -> bytes | None:
             if number.isascii() and number.isdecimal() and len(number) < 10:
-                return original_message(store, reference, int(number))
-            found = queries.content(store, reference)
+                return original_message(at.store, reference, int(number))
+            found = queries.content(at.store, reference)
             return None if found is None else found[1]
 
         data = await queries.ask(read) if reference else None

@@ -13,6 +13,7 @@ from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import (
     SENDS,
     UNDO_MS,
@@ -21,7 +22,6 @@ from amqsidecar.model.operation import (
     OperationState,
     OutcomeKind,
 )
-from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.progress import Progress, read_progress
@@ -60,13 +60,12 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def operations(request: Request) -> Response:
         before = whole_number(request.query_params.get("before"))
 
-        def read(
-            store: Schedule, _state: StoreState, _now_ms: int
-        ) -> tuple[list[Operation], dict[int, int]]:
-            found = [*map(queries.masking.operation, store.operations(LIMIT + 1, before))]
+        def read(at: QueryContext) -> tuple[list[Operation], dict[int, int]]:
+            found = [*map(queries.masking.operation, at.store.operations(LIMIT + 1, before))]
             sends = (one.id for one in found[:LIMIT] if one.action in SENDS)
             return found, {
-                number: store.member_counts(number).get(OutcomeKind.CONSUMED, 0) for number in sends
+                number: at.store.member_counts(number).get(OutcomeKind.CONSUMED, 0)
+                for number in sends
             }
 
         found, consumed = await queries.ask(read)
@@ -85,13 +84,13 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         outcome = outcome_of(request.query_params.get("outcome"))
         after = request.query_params.get("after", "")
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> ShownOperation | None:
-            if number is None or store.operation(number) is None:
+        def read(at: QueryContext) -> ShownOperation | None:
+            if number is None or at.store.operation(number) is None:
                 return None
             return ShownOperation(
-                progress=read_progress(store, number, now_ms),
-                counts=store.member_counts(number),
-                members=store.members(number, outcome, MEMBERS_SHOWN + 1, after),
+                progress=read_progress(at.store, number, at.now_ms),
+                counts=at.store.member_counts(number),
+                members=at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
             )
 
         told = await queries.ask(read)
@@ -147,8 +146,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         reason = str((await request.form()).get("reason", "")).strip()
         actor = caller_of(request).actor("console")
 
-        def write(store: Schedule, _state: StoreState, now_ms: int) -> Operation:
-            return how(store, number, now_ms, actor, reason)
+        def write(at: QueryContext) -> Operation:
+            return how(at.store, number, at.now_ms, actor, reason)
 
         try:
             await queries.ask(write)

@@ -34,9 +34,10 @@ from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import Masking
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.schedule import RowFilter, RowView, StoreState
+from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
     MINUTE_MS,
@@ -113,13 +114,11 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         # Why: what refreshes itself takes the numbers only, and plots are most of the work.
         is_refresh = request.headers.get("HX-Request") == "true"
 
-        def read(
-            store: Schedule, _state: StoreState, now_ms: int
-        ) -> tuple[Overview, list[Plotted]]:
-            found = read_overview(store, now_ms, status)
+        def read(at: QueryContext) -> tuple[Overview, list[Plotted]]:
+            found = read_overview(at.store, at.now_ms, status)
             if is_refresh:
                 return found, []
-            return found, list(_urgent_plots(console, store, now_ms))
+            return found, list(_urgent_plots(console, at.store, at.now_ms))
 
         found, plots = await queries.ask(read)
         return await console.page(
@@ -132,17 +131,19 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def plots(request: Request) -> Response:
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Plotted]:
-            marks = marks_since(store, now_ms - DAY_MS)
+        def read(at: QueryContext) -> list[Plotted]:
+            marks = marks_since(at.store, at.now_ms - DAY_MS)
             timelines = [
-                deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS),
-                deaths_by_cause(store, now_ms),
+                deaths_by_cause(at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS),
+                deaths_by_cause(at.store, at.now_ms),
             ]
             return [
                 *(plot_deaths(one, queries.masking.text, marks) for one in timelines),
-                plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)),
-                plot_schedule(schedule_ahead(store, now_ms)),
-                plot_recovery(recovery_by_attempt(store, now_ms)),
+                plot_schedule(
+                    schedule_ahead(at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)
+                ),
+                plot_schedule(schedule_ahead(at.store, at.now_ms)),
+                plot_recovery(recovery_by_attempt(at.store, at.now_ms)),
             ]
 
         found = await queries.ask(read)
@@ -171,8 +172,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         query = console.query(request)
         destination = query.selection.rows.destination
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> list[Group]:
-            return read_groups(store, now_ms, destination=destination, limit=GROUPS_SHOWN)
+        def read(at: QueryContext) -> list[Group]:
+            return read_groups(at.store, at.now_ms, destination=destination, limit=GROUPS_SHOWN)
 
         found = await queries.ask(read)
         return await console.page(
@@ -183,35 +184,35 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         request: Request, written: GroupNoteForm | None = None, problem: str = ""
     ) -> Response:
         asked, role = await _place(console, request), caller_of(request).role
-        place = await queries.ask(
-            lambda store, _state, _now_ms: (asked[0], read_cause_groups(store).find(*asked))
-        )
+        place = await queries.ask(lambda at: (asked[0], read_cause_groups(at.store).find(*asked)))
         members_of = RowFilter(destination=place[0], cause_group=place[1])
         wanted = request.query_params.get("show", "")
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> GroupShown:
-            members = store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
-            group = read_group(store, place, now_ms)
-            recoveries = read_recoveries(store, now_ms, destination=place[0])
-            marks = marks_since(store, now_ms - DAY_MS)
-            solutions = {} if group is None else find_solutions(store, [group], now_ms)
+        def read(at: QueryContext) -> GroupShown:
+            members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
+            group = read_group(at.store, place, at.now_ms)
+            recoveries = read_recoveries(at.store, at.now_ms, destination=place[0])
+            marks = marks_since(at.store, at.now_ms - DAY_MS)
+            solutions = {} if group is None else find_solutions(at.store, [group], at.now_ms)
             return GroupShown(
                 group=group,
                 recovery=recoveries[0] if recoveries else None,
                 solution=solutions.get(place),
-                notes=read_notes(store, place),
-                example=None if group is None else last_death(store.history(group.example_id)),
+                notes=read_notes(at.store, place),
+                example=None if group is None else last_death(at.store.history(group.example_id)),
                 minutes=plot_deaths(
-                    deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place),
+                    deaths_by_cause(
+                        at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place
+                    ),
                     queries.masking.text,
                     marks,
                     is_one_cause=True,
                 ),
-                trend=plot_group(deaths_of_group(store, place, now_ms), marks),
+                trend=plot_group(deaths_of_group(at.store, place, at.now_ms), marks),
                 members=[queries.masking.row(row) for row in members.rows],
                 has_more=members.next_after is not None,
-                differing=read_differing(queries, store.message, members.rows, role, wanted),
-                common=read_common(queries, store, place, role),
+                differing=read_differing(queries, at.store.message, members.rows, role, wanted),
+                common=read_common(queries, at.store, place, role),
             )
 
         found = await queries.ask(read)
@@ -265,22 +266,22 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         if written.snooze not in dict(SNOOZES):
             raise QueryError("snooze: not a valid time")
 
-        def write(store: Schedule, _state: StoreState, now_ms: int) -> GroupNote:
-            before = read_notes(store, place)
+        def write(at: QueryContext) -> GroupNote:
+            before = read_notes(at.store, place)
             had = before[0].owner if before else ""
             owner = written.owner.strip()
             return write_note(
-                store,
+                at.store,
                 place,
                 text,
                 author,
-                now_ms,
+                at.now_ms,
                 owner=None if owner == had else owner,
                 snooze_ms=int(written.snooze) * 1000 if written.snooze.isdecimal() else None,
                 is_muted={"mute": True, "0": False}.get(written.snooze),
                 merge_into=""
                 if form.get("separate")
-                else _named_group(store, place, written.merge_into, queries.masking),
+                else _named_group(at.store, place, written.merge_into, queries.masking),
             )
 
         try:
@@ -343,9 +344,7 @@ async def _place(console: Console, request: Request) -> Place:
         PageMissing: it names none.
     """
     selection = console.query(request).selection
-    named = await console.queries.ask(
-        lambda store, _state, _now_ms: with_numbered(store, selection)
-    )
+    named = await console.queries.ask(lambda at: with_numbered(at.store, selection))
     rows = named.rows
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")

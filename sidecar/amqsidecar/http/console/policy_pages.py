@@ -9,9 +9,8 @@ from starlette.routing import BaseRoute
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.console.console import Console
 from amqsidecar.http.guard import caller_of
-from amqsidecar.model.schedule import StoreState
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.operations.policies import PolicyEffect, PolicyView, effect_of, policy_view
-from amqsidecar.schedule import Schedule
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -24,8 +23,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         effect: PolicyEffect | None = None,
         problems: Sequence[str] = (),
     ) -> Response:
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> PolicyView:
-            return policy_view(store, policies, now_ms)
+        def read(at: QueryContext) -> PolicyView:
+            return policy_view(at.store, policies, at.now_ms)
 
         view = await queries.ask(read)
         return await console.page(
@@ -46,8 +45,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
         opens = queries.masking.may_probe(caller_of(request).role)
 
-        def read(store: Schedule, _state: StoreState, now_ms: int) -> PolicyEffect:
-            return effect_of(store, policies, text, now_ms, opens=opens)
+        def read(at: QueryContext) -> PolicyEffect:
+            return effect_of(at.store, policies, text, at.now_ms, opens=opens)
 
         try:
             return await show(request, text, await queries.ask(read))
