@@ -1,6 +1,7 @@
 """The changes of rows by operators' actions, for every store."""
 
 from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -65,6 +66,23 @@ TAKEN_BACK = "taken back out of its final dead-letter queue"
 """The reason of messages that came back into the schedule."""
 
 
+class _About(TypedDict):
+    at_ms: int
+    id: int
+    redelivery_id: str
+    destination: str
+
+
+def _about(row: RowView, now_ms: int, destination: str | None = None) -> _About:
+    """Return the fields that all events of a row have; the destination is where it goes."""
+    return {
+        "at_ms": now_ms,
+        "id": row.id,
+        "redelivery_id": row.redelivery_id,
+        "destination": row.goes_to if destination is None else destination,
+    }
+
+
 def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
     """Make rows due now, also held and parked ones; an exhausted one begins a new life.
 
@@ -80,21 +98,14 @@ def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
         if row.recall is Recall.SEND:
             return None
         is_ended = row.state is RowState.EXHAUSTED
-        event = Retried(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination if is_ended else row.goes_to,
-            actor=actor,
-            reason=reason,
-        )
+        about = _about(row, now_ms, row.destination if is_ended else None)
+        event = Retried(**about, actor=actor, reason=reason)
         if row.is_in_final_queue:
             return _recalled(row, event, Recall.SEND)
         if is_ended:
             return _sent_to(row.destination, row, event, now_ms)
         due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
-        change = _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
-        return msgspec.structs.replace(change, passes_gates=True)
+        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms, passes_gates=True)
 
     return make_due
 
@@ -109,24 +120,17 @@ def cancel(now_ms: int, actor: str, suffix: str) -> RowChange:
         if row.is_final and row.recall not in WANTED:
             return None
         queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
-        event = Cancelled(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=queue,
-            actor=actor,
-        )
+        event = Cancelled(**_about(row, now_ms, queue), actor=actor)
         if row.is_final:
             return _recalled(row, event, Recall.LEAVE)
-        return Change(
+        return _changed(
+            row,
+            event,
             state=RowState.WAITING,
             due_at_ms=now_ms,
-            destination=row.destination,
             is_final=True,
             # Why: a final row has the redeliveries that were, others have the next one.
             redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
-            reason=None,
-            event=event,
             final_queue=queue,
             recall=Recall.LEAVE,
         )
@@ -148,17 +152,9 @@ def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> RowChang
     """
 
     def change(row: RowView) -> Change | None:
-        event = Redirected(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=target,
-            actor=actor,
-            reason=reason,
-        )
+        event = Redirected(**_about(row, now_ms, target), actor=actor, reason=reason)
         if row.is_in_final_queue:
-            made = _recalled(row, event, Recall.SEND)
-            return msgspec.structs.replace(made, destination=target)
+            return _recalled(row, event, Recall.SEND, destination=target)
         return _sent_to(target, row, event, now_ms)
 
     return change
@@ -177,43 +173,25 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> RowChange:
         if row.is_in_final_queue:
             if row.recall is Recall.DISCARD:
                 return None
-            held = Held(
-                at_ms=now_ms,
-                id=row.id,
-                redelivery_id=row.redelivery_id,
-                destination=row.goes_to,
-                reason="to be taken back out of its final dead-letter queue and discarded",
-                actor=actor,
-            )
-            made = _recalled(row, held, Recall.DISCARD)
-            return msgspec.structs.replace(made, recall_operation=operation)
-        event = Discarded(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.goes_to,
-            rule=f"discarded by {actor}",
-            actor=actor,
-        )
-        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
-        return msgspec.structs.replace(change, is_removed=True, undone_by=operation)
+            reason = "to be taken back out of its final dead-letter queue and discarded"
+            held = Held(**_about(row, now_ms), reason=reason, actor=actor)
+            return _recalled(row, held, Recall.DISCARD, recall_operation=operation)
+        event = Discarded(**_about(row, now_ms), rule=f"discarded by {actor}", actor=actor)
+        return _changed(row, event, is_removed=True, undone_by=operation)
 
     return drop
+
+
+_UNDONE = {Recall.DISCARD: Recall.LEAVE, Recall.DROP: Recall.RETURN}
 
 
 def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
     """Leave or put back into final queues what an operation has not discarded yet."""
 
     def change(row: RowView) -> Change | None:
-        if row.recall_operation != operation:
+        recall = _UNDONE.get(row.recall)
+        if row.recall_operation != operation or recall is None:
             return None
-        match row.recall:
-            case Recall.DISCARD:
-                recall = Recall.LEAVE
-            case Recall.DROP:
-                recall = Recall.RETURN
-            case _:
-                return None
         return _recalled(row, restored(row, now_ms, actor), recall)
 
     return change
@@ -221,13 +199,7 @@ def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
 
 def restored(row: RowView, now_ms: int, actor: str) -> Restored:
     """Return the event that records the undoing of a discard."""
-    return Restored(
-        at_ms=now_ms,
-        id=row.id,
-        redelivery_id=row.redelivery_id,
-        destination=row.goes_to,
-        actor=actor,
-    )
+    return Restored(**_about(row, now_ms), actor=actor)
 
 
 def take_back(now_ms: int, actor: str) -> RowChange:
@@ -237,16 +209,8 @@ def take_back(now_ms: int, actor: str) -> RowChange:
         is_kept = not row.is_in_final_queue and row.recall is not Recall.RETURN
         if row.state is not RowState.EXHAUSTED or is_kept or row.recall is Recall.KEEP:
             return None
-        event = Held(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.goes_to,
-            reason=TAKEN_BACK,
-            actor=actor,
-        )
-        recall = Recall.KEEP if row.is_final else Recall.NONE
-        return _recalled(row, event, recall)
+        event = Held(**_about(row, now_ms), reason=TAKEN_BACK, actor=actor)
+        return _recalled(row, event, Recall.KEEP if row.is_final else Recall.NONE)
 
     return change
 
@@ -280,22 +244,14 @@ def give_back(now_ms: int, due_at_ms: Mapping[int, int]) -> RowChange:
     def change(row: RowView) -> Change | None:
         if row.recall is not Recall.RETURN or row.id not in due_at_ms:
             return None
-        event = Held(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.final_queue or row.destination,
-            reason="goes back to its final dead-letter queue: it was not chosen",
-        )
-        return Change(
+        reason = "goes back to its final dead-letter queue: it was not chosen"
+        event = Held(**_about(row, now_ms, row.final_queue or row.destination), reason=reason)
+        return _changed(
+            row,
+            event,
             state=RowState.WAITING,
             due_at_ms=due_at_ms[row.id],
-            destination=row.destination,
             is_final=True,
-            redelivery_count=row.redelivery_count,
-            reason=None,
-            event=event,
-            final_queue=row.final_queue,
             recall=Recall.LEAVE,
         )
 
@@ -308,9 +264,7 @@ def miss(now_ms: int, queue: str) -> RowChange:
     def drop(row: RowView) -> Change | None:
         if not row.is_in_final_queue or row.final_queue != queue:
             return None
-        event = Missed(at_ms=now_ms, id=row.id, redelivery_id=row.redelivery_id, destination=queue)
-        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
-        return msgspec.structs.replace(change, is_removed=True)
+        return _changed(row, Missed(**_about(row, now_ms, queue)), is_removed=True)
 
     return drop
 
@@ -322,15 +276,8 @@ def hold(now_ms: int, actor: str) -> RowChange:
     def change(row: RowView) -> Change | None:
         if row.state is not RowState.WAITING:
             return None
-        event = Held(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            reason=reason,
-            actor=actor,
-        )
-        return _changed(row, event, state=RowState.HELD, due_at_ms=row.due_at_ms, reason=reason)
+        event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
+        return _changed(row, event, state=RowState.HELD, reason=reason)
 
     return change
 
@@ -342,14 +289,8 @@ def release(now_ms: int, actor: str) -> RowChange:
         if row.state is not RowState.HELD:
             return None
         due_at_ms = max(row.due_at_ms, now_ms)
-        event = Released(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            due_at_ms=due_at_ms,
-            actor=actor,
-        )
+        about = _about(row, now_ms, row.destination)
+        event = Released(**about, due_at_ms=due_at_ms, actor=actor)
         return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
 
     return change
@@ -371,14 +312,7 @@ def explain(event: Explained) -> RowChange:
     """Give a row the cause and the group that its consumer's note names."""
 
     def change(row: RowView) -> Change | None:
-        made = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms, reason=row.reason)
-        return msgspec.structs.replace(
-            made,
-            recall=row.recall,
-            recall_operation=row.recall_operation,
-            cause=event.cause,
-            cause_group=event.cause_group,
-        )
+        return _regrouped(row, event, cause=event.cause, cause_group=event.cause_group)
 
     return change
 
@@ -387,18 +321,9 @@ def regroup(group: str, now_ms: int) -> RowChange:
     """Move rows to the group that theirs became a part of."""
 
     def change(row: RowView) -> Change | None:
-        event = Regrouped(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            cause_group=group,
-            former_group=row.cause_group,
-        )
-        made = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms, reason=row.reason)
-        return msgspec.structs.replace(
-            made, recall=row.recall, recall_operation=row.recall_operation, cause_group=group
-        )
+        about = _about(row, now_ms, row.destination)
+        event = Regrouped(**about, cause_group=group, former_group=row.cause_group)
+        return _regrouped(row, event, cause_group=group)
 
     return change
 
@@ -421,10 +346,7 @@ def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) 
             case RetryAfter(delay_ms):
                 due_at_ms = max(now_ms, died_at_ms + delay_ms)
                 event = Scheduled(
-                    at_ms=now_ms,
-                    id=row.id,
-                    redelivery_id=row.redelivery_id,
-                    destination=row.destination,
+                    **_about(row, now_ms, row.destination),
                     delay_ms=delay_ms,
                     due_at_ms=due_at_ms,
                     redelivery_count=row.redelivery_count,
@@ -435,15 +357,8 @@ def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) 
                 return _exhausted(row, rule, now_ms, exhausting)
             case RedirectTo(destination):
                 target = str(parse_destination(destination))
-                redirected = Redirected(
-                    at_ms=now_ms,
-                    id=row.id,
-                    redelivery_id=row.redelivery_id,
-                    destination=target,
-                    actor=rule,
-                )
-                made = _changed(row, redirected, state=row.state, due_at_ms=row.due_at_ms)
-                return msgspec.structs.replace(made, destination=target)
+                redirected = Redirected(**_about(row, now_ms, target), actor=rule)
+                return _changed(row, redirected, destination=target)
             case None:
                 return None
 
@@ -453,21 +368,14 @@ def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) 
 def _exhausted(row: RowView, rule: str, now_ms: int, exhausting: Exhausting) -> Change:
     queue = str(final_queue(parse_destination(row.source), exhausting.final_suffix))
     is_kept = exhausting.keeps_exhausted
-    return Change(
+    return _changed(
+        row,
+        Exhausted(**_about(row, now_ms, queue), rule=rule),
         state=RowState.EXHAUSTED if is_kept else RowState.WAITING,
         due_at_ms=now_ms,
-        destination=row.destination,
         is_final=not is_kept,
         # Why: a final row has the redeliveries that were, others have the next one.
         redelivery_count=row.redelivery_count - 1,
-        reason=None,
-        event=Exhausted(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=queue,
-            rule=rule,
-        ),
         final_queue=queue,
     )
 
@@ -475,34 +383,40 @@ def _exhausted(row: RowView, rule: str, now_ms: int, exhausting: Exhausting) -> 
 def _sent_to(destination: str, row: RowView, event: AnyEvent, now_ms: int) -> Change:
     # Why: a final row has the redeliveries that were, others have the next one.
     count = row.redelivery_count + row.is_final
-    return Change(
+    return _changed(
+        row,
+        event,
         state=RowState.WAITING,
         due_at_ms=now_ms,
         destination=destination,
         is_final=False,
         redelivery_count=FIRST_OF_LIFE if row.state is RowState.EXHAUSTED else count,
-        reason=None,
-        event=event,
+        final_queue=None,
         passes_gates=True,
     )
 
 
-def _recalled(row: RowView, event: AnyEvent, recall: Recall) -> Change:
+def _recalled(row: RowView, event: AnyEvent, recall: Recall, **new: Any) -> Change:
     """Return the step to take with a row's final queue; the row stays exhausted until then."""
-    change = _changed(row, event, state=RowState.EXHAUSTED, due_at_ms=row.due_at_ms)
-    return msgspec.structs.replace(change, recall=recall)
+    return _changed(row, event, state=RowState.EXHAUSTED, recall=recall, **new)
 
 
-def _changed(
-    row: RowView, event: AnyEvent, *, state: RowState, due_at_ms: int, reason: str | None = None
-) -> Change:
-    return Change(
-        state=state,
-        due_at_ms=due_at_ms,
+def _regrouped(row: RowView, event: AnyEvent, **new: Any) -> Change:
+    """Return a change of nothing that decides about the row."""
+    kept = {"reason": row.reason, "recall": row.recall, "recall_operation": row.recall_operation}
+    return _changed(row, event, **kept, **new)
+
+
+def _changed(row: RowView, event: AnyEvent, **new: Any) -> Change:
+    """Return a change to these new values; reason and recall end, all else stays."""
+    change = Change(
+        state=row.state,
+        due_at_ms=row.due_at_ms,
         destination=row.destination,
         is_final=row.is_final,
         redelivery_count=row.redelivery_count,
-        reason=reason,
+        reason=None,
         event=event,
         final_queue=row.final_queue,
     )
+    return msgspec.structs.replace(change, **new)
