@@ -204,35 +204,6 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     return operation
 
 
-def pause(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Pause a running operation; return its new state.
-
-    Raises:
-        ActionRefused: there is none of this number, or it isn't running.
-    """
-    return _change(schedule, number, course.paused, now_ms, actor, reason, OperationState.PAUSED)
-
-
-def resume(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Resume a paused or stopped operation with a new probe; return its new state.
-
-    Raises:
-        ActionRefused: there is none of this number, or it is over.
-    """
-    return _change(schedule, number, course.resumed, now_ms, actor, reason, OperationState.RUNNING)
-
-
-def cancel(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """End an operation; finished changes stay, the other rows stay untouched.
-
-    Raises:
-        ActionRefused: there is none of this number, or it is done.
-    """
-    return _change(
-        schedule, number, course.cancelled, now_ms, actor, reason, OperationState.CANCELLED
-    )
-
-
 def undo(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
     """Begin to put back the discarded messages of an operation; return its new state.
 
@@ -251,7 +222,7 @@ def undo(schedule: Schedule, number: int, now_ms: int, actor: str, reason: str =
             f"no message that operation {number} discarded is kept: discarded messages are kept "
             "for an hour, the latest 256 MiB, and not while the store is short of space"
         )
-    return _change(schedule, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
+    return _undo(schedule, number, now_ms, actor, reason)
 
 
 def undoable(schedule: Schedule, operation: Operation) -> int:
@@ -300,14 +271,19 @@ def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int
 
 
 def _change(
+    change: Callable[[Operation, int, str, str], Operation],
+    wanted: OperationState,
     schedule: Schedule,
     number: int,
-    change: Callable[[Operation, int, str, str], Operation],
     now_ms: int,
     actor: str,
-    reason: str,
-    wanted: OperationState,
+    reason: str = "",
 ) -> Operation:
+    """Change an operation as a person wants; return its new state.
+
+    Raises:
+        ActionRefused: there is none of this number, or its state does not allow it.
+    """
     if len(reason) > LONGEST_REASON:
         raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
     before: list[Operation] = []
@@ -329,6 +305,21 @@ def _change(
         raise ActionRefused(f"operation {number} is {operation.state}")
     _audit_change(before[0], operation, reason)
     return operation
+
+
+ChangeOperation = Callable[[Schedule, int, int, str, str], Operation]
+"""Called with the schedule, the operation's number, the time, the actor and the reason."""
+
+pause = partial(_change, course.paused, OperationState.PAUSED)
+"""Pause a running operation; see `_change`."""
+
+resume = partial(_change, course.resumed, OperationState.RUNNING)
+"""Resume a paused or stopped operation with a new probe; see `_change`."""
+
+cancel = partial(_change, course.cancelled, OperationState.CANCELLED)
+"""End an operation; finished changes stay, the other rows stay untouched. See `_change`."""
+
+_undo = partial(_change, course.undoing, OperationState.UNDOING)
 
 
 def _audit_change(before: Operation, after: Operation, reason: str) -> None:

@@ -191,19 +191,19 @@ class LinkMaker:
             BrokerRefused: as above: it refuses us.
         """
         url = self._config.broker.url[self._number]
-        endpoint = self._endpoint(url)
+        common = self._common(url, instance)
         if url.scheme.startswith("openwire"):
-            return self._openwire(endpoint, instance)
+            return self._openwire(common)
         if url.scheme.startswith("core"):
-            return self._core_artemis(endpoint, instance)
+            return self._core_artemis(common)
         if url.scheme.startswith("artemis"):
-            return self._artemis_pair(endpoint, instance)
-        is_artemis = self._kind(url, endpoint) is BrokerKind.ARTEMIS
+            return self._artemis_pair(common)
+        is_artemis = self._kind(url, common["endpoint"]) is BrokerKind.ARTEMIS
         if url.scheme.startswith("amqp"):
             make = self._amqp_artemis if is_artemis else self._amqp_classic
         else:
             make = self._stomp_artemis if is_artemis else self._stomp_classic
-        return make(endpoint, instance)
+        return make(common)
 
     def make_delaying(self) -> DelayingLink:
         """Return a link to a broker that keeps waiting messages.
@@ -213,14 +213,14 @@ class LinkMaker:
             BrokerRefused: as `make`; or this broker can't keep it over this wire.
         """
         url = self._config.broker.url[self._number]
-        endpoint = self._endpoint(url)
+        common = self._common(url, INSTANCE)
         if url.scheme.startswith("core"):
-            return self._core_artemis(endpoint, INSTANCE)
+            return self._core_artemis(common)
         if url.scheme.startswith("artemis"):
-            return self._artemis_pair(endpoint, INSTANCE)
-        kind = self._kind(url, endpoint)
+            return self._artemis_pair(common)
+        kind = self._kind(url, common["endpoint"])
         if kind is BrokerKind.ARTEMIS and url.scheme.startswith("amqp"):
-            return self._amqp_artemis(endpoint, INSTANCE)
+            return self._amqp_artemis(common)
         raise BrokerRefused(NOT_KEPT[kind])
 
     def _kind(self, url: BrokerUrl, endpoint: Endpoint) -> BrokerKind:
@@ -229,22 +229,16 @@ class LinkMaker:
         ask = self._ask_over_amqp if url.scheme.startswith("amqp") else self._ask_over_stomp
         return self._config.broker.expected_kind or ask(endpoint)
 
-    def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _openwire(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
         from amqsidecar.brokers.openwire.settings import OpenWireSettings  # noqa: PLC0415
 
-        return OpenWireLink(
-            OpenWireSettings(rooms=self._rooms, **self._of_classic(endpoint, instance))
-        )
+        return OpenWireLink(OpenWireSettings(rooms=self._rooms, **self._of_classic(common)))
 
-    def _artemis_pair(
-        self, endpoint: Endpoint, instance: str
-    ) -> "CoreArtemisLink | ArtemisPairLink":
+    def _artemis_pair(self, common: _Common) -> "CoreArtemisLink | ArtemisPairLink":
         """Return a link over Core, and over AMQP beside it where its library is installed."""
         if not has_amqp():
-            return self._core_artemis(
-                endpoint, instance, lambda: 'AMQP needs pip install "amqsidecar[amqp]"'
-            )
+            return self._core_artemis(common, lambda: 'AMQP needs pip install "amqsidecar[amqp]"')
         from amqsidecar.brokers.amqp.knock import AmqpKnock  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
@@ -254,36 +248,32 @@ class LinkMaker:
             SecondWireMemory,
         )
 
+        endpoint = common["endpoint"]
         memory = self._second_wires.setdefault(self._number, SecondWireMemory())
         wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
-        core = self._core_artemis(endpoint, instance, wire.why_left)
-        amqp = AmqpArtemisLink(
-            AmqpArtemisSettings(is_own_only=True, **self._of_artemis(endpoint, instance))
-        )
+        core = self._core_artemis(common, wire.why_left)
+        amqp = AmqpArtemisLink(AmqpArtemisSettings(is_own_only=True, **self._of_artemis(common)))
         return ArtemisPairLink(
             core, amqp, second_wire=wire, clock=self._clock, crash_point=self._crash_point
         )
 
     def _core_artemis(
-        self,
-        endpoint: Endpoint,
-        instance: str,
-        why_amqp_left: Callable[[], str] = why_left_by_core,
+        self, common: _Common, why_amqp_left: Callable[[], str] = why_left_by_core
     ) -> "CoreArtemisLink":
         from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
         from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings  # noqa: PLC0415
 
         return CoreArtemisLink(
-            CoreArtemisSettings(why_amqp_left=why_amqp_left, **self._of_artemis(endpoint, instance))
+            CoreArtemisSettings(why_amqp_left=why_amqp_left, **self._of_artemis(common))
         )
 
-    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> "AmqpArtemisLink":
+    def _amqp_artemis(self, common: _Common) -> "AmqpArtemisLink":
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
 
-        return AmqpArtemisLink(AmqpArtemisSettings(**self._of_artemis(endpoint, instance)))
+        return AmqpArtemisLink(AmqpArtemisSettings(**self._of_artemis(common)))
 
-    def _amqp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _amqp_classic(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
         from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings  # noqa: PLC0415
 
@@ -293,11 +283,11 @@ class LinkMaker:
                 names=DeadLetterNames(self._rules, intake.origin),
                 amqp_producers_only=intake.producers is Producers.AMQP,
                 allowed_losses=frozenset(intake.allow_lossy),
-                **self._of_classic(endpoint, instance),
+                **self._of_classic(common),
             )
         )
 
-    def _stomp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _stomp_classic(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
         from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings  # noqa: PLC0415
 
@@ -307,11 +297,11 @@ class LinkMaker:
                 unreadable=self._unreadable,
                 rooms=self._rooms,
                 frame_limit=self._frame_limit,
-                **self._of_classic(endpoint, instance),
+                **self._of_classic(common),
             )
         )
 
-    def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+    def _stomp_artemis(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
         from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings  # noqa: PLC0415
 
@@ -327,13 +317,13 @@ class LinkMaker:
         return StompArtemisLink(
             StompArtemisSettings(
                 allowed_losses=frozenset(self._config.intake.allow_lossy),
-                **self._of_artemis(endpoint, instance),
+                **self._of_artemis(common),
             )
         )
 
-    def _common(self, endpoint: Endpoint, instance: str) -> _Common:
+    def _common(self, url: BrokerUrl, instance: str) -> _Common:
         return {
-            "endpoint": endpoint,
+            "endpoint": self._endpoint(url),
             "clock": self._clock,
             "instance": instance,
             "final_suffix": self._config.redelivery.final_suffix,
@@ -341,15 +331,12 @@ class LinkMaker:
             "rules_digest": self._rules_digest,
         }
 
-    def _of_artemis(self, endpoint: Endpoint, instance: str) -> _OfArtemis:
-        return {
-            **self._common(endpoint, instance),
-            "allowed_effects": self._config.redelivery.allow,
-        }
+    def _of_artemis(self, common: _Common) -> _OfArtemis:
+        return {**common, "allowed_effects": self._config.redelivery.allow}
 
-    def _of_classic(self, endpoint: Endpoint, instance: str) -> _OfClassic:
+    def _of_classic(self, common: _Common) -> _OfClassic:
         return {
-            **self._common(endpoint, instance),
+            **common,
             "keeps_non_persistent": self._keeps_non_persistent,
             "ask_counters": self._ask_counters(),
             "virtual_topics": self._virtual_topics,

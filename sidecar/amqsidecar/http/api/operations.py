@@ -1,6 +1,6 @@
 """The API's endpoints that act: previews, operations, and outcomes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -33,8 +33,6 @@ from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
-
-ChangeOperation = Callable[[Schedule, int, int, str, str], Operation]
 
 
 class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -309,7 +307,7 @@ class ActionEndpoints:
 
         return await self._queries.ask(read)
 
-    async def _change(self, call: Call, make: ChangeOperation) -> Operation:
+    async def _change(self, call: Call, make: operate.ChangeOperation) -> Operation:
         number, because = call.number(), call.body
 
         def do(at: QueryContext) -> Operation:

@@ -1,7 +1,7 @@
 """Pages of operations: request, progress, and the outcome of each message."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -25,12 +25,11 @@ from amqsidecar.model.operation import (
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.progress import Progress, read_progress
-from amqsidecar.schedule import Schedule
 
 LIMIT: Final = 30
 MEMBERS_SHOWN: Final = 50
 
-CHANGES: Final = {
+CHANGES: Final[Mapping[str, operate.ChangeOperation]] = {
     "pause": operate.pause,
     "resume": operate.resume,
     "cancel": operate.cancel,
@@ -138,9 +137,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
     async def change(request: Request) -> Response:
         number = whole_number(request.path_params["number"])
-        how: Callable[[Schedule, int, int, str, str], Operation] | None = CHANGES.get(
-            request.path_params["change"]
-        )
+        how = CHANGES.get(request.path_params["change"])
         if how is None or number is None:
             raise PageMissing("An operation has no such action.")
         reason = str((await request.form()).get("reason", "")).strip()
