@@ -83,11 +83,7 @@ class CommonLedger(CommonPart):
         return [decode_operation(body) for (body,) in found]
 
     def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """Replace an operation by the result of `change` on its current state; durable, atomic.
-
-        Raises:
-            KeyError: no operation has this number.
-        """
+        """See `Store`."""
         with self._written():
             return self._write(change(self._locked(number)))
 
@@ -177,10 +173,7 @@ class CommonLedger(CommonPart):
     # Notes on groups.
 
     def add_note(self, note: GroupNote) -> None:
-        """Store a note, durably; keeps the latest `LATEST_KEPT` of each group.
-
-        Where two people write at once, one more may stay until the next is written.
-        """
+        """See `Ledger`; where two people write at once, one more may stay until the next is written."""
         text = self._database.text
         place = self._place(note.destination, note.cause_group)
         values = msgspec.structs.asdict(note) | place

@@ -36,19 +36,12 @@ class CommonOutbox(CommonPart):
     """The part of an `Outbox` that does not depend on the store, of the store that inherits it."""
 
     def keep_for_journal(self, is_on: bool) -> None:
-        """From now on the history forgets nothing that is not in a written segment, or no longer.
-
-        Durable, and kept by all processes. Events of a planned segment are never forgotten before
-        it is written.
-        """
+        """See `Outbox`."""
         with self._database.transaction():
             self._database.queue("set_kept", is_on=is_on)
 
     def plan_segment(self, max_events: int) -> Segment | None:
-        """Return the first segment that is not written yet; plan one if there is none.
-
-        Promise: durable when this returns; if the process dies inside, nothing was planned.
-        """
+        """See `Outbox`; if the process dies inside, nothing was planned."""
         with self._database.transaction():
             self._lock_journal()
             planned = self._database.rows("planned_segment")
@@ -84,11 +77,7 @@ class CommonOutbox(CommonPart):
         raise NotImplementedError
 
     def segment_events(self, segment: Segment) -> Iterator[list[AnyEvent]]:
-        """Yield the events of a planned or kept segment block by block, always in the same order.
-
-        Raises:
-            StoreUnavailable: some of them are not kept any more.
-        """
+        """See `Outbox`."""
         missing = segment.event_count
         for packing, body in self._segment_blocks(segment):
             events = unpack_events(packing, body)
@@ -101,20 +90,14 @@ class CommonOutbox(CommonPart):
             )
 
     def segment_written(self, segment: Segment) -> None:
-        """Its file is there for good.
-
-        Promise: safe to call again; if the process dies inside, the segment is still planned.
-        """
+        """See `Outbox`; safe to call again."""
         values = {"stream": segment.stream, "number": segment.number}
         with self._database.transaction():
             for (event_count,) in self._database.rows("set_written", **values):
                 self._database.queue("add_written_count", count=event_count)
 
     def plan_anew(self, segment: Segment) -> None:
-        """Begin a new stream with the events of the planned segment.
-
-        Promise: safe to call again; if the process dies inside, the segment is still planned.
-        """
+        """See `Outbox`; if the process dies inside, the segment is still planned."""
         values = {"stream": segment.stream, "number": segment.number}
         with self._database.transaction():
             self._lock_journal()

@@ -137,12 +137,7 @@ class PostgresLooking(CommonLedger):
         return _encode(_Position(since=self._now()))
 
     def events_after(self, position: str, max_events: int) -> Tail:
-        """Return events that became visible after a position; whole blocks, one at least.
-
-        No event is left out and none comes twice, also where several processes write and commit out
-        of order. What was forgotten meanwhile is left out. In a database restored from a
-        dump a position of before says nothing: there it is the end.
-        """
+        """See `Ledger`; in a database restored from a dump a position of before is the end."""
         found, now = msgspec.json.decode(position, type=_Position), self._now()
         if found.since.end > now.end:
             return Tail(events=[], position=_encode(_Position(since=now)))

@@ -51,10 +51,7 @@ class PostgresOperations(CommonLedger):
     _written: Callable[[], AbstractContextManager[PostgresTransaction]]
 
     def event_mark(self) -> int:
-        """Return a number below all events of later actions.
-
-        People's transactions come one after the other, so their numbers rise.
-        """
+        """See `Ledger`; people's transactions come one after the other, so their numbers rise."""
         ((number,),) = self._database.rows("event_mark")
         return int(number)
 
@@ -79,21 +76,10 @@ class PostgresOperations(CommonLedger):
         progress: Callable[[Operation], Operation],
         is_followed: bool,
     ) -> Operation:
-        """Apply an action to the next rows of a running operation; durable with its progress.
+        """See `Ledger`.
 
         A row that is locked now ends the step before it, so that none is passed over: a
-        cycle may give it back. In-flight rows are left as they are.
-
-        Promise: if the process dies inside, the step was done whole or not at all.
-
-        Args:
-            number: of the operation; if it isn't running (any more), nothing is done.
-            change: returns the new state of a row; None = it is left as it is.
-            select: which of the rows that the filter hits are meant; None = all of them.
-            limit: maximum rows changed.
-            progress: called in the transaction with the operation after the step, its cursor and
-                counts set; its result is stored. `after_id == until_id`: it was the last.
-            is_followed: keep the changed rows as members, whose outcome is wanted.
+        cycle may give it back.
         """
         attempt = 0
         while True:
@@ -115,10 +101,7 @@ class PostgresOperations(CommonLedger):
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """Put back discarded messages of an operation, unchanged; durable with its progress.
-
-        Promise: if the process dies inside, the step was done whole or not at all.
-        """
+        """See `Ledger`; the step is done whole or not at all."""
         with self._written() as transaction:
             before = self._locked(number)
             if before.state is not OperationState.UNDOING:
@@ -156,10 +139,7 @@ class PostgresOperations(CommonLedger):
         }
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """Store observations of members, and the position in the events; durable together.
-
-        Ids without an open member are left out. Only updates after the member's change count.
-        """
+        """See `Ledger`."""
         database = self._database
         with self._written():
             if updates:
@@ -210,14 +190,7 @@ class PostgresOperations(CommonLedger):
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """Replace the bytes of a row, with an event; the old ones become an `Original`.
-
-        Promise: if the process dies inside, all of it was done or nothing.
-
-        Returns:
-            False = the row is gone, in flight, or its message is not the expected one: nothing was
-            done.
-        """
+        """See `Ledger`; all of it is done or nothing."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_S)
@@ -256,12 +229,7 @@ class PostgresOperations(CommonLedger):
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """Remove older records, and merge older counts; returns how many.
-
-        Indexes that a migration left to a better time are made here.
-
-        Promise: safe to call again; if the process dies inside, nothing was removed.
-        """
+        """See `Ledger`; makes the indexes that a migration left to a better time, too."""
         self._schema.make_indexes()
         database, old = self._database, {"before_ms": before_ms, "limit": limit}
         with self._written():

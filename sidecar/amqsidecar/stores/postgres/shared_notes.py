@@ -23,10 +23,7 @@ class PostgresSharedNotes:
     _number: int
 
     def share_notes(self, notes: Sequence[CauseNote]) -> None:
-        """Hand notes over to the other instances, and forget old ones; durable.
-
-        Where the medium is short they are dropped.
-        """
+        """See `Store`."""
         if not notes or not self._reserve.look().is_enough:
             return
         database = self._database
@@ -37,11 +34,7 @@ class PostgresSharedNotes:
             database.queue("forget_shared_notes", **KEPT)
 
     def shared_notes(self, position: int | None) -> SharedNotes:
-        """Return notes that other instances handed over since a position.
-
-        Args:
-            position: of the last call; None = all that are kept, also those of this instance.
-        """
+        """See `Store`."""
         rows = self._database.rows(
             "read_shared_notes",
             instance=self._number,

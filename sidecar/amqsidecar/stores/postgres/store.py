@@ -170,11 +170,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return True
 
     def keep(self) -> None:
-        """Give a sign of life when it is time; called more often than every third of the lease.
-
-        Raises:
-            StoreUnavailable: another process took the instance over.
-        """
+        """See `Store`."""
         self._lease.keep()
 
     def abandoned(self) -> list[str]:
@@ -210,11 +206,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
-        """Begin a transaction; durable when the block is left without an exception.
-
-        Promise: if the block is left by an exception, or the process dies inside, nothing of it
-        happened. If StoreUnavailable comes from the end of the block, it happened as a whole or not
-        at all, and which shows when the store is opened again.
+        """See `Store`.
 
         Raises:
             StoreUnavailable: it can't be written, or another process is this instance now.
@@ -263,10 +255,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     # Reading.
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest due time of a waiting row; None = nothing waits.
-
-        Rows of unfinished cycles don't count.
-        """
+        """See `Rows`; rows of unfinished cycles don't count."""
         rows = self._database.rows("next_due")
         return rows[0][0] if rows else None
 
@@ -312,10 +301,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return int(self._database.rows("size_bytes")[0][0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
-        """Return the rows of these messages that lie in their final queues, none in flight.
-
-        Inside a transaction they are locked until it ends.
-        """
+        """See `Store`."""
         names = [pg_text(one) for one in redelivery_ids]
         keys = [name[:INDEXED_CHARACTERS] for name in names]
         rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
@@ -352,13 +338,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     def change(
         self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched
     ) -> int:
-        """Change rows for a person's action, chunk by chunk; returns how many.
-
-        Those that a cycle is just looking at are tried again.
-
-        Promise: each chunk is durable with its events; if the process dies between two, calling it
-        again does the rest.
-        """
+        """See `Store`; rows that a cycle is just looking at are tried again."""
         until_id = self._database.rows("newest_id")[0][0]
         total = 0
         for part in _parts(row_filter):
@@ -390,12 +370,10 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     # Retention.
 
     def forget_history(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` of the oldest events before a time; returns how many.
+        """See `Store`; safe to call again.
 
         Events that were written together go when all of them are old enough. Tallies of
         destinations without rows go as well.
-
-        Promise: safe to call again; if the process dies inside, nothing was removed.
         """
         with self._written() as transaction:
             removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
@@ -404,10 +382,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:
-        """Remove at most `limit` of the first events beyond `max_events`; returns how many.
-
-        Promise: as `forget_history`.
-        """
+        """See `Store`."""
         with self._written() as transaction:
             excess = self._database.rows("read_event_count")[0][0] - max_events
             if excess <= 0:
@@ -417,20 +392,12 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return removed
 
     def shrink(self) -> bool:
-        """Make the reserve where it is gone; the server's autovacuum does the rest.
-
-        Returns:
-            False.
-        """
+        """Make the reserve where it is gone; the server's autovacuum does the rest."""
         self._reserve.make()
         return False
 
     def room(self) -> Room:
-        """Return whether the reserve exists, so that dead letters may be taken; mostly cached.
-
-        Raises:
-            StoreUnavailable: the server does not answer.
-        """
+        """See `Rows`; mostly cached."""
         return self._reserve.look()
 
 

@@ -121,10 +121,7 @@ class PostgresTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: taken messages wait, sent ones are removed.
-
-        A message sent to a final dead-letter queue stays as EXHAUSTED, without its body.
-        """
+        """See `StoreTransaction`."""
         unfinished = self._expect_unfinished(cycle)
         self._queue("delete_sent_rows")
         self._queue("delete_sent_messages")
@@ -234,17 +231,7 @@ class PostgresTransaction:
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
-        """Begin a cycle: its takes, sends and events count when it is finished.
-
-        Args:
-            cycle: the last finished cycle plus one.
-            taken: new rows.
-            sent: rows out of `claim_due`, and what is sent without ever being a row.
-            events: of this cycle; discarded if it is undone.
-            holds: how many dead letters of a source it took out of the backlog.
-            replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
-                row that takes their place and number then.
-        """
+        """See `StoreTransaction`."""
         database, finished = self._database, self._finished_cycle
         database.expect(
             self._unfinished is None and cycle == finished + 1,
@@ -452,11 +439,7 @@ class PostgresTransaction:
         self._database.rows("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
 
     def holds(self) -> dict[str, int]:
-        """Return for each source ever seen how many more of its dead letters are backlog.
-
-        Messages that unfinished cycles took are already subtracted. Other instances wait until the
-        transaction ends, so each continues from the numbers of the one before.
-        """
+        """See `StoreTransaction`; each instance continues from the numbers of the one before."""
         self._lock_holds()
         return dict(self._database.rows("read_open_holds"))
 

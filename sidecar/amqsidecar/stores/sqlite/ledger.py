@@ -174,10 +174,7 @@ class SqliteLedger(CommonLedger):
             return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
 
     def open_operations(self) -> list[Operation]:
-        """Return operations that are running, and all others with members without an outcome.
-
-        A member that was re-sent and may still come back has none.
-        """
+        """See `Store`; a member that was re-sent and may still come back has no outcome."""
         database = self._database
         with database.snapshot():
             found = (self.operation(number) for number in sorted(open_numbers(database)))
@@ -192,20 +189,7 @@ class SqliteLedger(CommonLedger):
         progress: Callable[[Operation], Operation],
         is_followed: bool,
     ) -> Operation:
-        """Apply an action to the next rows of a running operation; durable with its progress.
-
-        Args:
-            number: of the operation; if it isn't running (any more), nothing is done.
-            change: returns the new state of a row; None = it is left as it is.
-            select: which of the rows that the filter hits are meant; None = all of them.
-            limit: maximum rows changed.
-            progress: called in the transaction with the operation after the step, its cursor and
-                counts set; its result is stored. `after_id == until_id`: it was the last.
-            is_followed: keep the changed rows as members, whose outcome is wanted.
-
-        Raises:
-            KeyError: no operation has this number.
-        """
+        """See `Ledger`."""
         database = self._database
         with self._written():
             operation = self._locked(number)
@@ -234,11 +218,7 @@ class SqliteLedger(CommonLedger):
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """Put back discarded messages of an operation, unchanged; durable with its progress.
-
-        Raises:
-            KeyError: no operation has this number.
-        """
+        """See `Ledger`."""
         database = self._database
         with self._written():
             operation = self._locked(number)
@@ -268,11 +248,7 @@ class SqliteLedger(CommonLedger):
             return count_members(self._database, number)
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """Store observations of members, and the position in the events; durable together.
-
-        Ids without an open member are left out, and updates before the member's change. Adds to
-        `resent` and `came_back` of the operations.
-        """
+        """See `Ledger`."""
         with self._written():
             self._count_members(*update_members(self._database, updates))
             self._database.queue("set_followed", position=position)
@@ -287,12 +263,7 @@ class SqliteLedger(CommonLedger):
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """Replace the bytes of a row, with an event; the old ones become an `Original`.
-
-        Returns:
-            False = the row is gone, in flight, or its message is not the expected one: nothing was
-            done.
-        """
+        """See `Ledger`."""
         database = self._database
         with self._written():
             row = database.query("row_of_message", (row_id,)).fetchone()
@@ -342,12 +313,7 @@ class SqliteLedger(CommonLedger):
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """Remove older records, and merge older counts; returns how many.
-
-        Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each; and such notes whose group is gone,
-        and service marks, but for the latest.
-        """
+        """See `Ledger`."""
         database = self._database
         with self._written():
             removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)

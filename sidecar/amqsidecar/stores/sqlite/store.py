@@ -244,10 +244,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
-        """Begin a transaction; durable when the block is left without an exception.
-
-        Promise: if the block is left by an exception, or the process dies inside, nothing of it
-        happened.
+        """See `Store`.
 
         Raises:
             StoreFull: the volume has no space left.
@@ -284,10 +281,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
     # Reading.
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest due time of a waiting row; None = nothing waits.
-
-        Rows of an unfinished cycle don't count.
-        """
+        """See `Rows`; rows of an unfinished cycle don't count."""
         database = self._database
         with database.snapshot():
             taken, sent = read_in_flight(database)
@@ -405,11 +399,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return total
 
     def room(self) -> Room:
-        """Return whether there is space to take dead letters; the service keeps its reserve.
-
-        Raises:
-            StoreUnavailable: the volume can't be looked at.
-        """
+        """See `Rows`."""
         return self._reserve.keep() if self._is_for_service else self._reserve.look()
 
     # Actions of people.
@@ -417,13 +407,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
     def change(
         self, row_filter: RowFilter, change: RowChange, progress: ReportProgress = unwatched
     ) -> int:
-        """Change rows for a person's action, chunk by chunk; returns how many.
-
-        The write lock is left to others in between.
-
-        Promise: each chunk is durable with its events; if the process dies between two, calling it
-        again does the rest.
-        """
+        """See `Store`; the write lock is left to others between the steps."""
         total, pause_s = 0, 0.0
         for ids in chunks_of_ids(self._database, row_filter, CHUNK_ROWS):
             if not ids:
@@ -446,12 +430,10 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
     # Retention.
 
     def forget_history(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` of the oldest events before a time; returns how many.
+        """See `Store`; safe to call again.
 
         Events that were written together go when all of them are old enough. Texts that no row has
         any more go as well, as many at most.
-
-        Promise: safe to call again; if the process dies inside, nothing was removed.
         """
         with self.transaction(), self._database.mapped("be written"):
             removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
@@ -459,10 +441,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:
-        """Remove at most `limit` of the first events beyond `max_events`; returns how many.
-
-        Texts and promise: as `forget_history`.
-        """
+        """See `Store`; removes texts as `forget_history` does."""
         with self.transaction(), self._database.mapped("be written"):
             excess = self._database.query("read_meta").fetchone()[4] - max_events
             removed = (

@@ -64,10 +64,7 @@ class SqliteTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: taken messages wait, sent ones are removed.
-
-        A message sent to a final dead-letter queue stays as EXHAUSTED, without its body.
-        """
+        """See `StoreTransaction`."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             gone = delete_rows(self._database, record.sent)
@@ -170,17 +167,7 @@ class SqliteTransaction:
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
-        """Begin a cycle: its takes, sends and events count when it is finished.
-
-        Args:
-            cycle: the last finished cycle plus one.
-            taken: new rows.
-            sent: rows out of `claim_due`, and what is sent without ever being a row.
-            events: of this cycle; discarded if it is undone.
-            holds: how many dead letters of a source it takes out of the backlog.
-            replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
-                row that takes their place and number then.
-        """
+        """See `StoreTransaction`."""
         database, replaced = self._database, replaced or {}
         with database.mapped("be written"):
             finished = self._finished_cycle()
@@ -293,10 +280,7 @@ class SqliteTransaction:
             self._database.query("reserve_ids", {"at_least": 1, "count": far}).fetchall()
 
     def holds(self) -> dict[str, int]:
-        """Return for each source ever seen how many more of its dead letters are backlog.
-
-        The unfinished cycle's takes count.
-        """
+        """See `StoreTransaction`."""
         with self._database.mapped("be read"):
             record = read_unfinished(self._database)
             taken = record.holds if record is not None else {}
