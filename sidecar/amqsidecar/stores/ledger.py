@@ -173,7 +173,7 @@ class CommonLedger(CommonPart):
     # Notes on groups.
 
     def add_note(self, note: GroupNote) -> None:
-        """See `Ledger`; where two people write at once, one more may stay until the next is written."""
+        """See `Ledger`; where two people write at once, one more may stay until the next write."""
         text = self._database.text
         place = self._place(note.destination, note.cause_group)
         values = msgspec.structs.asdict(note) | place
