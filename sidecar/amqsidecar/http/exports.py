@@ -4,7 +4,6 @@ A list is read page by page and never held in memory: changes meanwhile may be i
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -15,7 +14,6 @@ from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
-from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import export
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.groups import Group, read_groups
@@ -160,7 +158,7 @@ class Exports:
             yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
 
     async def _page(self, read: ReadPage[Key], after: Key | None, limit: int) -> ExportPage[Key]:
-        return await self._queries.ask(partial(_ask, read, after, limit))
+        return await self._queries.ask(lambda at: read(at.store, after, limit))
 
 
 class _Counted(StreamingResponse):
@@ -181,17 +179,6 @@ class _Counted(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
-
-
-def _ask(
-    read: ReadPage[Key],
-    after: Key | None,
-    limit: int,
-    store: Schedule,
-    _state: StoreState,
-    _now_ms: int,
-) -> ExportPage[Key]:
-    return read(store, after, limit)
 
 
 def _audit(what: str, **of: Any) -> None:

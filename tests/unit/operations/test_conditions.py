@@ -87,7 +87,7 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     asked = msgspec.convert(parameter, Filter, strict=False)
     with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
         found = understood(
-            QueryContext(store, store.state(), NOW_MS), asked, Masking(), Role.OPERATOR
+            QueryContext(store, store.open(), NOW_MS), asked, Masking(), Role.OPERATOR
         )
     assert found.selection == selection
 
