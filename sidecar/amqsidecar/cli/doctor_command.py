@@ -23,7 +23,7 @@ from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import ConfigError, LinkLost, Problem
-from amqsidecar.operations.words import one_line
+from amqsidecar.operations.words import many, one_line
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
@@ -159,28 +159,23 @@ def _settings(
 
 
 def _schedule(config: Config) -> ScheduleFacts:
-    if config.store.url == BROKER_HELD:
+    store = config.store
+    if store.url == BROKER_HELD:
         return ScheduleFacts()
-    return _shared_schedule(config) if config.store.is_shared else _own_schedule(config)
-
-
-def _own_schedule(config: Config) -> ScheduleFacts:
-    path = path_of_url(config.store.url)
-    problem = place_problem(path)
-    if problem or not path.exists():
-        return ScheduleFacts(problem=problem)
-    return look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
-
-
-def _shared_schedule(config: Config) -> ScheduleFacts:
-    secret = config.store.password()
-    password = None if secret is None else secret.reveal()
-    database = look_at_database(config.store.url, password, SCHEMA)
-    place = tuple(database_findings(config.store.url, database, SCHEMA))
-    facts = ScheduleFacts()
-    if database.has_schedule:
-        facts = look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
-    return replace(facts, place=place)
+    if store.is_shared:
+        secret = store.password()
+        password = None if secret is None else secret.reveal()
+        database = look_at_database(store.url, password, SCHEMA)
+        facts = ScheduleFacts(place=tuple(database_findings(store.url, database, SCHEMA)))
+        is_there = database.has_schedule
+    else:
+        path = path_of_url(store.url)
+        facts = ScheduleFacts(problem=place_problem(path))
+        is_there = not facts.problem and path.exists()
+    if not is_there:
+        return facts
+    found = look_at_schedule(lambda: open_schedule(config, SystemClock(), read_only=True))
+    return replace(found, place=facts.place)
 
 
 def _print(findings: Sequence[Finding], verdict: str, config: Config, *, with_notes: bool) -> None:
@@ -196,10 +191,8 @@ def _print(findings: Sequence[Finding], verdict: str, config: Config, *, with_no
         print_line(f"  {finding.severity:8} {one_line(finding.subject)}: {what}")
         if finding.mend:
             print_line(f"           {in_place(finding.mend, config)}")
-    counts = []
-    for word in ("problem", "warning", "note"):
-        count = sum(one.severity == word for one in findings)
-        counts.append(f"{count} {word}{'' if count == 1 else 's'}")
+    kinds = ("problem", "warning", "note")
+    counts = [many(sum(one.severity == kind for one in findings), kind) for kind in kinds]
     print_line()
     print_line(f"{verdict}: {', '.join(counts)}{'' if with_notes else ' (print them by --notes)'}")
 

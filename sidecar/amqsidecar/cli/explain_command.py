@@ -4,13 +4,13 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Annotated, BinaryIO, TypedDict
+from typing import Annotated, BinaryIO
 
 import msgspec
 import typer
 
-from amqsidecar.cli.options import INT_MAX, ConfigFile, Sets, duration_ms
-from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
+from amqsidecar.cli.options import INT_MAX, ConfigFile, OutputFormat, Sets, duration_ms
+from amqsidecar.cli.policy_options import OutputChoice, load_rules
 from amqsidecar.cli.printing import print_json, print_lines, say
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
@@ -24,58 +24,52 @@ EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20
 
 
-class ClassicCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One line of a batch for Classic's rules."""
+class _Case(msgspec.Struct, forbid_unknown_fields=True, gc=False, kw_only=True):
+    """One line of a batch; the last five fields are for rules beyond the broker's."""
+
+    expired: bool = False
+    age_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    cause: str | None = None
+    jms_type: str | None = None
+    properties: dict[str, str] | None = None
+    headers: dict[str, str] | None = None
+
+    def facts(self) -> KnownFacts:
+        """Return the facts that only rules beyond the broker's use."""
+        given = (self.age_ms, self.cause, self.jms_type, self.properties, self.headers)
+        if given == (0, None, None, None, None):
+            return NO_FACTS
+        return KnownFacts(*given[:3], self.properties or {}, self.headers or {})
+
+
+class ClassicCase(_Case, kw_only=True):
+    """A case for Classic's rules."""
 
     destination: Annotated[str, msgspec.Meta(min_length=1)]
-    redelivery_count: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    redelivery_count: Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)] = 0
     persistent: bool = True
-    expired: bool = False
-    age_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    cause: str | None = None
-    jms_type: str | None = None
-    properties: dict[str, str] | None = None
-    headers: dict[str, str] | None = None
+
+    def dead_letter(self) -> DeadLetter:
+        """Return the message; raises ValueError if its destination is none."""
+        return DeadLetter(
+            parse_destination(self.destination),
+            self.redelivery_count,
+            self.persistent,
+            self.expired,
+            facts=self.facts(),
+        )
 
 
-class ArtemisCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One line of a batch for Artemis's rules."""
+class ArtemisCase(_Case, kw_only=True):
+    """A case for Artemis's rules."""
 
     address: str
-    delivery_count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1
-    expired: bool = False
-    age_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    cause: str | None = None
-    jms_type: str | None = None
-    properties: dict[str, str] | None = None
-    headers: dict[str, str] | None = None
+    delivery_count: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)] = 1
 
-
-def _classic(case: ClassicCase) -> DeadLetter:
-    destination = parse_destination(case.destination)
-    return DeadLetter(
-        destination,
-        case.redelivery_count,
-        case.persistent,
-        case.expired,
-        facts=_facts(case),
-    )
-
-
-def _artemis(case: ArtemisCase) -> DeadLetter:
-    return DeadLetter(
-        queue(case.address),
-        case.delivery_count - 1,
-        expired=case.expired,
-        facts=_facts(case),
-    )
-
-
-def _facts(case: ClassicCase | ArtemisCase) -> KnownFacts:
-    given = (case.age_ms, case.cause, case.jms_type, case.properties, case.headers)
-    if given == (0, None, None, None, None):
-        return NO_FACTS
-    return KnownFacts(*given[:3], case.properties or {}, case.headers or {})
+    def dead_letter(self) -> DeadLetter:
+        """Return the message."""
+        count = self.delivery_count - 1
+        return DeadLetter(queue(self.address), count, expired=self.expired, facts=self.facts())
 
 
 def answer_batch(
@@ -177,43 +171,37 @@ def explain(
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
         return
-    beyond = _Beyond(
+    case: ClassicCase | ArtemisCase
+    if isinstance(rules, ArtemisRules):
+        if address is None:
+            raise typer.BadParameter("this policy is for Artemis: give --address, or --batch")
+        case = ArtemisCase(address=address, delivery_count=delivery_count)
+    else:
+        if destination is None:
+            raise typer.BadParameter("this policy is for Classic: give --destination, or --batch")
+        case = ClassicCase(
+            destination=destination, redelivery_count=redelivery_count, persistent=persistent
+        )
+    case = msgspec.structs.replace(
+        case,
+        expired=expired,
         age_ms=0 if age is None else duration_ms(age, "--age", least_ms=0),
         cause=cause,
         jms_type=jms_type,
         properties=_pairs(properties, "--property"),
         headers=_pairs(headers, "--header"),
     )
-    if isinstance(rules, ArtemisRules):
-        if address is None:
-            raise typer.BadParameter("this policy is for Artemis: give --address, or --batch")
-        dead_letter = _artemis(ArtemisCase(address, delivery_count, expired, **beyond))
-    else:
-        if destination is None:
-            raise typer.BadParameter("this policy is for Classic: give --destination, or --batch")
-        try:
-            dead_letter = _classic(
-                ClassicCase(destination, redelivery_count, persistent, expired, **beyond)
-            )
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--destination") from error
+    try:
+        dead_letter = case.dead_letter()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--destination") from error
     answer = explainer.explain(dead_letter)
-    if wants_json(output):
+    if output is OutputFormat.JSON or (output is None and not sys.stdout.isatty()):
         print_json(answer)
     else:
         print_lines(_as_text(answer))
         for warning in rules.warnings:
             say(f"warning: {warning}")
-
-
-class _Beyond(TypedDict):
-    """Inputs that only rules beyond the broker's use."""
-
-    age_ms: int
-    cause: str | None
-    jms_type: str | None
-    properties: dict[str, str] | None
-    headers: dict[str, str] | None
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str] | None:
@@ -224,13 +212,11 @@ def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str] | None:
 
 
 def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
-    decode_classic = msgspec.json.Decoder(ClassicCase).decode
-    decode_artemis = msgspec.json.Decoder(ArtemisCase).decode
+    kind: type[ClassicCase | ArtemisCase] = ArtemisCase if is_artemis else ClassicCase
+    decode = msgspec.json.Decoder(kind).decode
 
     def answer(line: bytes) -> Explanation:
-        if is_artemis:
-            return explainer.explain(_artemis(decode_artemis(line)))
-        return explainer.explain(_classic(decode_classic(line)))
+        return explainer.explain(decode(line).dead_letter())
 
     failure = answer_batch(sys.stdin.buffer, answer, sys.stdout.buffer)
     if failure is not None:

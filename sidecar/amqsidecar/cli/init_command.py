@@ -152,7 +152,10 @@ def init(
     policy_from = _chosen_policy(policy_from, asks=asks)
     if asks and store is None:
         store = typer.prompt("Where waiting messages are kept", default=_store_beside(folder))
-    store = _checked_store(store or _store_beside(folder))
+    try:
+        store = str(checked_store_url(store or _store_beside(folder)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--store") from error
     password = _password(broker, password_file, from_stdin=password_stdin, asks=asks)
 
     policy = folder / POLICY_FILE if policy_from is None else policy_from.absolute()
@@ -325,13 +328,6 @@ def _from(folder: Path, path: Path) -> str:
 
 def _store_beside(folder: Path) -> str:
     return f"sqlite://{folder / 'schedule.db'}"
-
-
-def _checked_store(text: str) -> str:
-    try:
-        return str(checked_store_url(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--store") from error
 
 
 def _refuse_existing(path: Path) -> None:

@@ -4,7 +4,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -73,6 +73,10 @@ Output = Annotated[OutputFormat, typer.Option("--output", help="How data is prin
 
 Wide = Annotated[
     bool, typer.Option("--wide", help="Print all columns in one line, even on a narrow terminal.")
+]
+
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
 ]
 
 FilterDestination = Annotated[
@@ -225,7 +229,7 @@ def takes(
             inspect.Parameter(
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
                 annotation=field.type,
             )
             for field in fields(options)  # type: ignore[arg-type]

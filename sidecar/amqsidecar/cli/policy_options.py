@@ -1,7 +1,6 @@
 """Options of `explain` and `import`: the source of the rules, and the output."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +25,6 @@ OutputChoice = Annotated[
         show_default=False,
     ),
 ]
-
-
-def wants_json(output: OutputFormat | None) -> bool:
-    """Return whether data is to be printed as JSON."""
-    return output is OutputFormat.JSON or (output is None and not sys.stdout.isatty())
 
 
 def load_rules(

@@ -17,7 +17,7 @@ from amqsidecar.cli.options import (
 )
 from amqsidecar.cli.printing import print_fact, print_json, print_line, print_table
 from amqsidecar.clock import SystemClock
-from amqsidecar.model.schedule import GateTally, InstanceView
+from amqsidecar.model.schedule import GateTally
 from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.operations.words import (
     clock_time,
@@ -71,24 +71,6 @@ def status(wanted: Wanted) -> None:
         _print(found, now_ms)
 
 
-def _print_own(found: Status) -> None:
-    print_line(f"instance     {found.instance}")
-    print_line(f"last cycle   {found.cycle}")
-    unfinished = found.unfinished_cycle
-    if unfinished is not None:
-        print_line(
-            f"cycle {unfinished.cycle} runs now or was interrupted: "
-            f"{unfinished.taken_count} taken, {unfinished.sent_count} sent"
-        )
-
-
-def _print_instances(instances: list[InstanceView]) -> None:
-    for one in instances:
-        seen = f"seen {one.seen_seconds_ago:.0f} s ago" if one.is_held else "free"
-        cycle = "" if one.unfinished_cycle is None else f", cycle {one.unfinished_cycle} unfinished"
-        print_line(f"instance     {one.instance}, {seen}, last cycle {one.cycle}{cycle}")
-
-
 def _gate_line(one: GateTally, now_ms: int) -> str:
     first, last = one.next_due_at_ms, one.last_due_at_ms
     until = clock_time(last) if first == last else f"{clock_time(first)} to {clock_time(last)}"
@@ -99,10 +81,18 @@ def _gate_line(one: GateTally, now_ms: int) -> str:
 
 
 def _print(found: Status, now_ms: int) -> None:
-    if found.instances:
-        _print_instances(found.instances)
-    else:
-        _print_own(found)
+    for one in found.instances:
+        seen = f"seen {one.seen_seconds_ago:.0f} s ago" if one.is_held else "free"
+        cycle = "" if one.unfinished_cycle is None else f", cycle {one.unfinished_cycle} unfinished"
+        print_line(f"instance     {one.instance}, {seen}, last cycle {one.cycle}{cycle}")
+    if not found.instances:
+        print_line(f"instance     {found.instance}")
+        print_line(f"last cycle   {found.cycle}")
+        if (unfinished := found.unfinished_cycle) is not None:
+            print_line(
+                f"cycle {unfinished.cycle} runs now or was interrupted: "
+                f"{unfinished.taken_count} taken, {unfinished.sent_count} sent"
+            )
     print_fact(f"store        {size(found.store_size_bytes)}")
     if not found.room.is_enough:
         print_fact(f"taking       stopped: {found.room.reason}")
@@ -111,8 +101,8 @@ def _print(found: Status, now_ms: int) -> None:
         print_fact(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")
     for source, count in found.backlog.items():
         print_fact(f"backlog      the next {count} dead letters of {source} will be held")
-    for one in found.gates:
-        print_fact(f"gate         {_gate_line(one, now_ms)}")
+    for gate in found.gates:
+        print_fact(f"gate         {_gate_line(gate, now_ms)}")
     for exhausted in found.exhausted:
         print_fact(f"exhausted    {exhausted_line(exhausted, now_ms)}")
     for missing in found.missing:

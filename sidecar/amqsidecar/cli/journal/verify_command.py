@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
@@ -54,28 +55,17 @@ def verify(
     else:
         facts = verify_files(folder)
     if output is OutputFormat.JSON:
-        print_json(_as_data(facts))
+        streams = [
+            {
+                **{name: getattr(one, name) for name in ("stream", "files", "first", "last")},
+                "events": sum(one.rows.values()),
+            }
+            for one in facts.streams
+        ]
+        print_json({**msgspec.structs.asdict(facts), "streams": streams})
     else:
         _print(facts)
     raise typer.Exit(EXIT_FAULTS if facts.faults else 0)
-
-
-def _as_data(facts: "JournalFacts") -> dict[str, object]:
-    return {
-        "streams": [
-            {
-                "stream": stream.stream,
-                "files": stream.files,
-                "first": stream.first,
-                "last": stream.last,
-                "events": sum(stream.rows.values()),
-            }
-            for stream in facts.streams
-        ],
-        "faults": facts.faults,
-        "remarks": facts.remarks,
-        "compared": facts.compared,
-    }
 
 
 def _print(facts: "JournalFacts") -> None:

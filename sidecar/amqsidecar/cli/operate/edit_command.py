@@ -97,7 +97,9 @@ def edit(
         with opened_schedule(config) as store, usage_errors():
             ids, _ = resolve(store, [message])
             if len(ids) != 1:
-                raise typer.BadParameter(_not_one(message, ids), param_hint="ID")
+                several = f"has several rows; give one of {', '.join(map(str, ids))}"
+                what = f"{message} {several if ids else 'waits no longer'}"
+                raise typer.BadParameter(what, param_hint="ID")
             [row] = store.list_rows(RowFilter(ids=ids), 1)
             edits = len(store.originals(row.redelivery_id))
             lies_in = row.goes_to if row.is_in_final_queue else ""
@@ -159,12 +161,6 @@ def _fetch(store: Schedule, row_id: int, suffix: str, queue: str) -> None:
 def _put_back(store: Schedule, row_id: int, suffix: str) -> None:
     put_back(store, row_id, SystemClock().now_ms(), cli_actor(), suffix)
     say(f"message {row_id} was not edited; it stays in its final dead-letter queue")
-
-
-def _not_one(message: str, ids: tuple[int, ...]) -> str:
-    if not ids:
-        return f"{message} waits no longer"
-    return f"{message} has several rows; give one of {', '.join(map(str, ids))}"
 
 
 def _read(path: Path) -> bytes:

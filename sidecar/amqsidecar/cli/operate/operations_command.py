@@ -2,8 +2,9 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -16,9 +17,11 @@ from amqsidecar.cli.options import (
     ConfigFile,
     Output,
     OutputFormat,
+    Reason,
     Sets,
     duration_ms,
     read_config,
+    takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
 from amqsidecar.cli.user import cli_actor
@@ -33,7 +36,7 @@ from amqsidecar.model.operation import (
     is_working,
     lacks_sends,
 )
-from amqsidecar.operations import operate, progress
+from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.progress import (
     UNSETTLED,
@@ -41,6 +44,7 @@ from amqsidecar.operations.progress import (
     OperationResult,
     Progress,
     list_members,
+    list_operations,
     read_progress,
 )
 from amqsidecar.operations.words import clock_time, one_line
@@ -53,9 +57,17 @@ _LOOK_PAUSE_S = 0.5
 Number = Annotated[
     int, typer.Argument(metavar="N", min=1, max=INT_MAX, help="Number of the operation.")
 ]
-StepReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The values of the options of a change."""
+
+    number: Number
+    reason: Reason = ""
+    config_file: ConfigFile = None
+    sets: Sets = None
+    output: Output = OutputFormat.TEXT
 
 
 class MembersChoice(StrEnum):
@@ -87,7 +99,7 @@ def operations(
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     with opened_schedule(config) as store:
-        page = progress.list_operations(store, limit, before)
+        page = list_operations(store, limit, before)
     if output is OutputFormat.JSON:
         print_json(page)
         return
@@ -178,99 +190,71 @@ def show(
         raise typer.Exit(_EXIT_NOT_DONE)
 
 
-@operation.command()
-def pause(
-    number: Number,
-    reason: StepReason = "",
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@operation.command("pause")
+@takes(Step)
+def _pause(step: Step) -> None:
     """Pause an operation until it is resumed.
 
     JSON: as `operation show`
     """
-    _change("pause", number, reason, config_file, sets, output)
+    _change(operate.pause, step)
 
 
-@operation.command()
-def resume(
-    number: Number,
-    reason: StepReason = "",
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@operation.command("resume")
+@takes(Step)
+def _resume(step: Step) -> None:
     """Resume a paused or stopped operation, with a new probe.
 
     The service carries it out.
 
     JSON: as `operation show`
     """
-    _change("resume", number, reason, config_file, sets, output)
+    _change(operate.resume, step)
 
 
-@operation.command()
-def cancel(
-    number: Number,
-    reason: StepReason = "",
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@operation.command("cancel")
+@takes(Step)
+def _cancel(step: Step) -> None:
     """End an operation; its finished work stays.
 
     The rest of its messages stays untouched.
 
     JSON: as `operation show`
     """
-    _change("cancel", number, reason, config_file, sets, output)
+    _change(operate.cancel, step)
 
 
-@operation.command()
-def undo(
-    number: Number,
-    reason: StepReason = "",
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@operation.command("undo")
+@takes(Step)
+def _undo(step: Step) -> None:
     """Restore the messages of a discard of the last hour.
 
     Each message is as it was before. Messages from a final dead-letter queue go back there.
 
     JSON: as `operation show`
     """
-    config = read_config(config_file, sets)
+    config = read_config(step.config_file, step.sets)
     now_ms, actor = SystemClock().now_ms, cli_actor()
     means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
     with opened_schedule(config, read_only=False) as store, usage_errors():
-        _check_known(store, number)
-        one = operate.undo(store, number, now_ms(), actor, reason)
+        _check_known(store, step.number)
+        one = operate.undo(store, step.number, now_ms(), actor, step.reason)
         while is_working(one):
-            one = operate.carry_out(store, number, runner, means, now_ms).operation
+            one = operate.carry_out(store, step.number, runner, means, now_ms).operation
             time.sleep(_STEP_PAUSE_S)
-        progress = read_progress(store, number, now_ms())
-    print_progress(progress, output)
+        progress = read_progress(store, step.number, now_ms())
+    print_progress(progress, step.output)
 
 
-def _change(
-    name: str,
-    number: int,
-    reason: str,
-    config_file: ConfigFile,
-    sets: Sets,
-    output: OutputFormat,
-) -> None:
-    config = read_config(config_file, sets)
-    changes = {"pause": operate.pause, "resume": operate.resume, "cancel": operate.cancel}
+def _change(act: Callable[[Schedule, int, int, str, str], Operation], step: Step) -> None:
     now_ms = SystemClock().now_ms()
+    config = read_config(step.config_file, step.sets)
     with opened_schedule(config, read_only=False) as store, usage_errors():
-        _check_known(store, number)
-        changes[name](store, number, now_ms, cli_actor(), reason)
-        progress = read_progress(store, number, now_ms)
-    print_progress(progress, output)
+        _check_known(store, step.number)
+        act(store, step.number, now_ms, cli_actor(), step.reason)
+        progress = read_progress(store, step.number, now_ms)
+    print_progress(progress, step.output)
 
 
 def _check_known(store: Schedule, number: int) -> None:

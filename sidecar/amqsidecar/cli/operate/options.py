@@ -16,6 +16,7 @@ from amqsidecar.cli.options import (
     FilterProperty,
     Output,
     OutputFormat,
+    Reason,
     Sets,
     duration_ms,
     read_selection,
@@ -59,9 +60,6 @@ All = Annotated[bool, typer.Option("--all", help="Select everything; not with an
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the effect without changing anything.")
-]
-Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Reason; kept with the operation.")
 ]
 Detach = Annotated[
     bool, typer.Option("--detach", help="The running service does it; return at once.")
