@@ -2,7 +2,6 @@
 
 import getpass
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,21 +10,14 @@ from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.cli.user import enter_as_user
 from amqsidecar.config.schema import Config
+from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.files import NAME, new_token, password_proof, token_digest
 from amqsidecar.telemetry import audit
-
-
-class RoleChoice(StrEnum):
-    """Roles; the same words as `Role`."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name in logs and events: A-Z a-z 0-9 . _ @ -")
 ]
-RoleOption = Annotated[RoleChoice, typer.Option("--role", help="Their role.")]
+RoleOption = Annotated[Role, typer.Option("--role", help="Their role.")]
 
 _SHORTEST_PASSWORD = 12
 
@@ -42,7 +34,7 @@ def _access() -> None:
 @access.command("token")
 def make_token(
     name: Name,
-    role: RoleOption = RoleChoice.VIEWER,
+    role: RoleOption = Role.VIEWER,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -66,7 +58,7 @@ def make_token(
 @access.command("user")
 def make_user(
     name: Name,
-    role: RoleOption = RoleChoice.VIEWER,
+    role: RoleOption = Role.VIEWER,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -85,7 +77,7 @@ def make_user(
         print_line(line)
 
 
-def _audit(action: str, name: str, role: RoleChoice, config: Config) -> None:
+def _audit(action: str, name: str, role: Role, config: Config) -> None:
     enter_as_user(config, is_needed=True)
     audit.write(action, after={"name": name, "role": role.value})
 

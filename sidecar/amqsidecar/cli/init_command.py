@@ -4,13 +4,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from amqsidecar.cli.doctor_command import doctor
+from amqsidecar.broker import BrokerKind
 from amqsidecar.cli.options import CONFIG_FILE
 from amqsidecar.cli.printing import confirmed, print_line, say
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
@@ -27,15 +26,8 @@ PASSWORD_FILE: Final = "broker-password"  # noqa: S105 - the name of a file
 POLICY_FILE: Final = "policy.yaml"
 
 
-class BrokerProduct(StrEnum):
-    """A broker product."""
-
-    CLASSIC = "classic"
-    ARTEMIS = "artemis"
-
-
-STARTING_POLICIES: Final[Mapping[BrokerProduct, str]] = {
-    BrokerProduct.CLASSIC: """\
+STARTING_POLICIES: Final[Mapping[BrokerKind, str]] = {
+    BrokerKind.CLASSIC: """\
 # A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
 # Classic's redeliveryPolicy. The broker's own activemq.xml may stand here instead: policy.source.
 plugins:
@@ -49,7 +41,7 @@ plugins:
           back_off_multiplier: 3
           maximum_redelivery_delay_ms: 300000
 """,
-    BrokerProduct.ARTEMIS: """\
+    BrokerKind.ARTEMIS: """\
 # A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
 # Artemis's address-setting. The broker's own broker.xml may stand here instead: policy.source.
 address_settings:
@@ -67,16 +59,6 @@ address_settings:
     max_delivery_attempts: -1
     redelivery_delay_ms: 0
 """,
-}
-_KINDS: Final = {
-    "openwire": BrokerProduct.CLASSIC,
-    "openwire+ssl": BrokerProduct.CLASSIC,
-    "amqp": BrokerProduct.ARTEMIS,
-    "amqps": BrokerProduct.ARTEMIS,
-    "artemis": BrokerProduct.ARTEMIS,
-    "artemis+ssl": BrokerProduct.ARTEMIS,
-    "core": BrokerProduct.ARTEMIS,
-    "core+ssl": BrokerProduct.ARTEMIS,
 }
 
 Url = Annotated[
@@ -98,7 +80,7 @@ PolicyFrom = Annotated[
     ),
 ]
 KindOption = Annotated[
-    BrokerProduct | None,
+    BrokerKind | None,
     typer.Option(
         "--kind",
         help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
@@ -148,7 +130,7 @@ def init(
     _refuse_existing(config_file)
     url = _url(url, asks=asks)
     broker = parse_broker_url(url)
-    kind = kind or _KINDS.get(broker.scheme) or _asked_kind(asks=asks)
+    kind = kind or _kind(broker, asks=asks)
     policy_from = _chosen_policy(policy_from, asks=asks)
     if asks and store is None:
         store = typer.prompt("Where waiting messages are kept", default=_store_beside(folder))
@@ -185,6 +167,8 @@ def _examine(config_file: Path, written: Iterable[Path]) -> None:
         LinkLost: no broker answers.
         typer.Exit: doctor's.
     """
+    from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - heavy, and init asks first
+
     outcome = f"wrote {config_file}"
     try:
         doctor(config_file)
@@ -258,14 +242,18 @@ def _url(url: str | None, *, asks: bool) -> str:
     return url.strip()
 
 
-def _asked_kind(*, asks: bool) -> BrokerProduct:
-    """Return the product behind a STOMP URL, which does not show it."""
+def _kind(broker: BrokerUrl, *, asks: bool) -> BrokerKind:
+    """Return the product behind a URL, which STOMP's does not show."""
+    if broker.scheme.startswith("openwire"):
+        return BrokerKind.CLASSIC
+    if not broker.scheme.startswith("stomp"):
+        return BrokerKind.ARTEMIS
     if not asks:
         raise typer.BadParameter("a stomp:// URL needs classic or artemis", param_hint="--kind")
     while True:
         answer = typer.prompt("Classic or Artemis?").strip().lower()
         with suppress(ValueError):
-            return BrokerProduct(answer)
+            return BrokerKind(answer)
 
 
 def _password(
@@ -300,7 +288,7 @@ def _password(
 
 
 def _configuration(
-    url: str, kind: BrokerProduct, store: str, policy: Path, password: Path | None, folder: Path
+    url: str, kind: BrokerKind, store: str, policy: Path, password: Path | None, folder: Path
 ) -> str:
     """Return the text of the configuration; files below its folder are named from there."""
     lines = [

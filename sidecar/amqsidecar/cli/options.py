@@ -16,7 +16,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.operation import Selection
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
 from amqsidecar.operations.failures.find_group import with_group
 from amqsidecar.schedule import ScheduleView
@@ -34,15 +34,6 @@ class OutputFormat(StrEnum):
     TABLE = "table"
     """Alias of text: commands with rows print a table."""
     JSON = "json"
-
-
-class StateChoice(StrEnum):
-    """States of rows; the same words as `RowState`."""
-
-    WAITING = "waiting"
-    HELD = "held"
-    PARKED = "parked"
-    EXHAUSTED = "exhausted"
 
 
 CONFIG_FILE: Final = "amqsidecar.yaml"
@@ -89,7 +80,7 @@ FilterDestination = Annotated[
     ),
 ]
 FilterState = Annotated[
-    StateChoice | None, typer.Option("--state", help="Only this state.", show_default=False)
+    RowState | None, typer.Option("--state", help="Only this state.", show_default=False)
 ]
 FilterCause = Annotated[
     str | None,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqsidecar.cli.init_command import STARTING_POLICIES, BrokerProduct
+from amqsidecar.broker import BrokerKind
+from amqsidecar.cli.init_command import STARTING_POLICIES
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.plugin_loader import load_plugins
@@ -424,7 +425,7 @@ def test_round_trip_of_classic_rules(
     assert _without_sources(_read(write_yaml(rules))) == _without_sources(rules)
 
 
-@pytest.mark.parametrize("kind", BrokerProduct)
-def test_a_policy_to_start_with_has_no_warnings(kind: BrokerProduct) -> None:
+@pytest.mark.parametrize("kind", BrokerKind)
+def test_a_policy_to_start_with_has_no_warnings(kind: BrokerKind) -> None:
     """Warnings that are always there are not read."""
     assert _read(STARTING_POLICIES[kind]).warnings == ()
