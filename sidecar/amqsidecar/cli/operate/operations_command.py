@@ -60,7 +60,7 @@ Number = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ChangeOptions:
     """The values of the options of a change."""
 
     number: Number
@@ -191,70 +191,70 @@ def show(
 
 
 @operation.command("pause")
-@takes(Step)
-def _pause(step: Step) -> None:
+@takes(ChangeOptions)
+def _pause(given: ChangeOptions) -> None:
     """Pause an operation until it is resumed.
 
     JSON: as `operation show`
     """
-    _change(operate.pause, step)
+    _change(operate.pause, given)
 
 
 @operation.command("resume")
-@takes(Step)
-def _resume(step: Step) -> None:
+@takes(ChangeOptions)
+def _resume(given: ChangeOptions) -> None:
     """Resume a paused or stopped operation, with a new probe.
 
     The service carries it out.
 
     JSON: as `operation show`
     """
-    _change(operate.resume, step)
+    _change(operate.resume, given)
 
 
 @operation.command("cancel")
-@takes(Step)
-def _cancel(step: Step) -> None:
+@takes(ChangeOptions)
+def _cancel(given: ChangeOptions) -> None:
     """End an operation; its finished work stays.
 
     The rest of its messages stays untouched.
 
     JSON: as `operation show`
     """
-    _change(operate.cancel, step)
+    _change(operate.cancel, given)
 
 
 @operation.command("undo")
-@takes(Step)
-def _undo(step: Step) -> None:
+@takes(ChangeOptions)
+def _undo(given: ChangeOptions) -> None:
     """Restore the messages of a discard of the last hour.
 
     Each message is as it was before. Messages from a final dead-letter queue go back there.
 
     JSON: as `operation show`
     """
-    config = read_config(step.config_file, step.sets)
+    config = read_config(given.config_file, given.sets)
     now_ms, actor = SystemClock().now_ms, cli_actor()
     means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
     with opened_schedule(config, read_only=False) as store, usage_errors():
-        _check_known(store, step.number)
-        one = operate.undo(store, step.number, now_ms(), actor, step.reason)
+        _check_known(store, given.number)
+        one = operate.undo(store, given.number, now_ms(), actor, given.reason)
         while is_working(one):
-            one = operate.carry_out(store, step.number, runner, means, now_ms).operation
+            one = operate.carry_out(store, given.number, runner, means, now_ms).operation
             time.sleep(_STEP_PAUSE_S)
-        progress = read_progress(store, step.number, now_ms())
-    print_progress(progress, step.output)
+        progress = read_progress(store, given.number, now_ms())
+    print_progress(progress, given.output)
 
 
-def _change(act: Callable[[Schedule, int, int, str, str], Operation], step: Step) -> None:
+def _change(act: Callable[[Schedule, int, int, str, str], Operation], given: ChangeOptions) -> None:
     now_ms = SystemClock().now_ms()
-    config = read_config(step.config_file, step.sets)
+    config = read_config(given.config_file, given.sets)
     with opened_schedule(config, read_only=False) as store, usage_errors():
-        _check_known(store, step.number)
-        act(store, step.number, now_ms, cli_actor(), step.reason)
-        progress = read_progress(store, step.number, now_ms)
-    print_progress(progress, step.output)
+        _check_known(store, given.number)
+        act(store, given.number, now_ms, cli_actor(), given.reason)
+        progress = read_progress(store, given.number, now_ms)
+    print_progress(progress, given.output)
 
 
 def _check_known(store: Schedule, number: int) -> None:
