@@ -14,8 +14,8 @@ import org.apache.activemq.artemis.api.core.Pair;
 import org.apache.activemq.artemis.api.core.QueueConfiguration;
 import org.apache.activemq.artemis.api.core.SimpleString;
 import org.apache.activemq.artemis.core.config.Configuration;
-import org.apache.activemq.artemis.core.config.impl.ConfigurationImpl;
-import org.apache.activemq.artemis.core.deployers.impl.FileConfigurationParser;
+import org.apache.activemq.artemis.core.config.FileDeploymentManager;
+import org.apache.activemq.artemis.core.config.impl.FileConfiguration;
 import org.apache.activemq.artemis.core.postoffice.PostOffice;
 import org.apache.activemq.artemis.core.server.ActiveMQServer;
 import org.apache.activemq.artemis.core.server.MessageReference;
@@ -24,7 +24,6 @@ import org.apache.activemq.artemis.core.server.impl.QueueMessageMetrics;
 import org.apache.activemq.artemis.core.settings.impl.AddressSettings;
 import org.apache.activemq.artemis.core.settings.impl.HierarchicalObjectRepository;
 import org.apache.activemq.artemis.utils.CompositeAddress;
-import org.apache.activemq.artemis.utils.XMLUtil;
 
 /**
  * Asks Artemis's own parser, settings repository and queue.
@@ -51,6 +50,8 @@ public final class ArtemisOracle {
 
   public static void main(String[] arguments) throws Exception {
     PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+    // Artemis's log.
+    System.setOut(System.err);
     BufferedReader in =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -72,10 +73,11 @@ public final class ArtemisOracle {
   }
 
   private static Configuration parse(Path file) throws Exception {
-    Configuration configuration = new ConfigurationImpl();
-    try (var input = Files.newInputStream(file)) {
-      new FileConfigurationParser().parseMainConfig(XMLUtil.streamToElement(input), configuration);
-    }
+    // As the broker reads its own file: with its schema.
+    FileConfiguration configuration = new FileConfiguration();
+    FileDeploymentManager manager = new FileDeploymentManager(file.toUri().toString());
+    manager.addDeployable(configuration);
+    manager.readConfiguration();
     return configuration;
   }
 

@@ -8,6 +8,7 @@ that matching, order, merging, limit, delay and the fate of the message are all 
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -75,16 +76,14 @@ MULTIPLIERS = (
     "-2",
     "3.3333333",
     "1e300",
-    "2f",
-    ".5d",
+    "+.5",
+    "5.",
     "NaN",
-    "Infinity",
-    "0x1.8p1",
     "1.000001",
 )
 ATTEMPTS = ("-7", "-1", "0", "1", "2", "3", "5", "10", "+12", "2147483647")
 ADDRESSES = ("DLA", "D.L.A", "", " DLA ", "${ORACLE_DLA}", "${nobody:D}", "${nobody}", "DLA::q")
-BOOLEANS = ("true", "TRUE", "false", "yes", "1", " true ")
+BOOLEANS = ("true", "false", "1", "0", " true ")
 ILLEGAL_MATCHES = ("a.#.c", "#.a", "a.##", "(", "a.(.*", "[.#", "a\\#b", "*+?{")
 BAD_VALUES = (
     ("max-delivery-attempts", "3x"),
@@ -98,8 +97,23 @@ BAD_VALUES = (
     ("redelivery-delay-multiplier", "inf"),
     ("redelivery-collision-avoidance-factor", "1.01"),
     ("redelivery-collision-avoidance-factor", "-0.5"),
+    ("redelivery-delay-multiplier", "2f"),
+    ("redelivery-delay-multiplier", "Infinity"),
+    ("redelivery-delay-multiplier", "INF"),
+    ("redelivery-delay-multiplier", "0x1.8p1"),
+    ("no-expiry", "TRUE"),
+    ("auto-create-dead-letter-resources", "yes"),
+    ("redelivery-multiplier", "2"),
+    ("Redelivery-Delay", "100"),
+    ("no-expiry", "true</no-expiry><no-expiry>true"),
 )
-BAD_ELEMENTS = ("<literal-match-markers>(</literal-match-markers>",)
+BAD_ELEMENTS = (
+    "<literal-match-markers>(</literal-match-markers>",
+    "<address-settings/>",
+    '<address-settings><address-setting match="a" other="b"/></address-settings>',
+)
+PREFIXED = ("address-settings", "address-setting", "core", "configuration", "dead-letter-address")
+"""The broker takes these with a prefix, and ignores them."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +161,6 @@ def _pattern(chance: random.Random, syntax: tuple[str, str, str], markers: str |
 
 
 def _element(chance: random.Random, name: str, text: str) -> str:
-    name = chance.choice((name, name, name, name.upper(), name.title()))
     blank = chance.choice(("", "", "", " ", "\n\t"))
     return f"<{name}>{blank}{escape(text)}{blank}</{name}>"
 
@@ -167,7 +180,6 @@ def _settings(chance: random.Random) -> str:
         "expiry-delay": DELAYS[:6],
         "no-expiry": BOOLEANS,
         "max-size-bytes": ("-1", "10MB"),
-        "nobody-knows-this": ("x",),
     }
     names = [name for name in choices if chance.random() < 0.4]
     chance.shuffle(names)
@@ -197,6 +209,17 @@ def _addresses(
             text += "::" + chance.choice(WORDS)
         found.append(text)
     return [text for text in found if "\t" not in text]
+
+
+def _prefixed(chance: random.Random, text: str) -> str:
+    """Return a file with some or all of its elements in a namespace with a prefix."""
+    names = chance.sample(PREFIXED, chance.choice((1, 1, 2, len(PREFIXED))))
+    for name in names:
+        text = re.sub(rf"(</?)({name})(?=[ />])", r"\1p:\2", text)
+    at = 'configuration xmlns="urn:activemq"'
+    core = '<p:configuration xmlns:p="urn:activemq"' if "configuration" in names else f"<{at}"
+    text = re.sub(rf"<(?:p:)?{at}", core, text)
+    return re.sub(r"<((?:p:)?core) ", r'<\1 xmlns:p="urn:activemq:core" ', text)
 
 
 def _generate(seed: int, folder: Path) -> Generated:
@@ -236,11 +259,14 @@ def _generate(seed: int, folder: Path) -> Generated:
         parts.append(chance.choice(BAD_ELEMENTS))
     chance.shuffle(parts)
     path = folder / f"{seed}.broker.xml"
-    path.write_text(
-        '<?xml version="1.0" encoding="UTF-8"?>\n<configuration xmlns="urn:activemq">\n'
-        '<core xmlns="urn:activemq:core">\n' + "\n".join(parts) + "\n</core>\n</configuration>\n",
-        encoding="utf-8",
+    encoding = chance.choice(("UTF-8", "UTF-8", "ISO-8859-1"))
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?>\n<configuration xmlns="urn:activemq">\n'
+        '<core xmlns="urn:activemq:core">\n' + "\n".join(parts) + "\n</core>\n</configuration>\n"
     )
+    if chance.random() < 0.15:
+        text = _prefixed(chance, text)
+    path.write_text(text, encoding="utf-8-sig" if 0.1 <= bad < 0.11 else "utf-8")
     addresses = _addresses(chance, syntax, matches or ["a"])
     counts = (1, 1, 2, 2, 3, 4, 5, 9, 10, 11, 12, 30, 400, 5000)
     cases = [(chance.choice(addresses), chance.choice(counts)) for _ in range(CASES)]

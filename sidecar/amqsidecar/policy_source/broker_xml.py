@@ -4,10 +4,12 @@ Source: org.apache.activemq.artemis.core.deployers.impl.FileConfigurationParser,
 parseAddressSettings, parseWildcardConfiguration; org.apache.activemq.artemis.utils.XMLUtil.
 """
 
+import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from posixpath import dirname, join
 
 from lxml import etree
 
@@ -29,18 +31,42 @@ from amqsidecar.policy_source.xml_file import (
     whole_number,
 )
 
+_CORE = "urn:activemq:core"
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
-_XML_BASE = "{http://www.w3.org/XML/1998/namespace}base"
+_FILE = "{urn:amqsidecar}file"
+"""Attribute of the root of an included file that names the file."""
 _MAX_INCLUDES = 64
 _MAX_EXPANSIONS = 1000
 _JAVA_BLANKS = "".join(chr(code) for code in range(33))
 _INTEGER = re.compile(r"[+-]?\d+")
-_DOUBLE = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII
-)
-_HEX_DOUBLE = re.compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?", re.ASCII
-)
+# Why neither a suffix nor infinity: the broker's schema or its parser refuses them.
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN", re.ASCII)
+_BOOLEANS = {"true": True, "false": False, "1": False, "0": False}
+"""Quirk (Artemis 2.x): its schema takes 1, its parser reads it as false."""
+_OTHER_NAMES = """
+address-full-policy auto-create-addresses auto-create-jms-queues auto-create-jms-topics
+auto-create-queues auto-delete-addresses auto-delete-addresses-delay
+auto-delete-addresses-skip-usage-check auto-delete-created-queues auto-delete-jms-queues
+auto-delete-jms-topics auto-delete-queues auto-delete-queues-delay
+auto-delete-queues-message-count auto-delete-queues-skip-usage-check config-delete-addresses
+config-delete-diverts config-delete-queues default-address-routing-type
+default-consumer-window-size default-consumers-before-dispatch default-delay-before-dispatch
+default-exclusive-queue default-group-buckets default-group-first-key default-group-rebalance
+default-group-rebalance-pause-dispatch default-last-value-key default-last-value-queue
+default-max-consumers default-non-destructive default-purge-on-no-consumers
+default-queue-routing-type default-ring-size disk-full-policy enable-ingress-timestamp
+enable-metrics id-cache-size initial-queue-buffer-size last-value-queue
+management-browse-page-size management-message-attribute-size-limit max-read-page-bytes
+max-read-page-messages max-size-bytes max-size-bytes-reject-threshold max-size-messages
+message-counter-history-day-limit page-full-policy page-limit-bytes page-limit-messages
+page-max-cache-size page-size-bytes prefetch-page-bytes prefetch-page-messages
+redistribution-delay retroactive-message-count slow-consumer-check-period slow-consumer-policy
+slow-consumer-threshold slow-consumer-threshold-measurement-unit
+"""
+"""Source: artemis-configuration.xsd of 2.44 to 2.57, without `_FIELDS`."""
+_OTHERS = frozenset(_OTHER_NAMES.split())
+_ACTING = ("redelivery", "max-delivery", "max-redelivery", "dead-letter", "expiry", "no-expiry")
+"""What names of settings that act on dead letters begin with."""
 _SPECIAL_NAMES = {
     "redelivery-delay": "redelivery_delay_ms",
     "max-redelivery-delay": "max_redelivery_delay_ms",
@@ -88,7 +114,7 @@ def read_broker_xml(
         ConfigError: with every problem found; also where the broker refuses to start.
     """
     reader = _BrokerXml(path, environment, read_included)
-    rules = reader.read(read_xml(path, data))
+    rules = reader.read(data)
     problems = list(reader.problems)
     warnings: tuple[str, ...] = ()
     try:
@@ -111,26 +137,75 @@ class _BrokerXml:
         self._warnings: list[str] = []
         self.problems: list[Problem] = []
 
-    def read(self, root: etree._Element) -> ArtemisRules:
+    def read(self, data: bytes) -> ArtemisRules:
+        if data.startswith(codecs.BOM_UTF8):
+            what = "begins with a byte order mark, so the broker fails to start: save it without"
+            self.problems.append(Problem(f"{self._path}:1", what))
+        # Why so: the broker reads UTF-8 whatever the file declares.
+        text = data.decode("utf-8-sig", "replace").encode()
+        root = read_xml(self._path, text, encoding="utf-8", resolver=_Includes(self))
         self._include(root)
+        core = next(iter(_named(root, "core")), None)
+        if core is None:
+            self._warnings.append(
+                f"{self._path}:1: has no <core> without a prefix inside its root element, so the "
+                "broker takes no setting from it"
+            )
+            return ArtemisRules(warnings=tuple(self._warnings), source=RuleSource(self._path))
+        self._check_namespace(core)
         return ArtemisRules(
-            entries=tuple(self._entries(root)),
-            wildcards=self._wildcards(root),
-            literal_match_markers=self._markers(root),
-            warnings=tuple(dict.fromkeys(self._warnings + self._general_warnings(root))),
+            entries=tuple(self._entries(core)),
+            wildcards=self._wildcards(core),
+            literal_match_markers=self._markers(core),
+            warnings=tuple(dict.fromkeys(self._warnings + self._general_warnings(core))),
             source=RuleSource(self._path),
         )
 
+    def included(self, href: str) -> bytes:
+        """Return an included file, with its own includes as the broker sees them.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        self._include_count += 1
+        if self._include_count > _MAX_INCLUDES:
+            raise OSError(f"more than {_MAX_INCLUDES} files are included")
+        if self._read_included is None or "://" in href:
+            raise OSError("only files are read")
+        try:
+            root = read_xml(join(dirname(self._path), href), self._read_included(href))
+        except ConfigError as error:
+            self.problems.extend(error.problems)
+            raise OSError("it is no XML") from error
+        root.set(_FILE, href)
+        self._expand_includes(root)
+        return etree.tostring(root)
+
+    def _expand_includes(self, root: etree._Element) -> None:
+        for element in root.iter(f"{{{_XINCLUDE}}}include"):
+            href = self._expand(element, str(element.get("href", ""))).removeprefix("file:")
+            element.set("href", href)
+
+    def _include(self, root: etree._Element) -> None:
+        """Replace each `xi:include`, as XML Inclusions 1.0 says."""
+        self._expand_includes(root)
+        try:
+            root.getroottree().xinclude()
+        except etree.XIncludeError as error:
+            what = f"xi:include fails: {error}; put the included file beside this file"
+            self.problems.append(Problem(self._path, what))
+
+    def _check_namespace(self, element: etree._Element) -> None:
+        if namespace(element) != _CORE:
+            self._problem(
+                element,
+                f'<{local_name(element)}> has not the namespace "{_CORE}", so the broker fails to '
+                "start",
+            )
+
     def _place(self, element: etree._Element) -> RuleSource:
-        path = next(
-            (
-                str(ancestor.get(_XML_BASE))
-                for ancestor in (element, *element.iterancestors())
-                if ancestor.get(_XML_BASE) is not None
-            ),
-            self._path,
-        )
-        return RuleSource(path, line_of(element))
+        files = (one.get(_FILE) for one in (element, *element.iterancestors()))
+        return RuleSource(str(next(filter(None, files), self._path)), line_of(element))
 
     def _problem(self, element: etree._Element, what: str) -> None:
         self.problems.append(Problem(str(self._place(element)), what))
@@ -138,37 +213,16 @@ class _BrokerXml:
     def _warn(self, element: etree._Element, what: str) -> None:
         self._warnings.append(f"{self._place(element)}: {what}")
 
-    def _include(self, root: etree._Element) -> None:
-        """Replace each `xi:include` by the root element of the file that it names."""
-        for element in list(root.iter(f"{{{_XINCLUDE}}}include")):
-            href = self._expand(element, str(element.get("href", ""))).removeprefix("file:")
-            self._include_count += 1
-            if self._include_count > _MAX_INCLUDES:
-                self._problem(element, f"more than {_MAX_INCLUDES} files are included")
-                return
-            if self._read_included is None or "://" in href or element.get("xpointer"):
-                self._problem(
-                    element, f"xi:include of {href!r} is not supported here; put the text itself"
+    def _entries(self, core: etree._Element) -> list[AddressSettingEntry]:
+        for element in core.iter(f"{{{_CORE}}}*"):
+            if element.prefix and local_name(element) in (*_FIELDS, "address-setting"):
+                self._warn(
+                    element,
+                    f"the broker ignores <{element.prefix}:{local_name(element)}>: it has a prefix",
                 )
-                continue
-            try:
-                included = read_xml(href, self._read_included(href))
-            except OSError as error:
-                self._problem(element, f"included file {href!r} can't be read: {error.strerror}")
-                continue
-            except ConfigError as error:
-                self.problems.extend(error.problems)
-                continue
-            included.set(_XML_BASE, href)
-            parent = element.getparent()
-            if parent is not None:
-                parent.replace(element, included)
-                self._include(included)
-
-    def _entries(self, root: etree._Element) -> list[AddressSettingEntry]:
-        found = _named(root, "address-settings")
+        found = _named(core, "address-settings")
         for extra in found[1:]:
-            self._warn(extra, "a second <address-settings> is ignored, as in the broker")
+            self._problem(extra, "a second <address-settings>: the broker fails to start")
         entries: dict[str, AddressSettingEntry] = {}
         for element in _named(found[0], "address-setting") if found else ():
             entry = self._entry(element)
@@ -184,27 +238,39 @@ class _BrokerXml:
         return list(entries.values())
 
     def _entry(self, element: etree._Element) -> AddressSettingEntry | None:
+        for name in element.attrib:
+            if name != "match" and not str(name).startswith("{"):
+                what = f"address-setting has no attribute {name}: the broker fails to start"
+                self._problem(element, what)
         match = element.get("match")
         if match is None:
             self._problem(element, "address-setting has no attribute match")
             return None
         values: dict[str, object] = {}
         for child in element:
-            name = local_name(child).lower()
-            if name in _FIELDS:
-                values[_FIELDS[name]] = self._value(child, name)
+            name = local_name(child)
+            if child.prefix:
+                continue
+            self._check_namespace(child)
+            if name not in _FIELDS:
+                self._note_unknown(child, name)
+            elif _FIELDS[name] in values:
+                self._problem(child, f"a second <{name}>: the broker fails to start")
             else:
-                self._warn_about_unknown(child, name)
+                values[_FIELDS[name]] = self._value(child, name)
         settings = AddressSettings(**values)  # type: ignore[arg-type]
         return AddressSettingEntry(
             match=self._expand(element, str(match)), settings=settings, source=self._place(element)
         )
 
-    def _warn_about_unknown(self, child: etree._Element, name: str) -> None:
-        if name.startswith(("redelivery", "max-delivery", "max-redelivery", "dead-letter")):
-            close = get_close_matches(name, _FIELDS, 1)
+    def _note_unknown(self, child: etree._Element, name: str) -> None:
+        if name.lower().startswith(_ACTING):
+            close = get_close_matches(name.lower(), _FIELDS, 1)
             hint = f"; did you mean <{close[0]}>?" if close else ""
-            self._warn(child, f"<{name}> is no setting and the broker ignores it{hint}")
+            self._problem(child, f"<{name}> is no setting, so the broker fails to start{hint}")
+        elif name not in _OTHERS:
+            what = f"<{name}> is not known here: a broker whose schema lacks it fails to start"
+            self._warn(child, what)
 
     def _value(self, element: etree._Element, name: str) -> object:
         text = self._text(element)
@@ -212,7 +278,9 @@ class _BrokerXml:
         if kind == "str":
             return text
         if kind == "bool":
-            return text.lower() == "true"
+            if text not in _BOOLEANS:
+                self._problem(element, f"<{name}>{text}</{name}>: expected true or false")
+            return _BOOLEANS.get(text)
         if kind == "float":
             return self._double(element, name, text)
         bits = 32 if name == "max-delivery-attempts" else 64
@@ -231,13 +299,10 @@ class _BrokerXml:
         return value
 
     def _double(self, element: etree._Element, name: str, text: str) -> float | None:
-        if _DOUBLE.fullmatch(text):
-            value = float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
-        elif _HEX_DOUBLE.fullmatch(text):
-            value = float.fromhex(text.rstrip("fFdD"))
-        else:
+        if not _DOUBLE.fullmatch(text):
             self._problem(element, f"<{name}>{text}</{name}>: expected a number such as 2 or 1.5")
             return None
+        value = float(text)
         if name == "redelivery-collision-avoidance-factor" and not 0.0 <= value <= 1.0:
             self._problem(element, f"<{name}>{text}</{name}>: expected a number from 0 to 1")
             return None
@@ -315,10 +380,24 @@ class _BrokerXml:
         ]
 
 
+class _Includes(etree.Resolver):
+    """Reads included files for the parser."""
+
+    def __init__(self, reader: _BrokerXml) -> None:
+        self._reader = reader
+
+    def resolve(  # type: ignore[override] # the stubs lack the context
+        self, system_url: str, public_id: str, context: object
+    ) -> object:
+        try:
+            content = self._reader.included(system_url)
+        except OSError:
+            # Why another: where nothing is returned, the parser reads the file itself.
+            return self.resolve_filename("", context)  # type: ignore[attr-defined]
+        return self.resolve_string(content, context, base_url=system_url)
+
+
 def _named(element: etree._Element, name: str) -> list[etree._Element]:
-    """Return the descendants of that name, in any namespace but XInclude's."""
-    return [
-        found
-        for found in element.iter(f"{{*}}{name}")
-        if found is not element and namespace(found) != _XINCLUDE
-    ]
+    """Return the descendants of that name; the broker ignores elements with a prefix."""
+    found = element.iter(f"{{*}}{name}")
+    return [one for one in found if one is not element and one.prefix is None]

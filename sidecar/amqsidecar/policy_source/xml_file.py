@@ -1,6 +1,7 @@
 """Reads untrusted XML: no entities, no network, bounded."""
 
 from collections.abc import Callable
+from posixpath import basename
 from xml.parsers import expat
 
 from lxml import etree
@@ -17,12 +18,16 @@ _DIGITS_MAX = 1000
 _DOCTYPE = "has a DOCTYPE, which is refused (it can pull in other files); remove that line"
 
 
-def read_xml(path: str, data: bytes) -> etree._Element:
+def read_xml(
+    path: str, data: bytes, *, encoding: str | None = None, resolver: etree.Resolver | None = None
+) -> etree._Element:
     """Return the root element of an XML file.
 
     Args:
         path: file name for messages.
         data: the file's bytes.
+        encoding: of the bytes, whatever the file declares; None = as it declares.
+        resolver: reads what the file includes; None = nothing can be read.
 
     Raises:
         ConfigError: too large, not well-formed (every error with its line), or with a DOCTYPE.
@@ -41,9 +46,12 @@ def read_xml(path: str, data: bytes) -> etree._Element:
         huge_tree=False,
         remove_comments=True,
         remove_pis=True,
+        encoding=encoding,
     )
+    if resolver is not None:
+        parser.resolvers.add(resolver)
     try:
-        root = etree.fromstring(data, parser)
+        root = etree.fromstring(data, parser, base_url=basename(path))
     except etree.XMLSyntaxError as error:
         raise ConfigError(
             [
