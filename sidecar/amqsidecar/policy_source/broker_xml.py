@@ -238,8 +238,8 @@ class _BrokerXml:
         return list(entries.values())
 
     def _entry(self, element: etree._Element) -> AddressSettingEntry | None:
-        for name in element.attrib:
-            if name != "match" and not str(name).startswith("{"):
+        for name in map(str, element.attrib):
+            if name != "match" and not name.startswith("{"):
                 what = f"address-setting has no attribute {name}: the broker fails to start"
                 self._problem(element, what)
         match = element.get("match")
