@@ -21,12 +21,13 @@ from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import RowState
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
+from amqsidecar.runtime.service import Service, ServiceHealth
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.work import EngineParts
 from amqsidecar.schedule import Schedule
@@ -77,8 +78,7 @@ def make_mode(
         settings=StoredSettings(
             holds_backlog=True,
             backlog_threshold=backlog_threshold,
-            final_suffix=FINAL_SUFFIX,
-            keeps_exhausted=False,
+            exhausting=Exhausting(final_suffix=FINAL_SUFFIX, keeps_exhausted=False),
             accepts_orphans=False,
             rules_digest="",
         ),
@@ -108,7 +108,9 @@ def make_service(
         attempts=Attempts(OneBroker(), 0.5, 30.0, lambda: 0.5),
         clock=world.clock,
         look_at_clock=never_set,
-        settings=ServiceSettings(prefetch=0, max_wait_s=1.0, discovery_interval_s=30.0),
+        prefetch=0,
+        max_wait_s=1.0,
+        discovery_interval_s=30.0,
         health=health,
         left_behind=mode.left_behind,
     )

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from amqsidecar.broker import IntakeQueue, IntakeSession, Link, LookSession, MoveSession
+from amqsidecar.broker import IntakeQueue, Link, LookSession, MoveSession
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import INSTANCE, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.intake import IntakeNames
@@ -61,10 +61,11 @@ class BrokerHeldMode:
 
     def open(self) -> OpenedLink:
         """Open a link and make the queues that it needs; see `OpenLink`."""
-        return _Opened(self, open_to_move(self._make_link(INSTANCE)))
+        link = open_to_move(self._make_link(INSTANCE))
+        # Why at once: there is no token, and the broker itself delivers what is due.
+        return OpenedLink(INSTANCE, link, lambda _is_stopped, _wake_at: self._work(link))
 
-    def work(self, link: MoveSession) -> Work:
-        """Return the work over an open link."""
+    def _work(self, link: MoveSession) -> Work:
         names = IntakeNames(link.description.kind)
         bound = self._parts.cycle_size(link)
         engine = MoveEngine(
@@ -79,26 +80,6 @@ class BrokerHeldMode:
             crash_point=self._parts.crash_point,
         )
         return _Moving(engine, names, bound)
-
-
-class _Opened:
-    """See `OpenedLink`."""
-
-    instance = INSTANCE
-
-    def __init__(self, mode: BrokerHeldMode, link: MoveSession) -> None:
-        self._mode = mode
-        self._link = link
-
-    @property
-    def link(self) -> IntakeSession:
-        return self._link
-
-    def begin(
-        self, _is_stopped: Callable[[], bool], _wake_at: Callable[[int], None]
-    ) -> Work | None:
-        # Why at once: there is no token, and the broker itself delivers what is due.
-        return self._mode.work(self._link)
 
 
 class _Moving:

@@ -38,22 +38,6 @@ DeadLetterQueueOf = Callable[[Delivery], Destination | None]
 """Returns the dead-letter queue of a message that died; None = not known."""
 
 
-class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of an observer.
-
-    Attributes:
-        intake_queues: empty = discover.
-        discovery_interval_s: how often dead-letter queues are looked for again.
-        interval_s: from one look to the next.
-        max_messages: of each dead-letter queue that a look goes through.
-    """
-
-    intake_queues: tuple[IntakeQueue, ...]
-    discovery_interval_s: float
-    interval_s: float
-    max_messages: int
-
-
 class ObserverLog:
     """Receives observations; called in the observer's thread."""
 
@@ -77,17 +61,40 @@ class Observer:
         observation: ObservedDeaths,
         clock: Clock,
         attempts: Attempts,
-        settings: ObserverSettings,
+        intake_queues: tuple[IntakeQueue, ...],
+        discovery_interval_s: float,
+        interval_s: float,
+        max_messages: int,
         health: ServiceHealth,
         observer_log: ObserverLog,
     ) -> None:
+        """Prepare.
+
+        Args:
+            make_link: returns a link for an instance.
+            make_judge: makes the judge of an open link.
+            find_intake: finds dead-letter queues.
+            dead_letter_queue_of: of a message that died.
+            observation: keeps what was seen.
+            clock: the time.
+            attempts: to connect.
+            intake_queues: empty = discover.
+            discovery_interval_s: how often dead-letter queues are looked for again.
+            interval_s: from one look to the next.
+            max_messages: of each dead-letter queue that a look goes through.
+            health: receives the state.
+            observer_log: receives what was observed.
+        """
         self._make_link = make_link
         self._make_judge = make_judge
         self._find_intake = find_intake
         self._dead_letter_queue_of = dead_letter_queue_of
         self._observation = observation
         self._clock = clock
-        self._settings = settings
+        self._intake_queues = intake_queues
+        self._discovery_interval_s = discovery_interval_s
+        self._interval_s = interval_s
+        self._max_messages = max_messages
         self._health = health
         self._observer_log = observer_log
         self._loop = LinkLoop("observer", attempts, health)
@@ -123,10 +130,10 @@ class Observer:
     def _drive(
         self, link: LookSession, judge: Judge, names: IntakeNames, hears: HeardDeaths | None
     ) -> None:
-        settings, clock = self._settings, self._clock
+        clock = self._clock
         since_s = clock.monotonic_s()
-        look_at_s = since_s + settings.interval_s
-        find_at_s = since_s + settings.discovery_interval_s
+        look_at_s = since_s + self._interval_s
+        find_at_s = since_s + self._discovery_interval_s
         while self._loop.goes_on(since_s):
             link.wait(max(0.0, min(_TURN_S, look_at_s - clock.monotonic_s())))
             if hears is not None:
@@ -134,10 +141,10 @@ class Observer:
             now_s = clock.monotonic_s()
             if now_s >= find_at_s:
                 self._find_queues(link, names)
-                find_at_s = now_s + settings.discovery_interval_s
+                find_at_s = now_s + self._discovery_interval_s
             if now_s >= look_at_s:
                 self._look(link, judge, names, is_heard=hears is not None)
-                look_at_s = clock.monotonic_s() + settings.interval_s
+                look_at_s = clock.monotonic_s() + self._interval_s
             if now_s >= self._summary_at_s:
                 self._observer_log.summary(self._observation.tally)
                 self._summary_at_s = now_s + SUMMARY_EVERY_S
@@ -156,7 +163,7 @@ class Observer:
 
     def _find_queues(self, link: LookSession, names: IntakeNames) -> None:
         try:
-            queues = tuple(self._settings.intake_queues or self._find_intake(link))
+            queues = tuple(self._intake_queues or self._find_intake(link))
         except DiscoveryRefused as refused:
             queues = names.queues or ()
             self._log_once("discovery_refused", meaning=f"{refused}; or name intake.queues")
@@ -188,7 +195,7 @@ class Observer:
             if self._loop.is_stopped():
                 return
             try:
-                seen = link.browse(queue, self._settings.max_messages)
+                seen = link.browse(queue, self._max_messages)
             except BrokerRefused as words:
                 refused[str(queue.destination)] = str(words)
                 self._log_once("not_looked_into", queue=str(queue.destination), meaning=str(words))
@@ -227,7 +234,7 @@ class Observer:
         is_classic = link.description.kind is BrokerKind.CLASSIC
         later = "advisories report later deaths" if is_heard else "later deaths are not seen"
         for source, number in Counter(delivery.source for delivery in seen).items():
-            is_cut = number >= self._settings.max_messages
+            is_cut = number >= self._max_messages
             if not is_cut and not (is_classic and number == CLASSIC_LOOK_MAX):
                 continue
             count = 0 if is_classic else link.count(queue, 1_000_000_000)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event as Flag
 
-import msgspec
 import structlog
 
 from amqsidecar.broker import BrokerDescription, IntakeSession, LookSession
@@ -22,21 +21,6 @@ SHORTEST_LOOK_S = 1.0
 """Time between two looks for queues, however often the broker announces new ones."""
 
 log = structlog.get_logger("amqsidecar.service")
-
-
-class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a service of any mode.
-
-    Attributes:
-        prefetch: 0 = by broker.
-        max_wait_s: how long a turn waits at most; changes of the store by another process are seen
-            after this.
-        discovery_interval_s: how often dead-letter queues are looked for again.
-    """
-
-    prefetch: int
-    max_wait_s: float
-    discovery_interval_s: float
 
 
 class ServiceHealth:
@@ -198,15 +182,34 @@ class Service:
         attempts: Attempts,
         clock: Clock,
         look_at_clock: Callable[[], ClockStep],
-        settings: ServiceSettings,
+        prefetch: int,
+        max_wait_s: float,
+        discovery_interval_s: float,
         health: ServiceHealth,
         left_behind: LeftBehindNews,
     ) -> None:
+        """Prepare.
+
+        Args:
+            open_link: of its mode.
+            intake: keeps what is read.
+            attempts: to connect.
+            clock: the time.
+            look_at_clock: returns whether the wall clock was set.
+            prefetch: 0 = by broker.
+            max_wait_s: how long a turn waits at most; changes of the store by another process are
+                seen after this.
+            discovery_interval_s: how often dead-letter queues are looked for again.
+            health: receives the state.
+            left_behind: receives the messages that stay.
+        """
         self._open_link = open_link
         self._intake = intake
         self._clock = clock
         self._look_at_clock = look_at_clock
-        self._settings = settings
+        self._prefetch = prefetch
+        self._max_wait_s = max_wait_s
+        self._discovery_interval_s = discovery_interval_s
         self._health = health
         self._left_behind = left_behind
         self._loop = LinkLoop("service", attempts, health)
@@ -227,7 +230,7 @@ class Service:
             ConfigError: at the first attempt a file can't be used.
         """
         self.service_clock.start()
-        self.service_clock.every(self._settings.discovery_interval_s, "discovery", self.look_again)
+        self.service_clock.every(self._discovery_interval_s, "discovery", self.look_again)
         try:
             self._loop.run(self._run_link)
         finally:
@@ -255,7 +258,7 @@ class Service:
         not_before_s = since_s + SHORTEST_LOOK_S
         has_changed = False
         while self._loop.goes_on(since_s):
-            work.engine.turn(self._settings.max_wait_s)
+            work.engine.turn(self._max_wait_s)
             self._watch_clock()
             finals_changed = work.tend()
             if link.queues_changed():
@@ -280,7 +283,7 @@ class Service:
             self.service_clock.wall_clock_was_set()
 
     def _look_for_queues(self, link: IntakeSession, work: Work) -> None:
-        prefetch = self._settings.prefetch or 2 * work.cycle_size
+        prefetch = self._prefetch or 2 * work.cycle_size
         items = self._intake.look(link, work.names, prefetch, work.queues_besides())
         work.meet(link.queues_read())
         self._left_behind.report(items)

@@ -1,11 +1,12 @@
 """The service with a schedule in a store: cycles, the token, final queues that are read back."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import structlog
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, IntakeSession, Link, LookSession, TakeSession
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link, LookSession, TakeSession
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
@@ -25,6 +26,7 @@ from amqsidecar.engine.judging.judge import Judge, Judging
 from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.engine.judging.paired import PairedJudge
+from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -130,15 +132,14 @@ class StoredSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         holds_backlog: hold dead letters that were there before the sidecar.
         backlog_threshold: a queue that holds no more is no backlog.
-        final_suffix, keeps_exhausted: see `SendRules` and `Judge`.
+        exhausting: see `Judge`.
         accepts_orphans: a new store begins also where tokens of other schedules are left.
         rules_digest: of the rules that decide, compared with those of other sidecars.
     """
 
     holds_backlog: bool
     backlog_threshold: int
-    final_suffix: str
-    keeps_exhausted: bool
+    exhausting: Exhausting
     accepts_orphans: bool
     rules_digest: str
 
@@ -184,14 +185,14 @@ class StoredMode:
         self.health.store_ok()
         self.death_groups.learn(learn_cause_groups(self.schedule))
         session = self._make_link(state.instance).take(TOKEN_QUEUE_PREFIX + state.instance)
-        return _Opened(self, session, state)
+        return OpenedLink(state.instance, session, partial(self._begin, session, state))
 
     def settler(self, link: TakeSession, store: Schedule) -> CycleEngine:
         """Return an engine like ours for a link and a store that another thread has."""
         judge = self._make_judge(link, IntakeNames(link.description.kind))
-        return self.make_engine(link, store, judge, self.make_backlog(link), NO_GATES, None)
+        return self._make_engine(link, store, judge, self._make_backlog(link), NO_GATES, None)
 
-    def make_backlog(self, link: TakeSession) -> BacklogGate:
+    def _make_backlog(self, link: TakeSession) -> BacklogGate:
         """Return the gate that holds the backlog of a link's queues."""
         is_classic = link.description.kind is BrokerKind.CLASSIC
 
@@ -209,21 +210,32 @@ class StoredMode:
             is_newborn=link.is_newborn,
         )
 
-    def make_own_engine(
+    def _begin(
         self,
         link: TakeSession,
-        judge: Judge,
-        backlog: BacklogGate,
+        state: StoreState,
+        is_stopped: Callable[[], bool],
         wake_at: Callable[[int], None],
-    ) -> CycleEngine:
-        """Return the engine of the service's own thread."""
-        return self.make_engine(link, self.schedule, judge, backlog, self._gates, wake_at)
+    ) -> Work | None:
+        """Wait until the instance is ours; see `OpenedLink`."""
+        self.tokens.check_start(link, self.schedule, state)
+        names, backlog = IntakeNames(link.description.kind), self._make_backlog(link)
+        judge = self._make_judge(link, names)
+        engine = self._make_engine(link, self.schedule, judge, backlog, self._gates, wake_at)
+        is_wait_logged = False
+        while not engine.recover(state, TOKEN_WAIT_S):
+            if is_stopped():
+                return None
+            # Why: an attempt that fails may have settled the last cycle before.
+            state = self.schedule.state()
+            if not is_wait_logged:
+                self.health.token_awaited(HELD_ELSEWHERE)
+                log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
+                is_wait_logged = True
+            self.left_behind.report(link.left_behind())
+        return _StoredWork(self, link, engine, names, backlog, judge.send_rules, state)
 
-    def make_judge(self, link: TakeSession, names: IntakeNames) -> Judge:
-        """Return the judge of a link's dead letters."""
-        return self._make_judge(link, names)
-
-    def make_engine(
+    def _make_engine(
         self,
         link: TakeSession,
         store: Schedule,
@@ -233,7 +245,7 @@ class StoredMode:
         wake_at: Callable[[int], None] | None,
     ) -> CycleEngine:
         """Return an engine over a link and a store."""
-        bound, keeps = self.parts.cycle_size(link), self.settings.keeps_exhausted
+        bound, keeps = self.parts.cycle_size(link), self.settings.exhausting.keeps_exhausted
         judge_of_deaths.send_rules.note_finals(
             parse_destination(one.queue) for one in store.exhausted_tallies() if one.is_in_queue
         )
@@ -270,42 +282,6 @@ class StoredMode:
             log.info("taking_again")
 
 
-class _Opened:
-    """See `OpenedLink`."""
-
-    def __init__(self, mode: StoredMode, link: TakeSession, state: StoreState) -> None:
-        self._mode = mode
-        self._link = link
-        self._state = state
-
-    @property
-    def instance(self) -> str:
-        return self._state.instance
-
-    @property
-    def link(self) -> IntakeSession:
-        return self._link
-
-    def begin(self, is_stopped: Callable[[], bool], wake_at: Callable[[int], None]) -> Work | None:
-        mode, link, state = self._mode, self._link, self._state
-        mode.tokens.check_start(link, mode.schedule, state)
-        names, backlog = IntakeNames(link.description.kind), mode.make_backlog(link)
-        judge = mode.make_judge(link, names)
-        engine = mode.make_own_engine(link, judge, backlog, wake_at)
-        is_wait_logged = False
-        while not engine.recover(state, TOKEN_WAIT_S):
-            if is_stopped():
-                return None
-            # Why: an attempt that fails may have settled the last cycle before.
-            state = mode.schedule.state()
-            if not is_wait_logged:
-                mode.health.token_awaited(HELD_ELSEWHERE)
-                log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
-                is_wait_logged = True
-            mode.left_behind.report(link.left_behind())
-        return _StoredWork(mode, link, engine, names, backlog, judge, self._state)
-
-
 class _StoredWork:
     """See `Work`."""
 
@@ -316,7 +292,7 @@ class _StoredWork:
         engine: CycleEngine,
         names: IntakeNames,
         backlog: BacklogGate,
-        judge: Judge,
+        send_rules: SendRules,
         state: StoreState,
     ) -> None:
         self.engine = engine
@@ -326,27 +302,23 @@ class _StoredWork:
         self._link = link
         self._backlog = backlog
         self._state = state
+        exhausting = mode.settings.exhausting
         self._recalling = Recalling(
             mode.schedule,
             link,
             mode.finals,
             mode.parts.clock,
-            final_suffix=mode.settings.final_suffix,
-            keeps_exhausted=mode.settings.keeps_exhausted,
+            final_suffix=exhausting.final_suffix,
+            keeps_exhausted=exhausting.keeps_exhausted,
         )
-
         self._late_notes: tuple[LateCauseNotes, ...] = ()
         if mode.notes is not None:
-            exhausting = Exhausting(
-                final_suffix=mode.settings.final_suffix,
-                keeps_exhausted=mode.settings.keeps_exhausted,
-            )
             self._late_notes = (
                 LateCauseNotes(
                     mode.notes,
                     mode.schedule,
                     engine,
-                    judge.send_rules.redirect_problem,
+                    send_rules.redirect_problem,
                     OneQueue(link, mode.notes.is_copied).holds,
                     mode.death_groups.of_late_note,
                     mode.parts.clock,

@@ -8,7 +8,6 @@ for it, so that there is a look from before its re-send. Without either the link
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from amqsidecar.broker import Link, LookSession
@@ -85,13 +84,6 @@ class _Watched:
         return self.latest is not None and self.latest.steady_since_ms is not None
 
 
-class WatchingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options; see `OutcomesOptions`."""
-
-    window_ms: int
-    interval_s: float
-
-
 class Watching:
     """Looks again and again until it is stopped.
 
@@ -106,7 +98,8 @@ class Watching:
         brokers: Brokers,
         instance: str,
         clock: Clock,
-        settings: WatchingSettings,
+        window_ms: int,
+        interval_s: float,
         resends: OpenResends,
         find_unread: FindUnread = no_unread_queues,
         report_counted: Callable[[bool], None] = lambda _is_counted: None,
@@ -118,7 +111,8 @@ class Watching:
             brokers: where links are made to.
             instance: names our links, and has to differ from that of the main link.
             clock: where the time comes from.
-            settings: how often, and for how long.
+            window_ms: how long after a re-send.
+            interval_s: how often.
             resends: counts outcomes.
             find_unread: finds dead-letter queues that are not read; they are looked at, too.
             report_counted: called after each look with whether the broker counts acknowledgements.
@@ -135,7 +129,8 @@ class Watching:
         self._brokers = brokers
         self._instance = instance
         self._clock = clock
-        self._settings = settings
+        self._window_ms = window_ms
+        self._interval_s = interval_s
         self._resends = resends
         self._find_unread = find_unread
         self._finals = FinalQueueWatch()
@@ -269,10 +264,10 @@ class Watching:
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
         if self._link is None:
-            self.worker.stop.wait(self._settings.interval_s)
+            self.worker.stop.wait(self._interval_s)
             return
         try:
-            self._link.wait(self._settings.interval_s)
+            self._link.wait(self._interval_s)
         except LinkLost as lost:
             self._lost(f"the link is lost: {lost}")
 
@@ -304,9 +299,9 @@ class Watching:
     def _choose(self, store: Schedule, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
         """Decide which destinations to watch."""
         windows = [one.pace.window_ms for one in store.open_operations()]
-        window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
+        window_ms = max(self._window_ms, *windows) if windows else self._window_ms
         # Why twice: a re-send waits up to that long for a proof.
-        since_ms = self._clock.now_ms() - 2 * window_ms - int(self._settings.interval_s * 1000)
+        since_ms = self._clock.now_ms() - 2 * window_ms - int(self._interval_s * 1000)
         resent = self._resent_at_ms
         self._resent_at_ms = {name: at_ms for name, at_ms in resent.items() if at_ms >= since_ms}
         # Why after the windows, too: people must know that re-sent messages lie there, or no more.

@@ -77,30 +77,19 @@ class Work(Protocol):
         ...
 
 
-class OpenedLink(Protocol):
-    """A session that was just opened."""
+class OpenedLink(NamedTuple):
+    """A session that was just opened.
 
-    @property
-    def instance(self) -> str:
-        """Name of the instance that it was opened for."""
-        ...
+    Attributes:
+        instance: name of the instance that it was opened for.
+        link: the session; its opener closes it.
+        begin: waits until the instance is ours. Called with whether to stop waiting, and with the
+            receiver of the time when the next message is due. None = stopped before.
+    """
 
-    @property
-    def link(self) -> IntakeSession:
-        """The session; its opener closes it."""
-        ...
-
-    def begin(self, is_stopped: Callable[[], bool], wake_at: Callable[[int], None]) -> Work | None:
-        """Wait until the instance is ours.
-
-        Args:
-            is_stopped: whether to stop waiting.
-            wake_at: called with the time when the next message is due.
-
-        Returns:
-            None = stopped before.
-        """
-        ...
+    instance: str
+    link: IntakeSession
+    begin: Callable[[Callable[[], bool], Callable[[int], None]], Work | None]
 
 
 OpenLink = Callable[[], OpenedLink]

@@ -23,7 +23,7 @@ from amqsidecar.runtime.broker_held import (
     named_with_waiting,
 )
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
+from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.observed_log import LogObserved
@@ -64,12 +64,10 @@ def run_observing(config: Config) -> None:
         ),
         clock=clock,
         attempts=parts.attempts,
-        settings=ObserverSettings(
-            intake_queues=named_queues(config.intake.queues),
-            discovery_interval_s=config.discovery.interval_s,
-            interval_s=config.observe.interval_s,
-            max_messages=config.observe.max_messages,
-        ),
+        intake_queues=named_queues(config.intake.queues),
+        discovery_interval_s=config.discovery.interval_s,
+        interval_s=config.observe.interval_s,
+        max_messages=config.observe.max_messages,
         health=tokenless_health(parts.health, parts.metrics),
         observer_log=_ObserverLog(parts.metrics, observed),
     )

@@ -20,7 +20,7 @@ from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.process import collect_seldom
-from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
+from amqsidecar.runtime.service import Service, ServiceHealth
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.audit import open_audit
@@ -104,11 +104,9 @@ class ProcessParts:
             attempts=self.attempts,
             clock=self.clock,
             look_at_clock=look_at_clock,
-            settings=ServiceSettings(
-                prefetch=self.config.intake.prefetch,
-                max_wait_s=self.config.cycle.max_wait_ms / 1000,
-                discovery_interval_s=self.config.discovery.interval_s,
-            ),
+            prefetch=self.config.intake.prefetch,
+            max_wait_s=self.config.cycle.max_wait_ms / 1000,
+            discovery_interval_s=self.config.discovery.interval_s,
             health=health,
             left_behind=left_behind,
         )

@@ -16,6 +16,7 @@ from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
 from amqsidecar.messages.kept_message import chosen_properties, group_of
+from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
@@ -30,7 +31,7 @@ from amqsidecar.runtime.service_marks import keep_start
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.unread_queues import unread_queues
-from amqsidecar.runtime.watching import Watching, WatchingSettings
+from amqsidecar.runtime.watching import Watching
 from amqsidecar.wiring.cause_notes import load_cause_notes
 from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
 from amqsidecar.wiring.grouping import load_grouping
@@ -53,7 +54,8 @@ def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None
         # Why another: opening a link removes the remains of a crashed one of its instance.
         instance=f"{instance}-watch",
         clock=parts.clock,
-        settings=WatchingSettings(window_ms=window_ms, interval_s=options.interval_s),
+        window_ms=window_ms,
+        interval_s=options.interval_s,
         resends=OpenResends(window_ms, metrics.outcomes),
         find_unread=lambda link: unread_queues(
             link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
@@ -100,7 +102,16 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
             ),
             parts=parts.engine_parts(),
             gates=Gates(gates, parts.metrics.gate_waits, log_gate_fault),
-            settings=_settings(config, parts.rules.digest),
+            settings=StoredSettings(
+                holds_backlog=config.intake.backlog is Backlog.HOLD,
+                backlog_threshold=config.intake.backlog_threshold,
+                exhausting=Exhausting(
+                    final_suffix=config.redelivery.final_suffix,
+                    keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
+                ),
+                accepts_orphans=config.store.accept_orphans,
+                rules_digest=parts.rules.digest,
+            ),
             health=health,
             left_behind=left_behind,
         )
@@ -113,17 +124,6 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
     finally:
         schedule.close()
         parts.log_events.flush()
-
-
-def _settings(config: Config, rules_digest: str) -> StoredSettings:
-    return StoredSettings(
-        holds_backlog=config.intake.backlog is Backlog.HOLD,
-        backlog_threshold=config.intake.backlog_threshold,
-        final_suffix=config.redelivery.final_suffix,
-        keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
-        accepts_orphans=config.store.accept_orphans,
-        rules_digest=rules_digest,
-    )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
-from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
+from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.service import ServiceHealth
 from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
 from support.brokers.one import OneBroker
@@ -145,15 +145,13 @@ class World:
             observation=ObservedDeaths(holds_backlog=False, backlog_threshold=0),
             clock=self.clock,
             attempts=Attempts(OneBroker(), 0.001, 30.0, lambda: 0.5),
-            settings=ObserverSettings(
-                **{
-                    "intake_queues": (),
-                    "discovery_interval_s": 30.0,
-                    "interval_s": 10.0,
-                    "max_messages": 10_000,
-                    **settings,
-                }
-            ),
+            **{
+                "intake_queues": (),
+                "discovery_interval_s": 30.0,
+                "interval_s": 10.0,
+                "max_messages": 10_000,
+                **settings,
+            },
             health=self.health,
             observer_log=self.said,
         )

@@ -21,7 +21,7 @@ from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends
-from amqsidecar.runtime.watching import Watching, WatchingSettings
+from amqsidecar.runtime.watching import Watching
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.memory import MemoryBroker, MemoryLink
 from support.stores.rows import taken_row, took
@@ -127,7 +127,8 @@ def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options:
         brokers=brokers,
         instance="it-watch",
         clock=clock,
-        settings=WatchingSettings(window_ms=60_000, interval_s=5),
+        window_ms=60_000,
+        interval_s=5,
         resends=OpenResends(60_000, lambda _: None),
         **options,
     )
