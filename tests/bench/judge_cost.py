@@ -21,7 +21,7 @@ from amqsidecar.plugin import RuleSource
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping
-from amqsidecar.wiring.grouping import load_grouping
+from amqsidecar.wiring.rules import load_grouping
 from support.wires import openwire as wire
 from support.wires.openwire import WireMessage
 

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from amqsidecar.cli import main
 from amqsidecar.config.broker_url import DEFAULT_PORTS
 from amqsidecar.config.load import load_config
-from amqsidecar.wiring.gates import load_gates
+from amqsidecar.wiring.rules import load_gates
 from helm.cases import BROKER, CASES, MINIMAL, POSTGRES, SHARED
 from support.deployment.helm import (
     CHART,

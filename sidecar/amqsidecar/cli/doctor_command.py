@@ -32,10 +32,8 @@ from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.stores.sqlite.store import path_of_url
 from amqsidecar.telemetry.logs import configure_logs
-from amqsidecar.wiring.cause_notes import cause_note_settings
-from amqsidecar.wiring.gates import load_gates
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import load_rules
+from amqsidecar.wiring.rules import cause_note_settings, load_gates, load_rules
 from amqsidecar.wiring.schedules import SCHEMA, open_schedule
 
 EXIT_PROBLEMS = 78

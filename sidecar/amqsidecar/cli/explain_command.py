@@ -17,8 +17,7 @@ from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.operations.explain import Explainer, Explanation
 from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.wiring.gates import gates_at
-from amqsidecar.wiring.rules import send_rules
+from amqsidecar.wiring.rules import gates_at, send_rules
 
 EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20

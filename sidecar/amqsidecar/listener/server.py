@@ -6,9 +6,10 @@ import secrets
 import socket
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -18,7 +19,6 @@ from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.doorway import Doorway, IpNetwork
-from amqsidecar.listener.proxy_header import proxy_header
 from amqsidecar.listener.relay import Relay, reset
 from amqsidecar.listener.session import (
     ClientSession,
@@ -28,6 +28,35 @@ from amqsidecar.listener.session import (
     Settled,
 )
 from amqsidecar.listener.stomp.session import StompSession
+
+_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
+_PROXY: Final = b"\x21"
+_TCP4, _TCP6 = b"\x11", b"\x21"
+
+
+def proxy_header(client: Sequence[Any], listener: Sequence[Any]) -> bytes:
+    """Return the header for a connection.
+
+    Args:
+        client: address and port of the client, first of what its socket says.
+        listener: the same of the end that it connected to.
+    """
+    ends = [ip_address(str(end[0]).partition("%")[0]) for end in (client, listener)]
+    ports = int(client[1]).to_bytes(2) + int(listener[1]).to_bytes(2)
+    if all(isinstance(end, IPv4Address) for end in ends):
+        addresses = b"".join(end.packed for end in ends)
+        kind = _TCP4
+    else:
+        addresses = b"".join(_as_ipv6(end).packed for end in ends)
+        kind = _TCP6
+    content = addresses + ports
+    return _SIGNATURE + _PROXY + kind + len(content).to_bytes(2) + content
+
+
+def _as_ipv6(address: IPv4Address | IPv6Address) -> IPv6Address:
+    is_short = isinstance(address, IPv4Address)
+    return IPv6Address(f"::ffff:{address}") if is_short else IPv6Address(address)
+
 
 log = structlog.get_logger("amqsidecar.listener")
 

@@ -27,9 +27,9 @@ from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.observed_log import LogObserved
-from amqsidecar.wiring.gates import gates_at
 from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
 from amqsidecar.wiring.reported_health import tokenless_health
+from amqsidecar.wiring.rules import gates_at
 from amqsidecar.wiring.stored import run_stored
 
 

@@ -12,11 +12,9 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy_source.load import compile_policy, with_plugins
-from amqsidecar.wiring.gates import load_gates
-from amqsidecar.wiring.grouping import load_grouping
 from amqsidecar.wiring.http import access_settings
 from amqsidecar.wiring.parts import require_url
-from amqsidecar.wiring.rules import load_links, load_rules
+from amqsidecar.wiring.rules import load_gates, load_grouping, load_links, load_rules
 from amqsidecar.wiring.schedules import check_store
 
 

@@ -24,8 +24,8 @@ from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.server import Listener, ListenerSettings
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.logs import configure_logs
-from amqsidecar.wiring.cause_notes import cause_note_settings
 from amqsidecar.wiring.parts import stopping
+from amqsidecar.wiring.rules import cause_note_settings
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 

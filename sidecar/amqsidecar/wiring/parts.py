@@ -27,10 +27,9 @@ from amqsidecar.telemetry.audit import open_audit
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.gates import gates_at
 from amqsidecar.wiring.http import serving_http
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import RunningRules
+from amqsidecar.wiring.rules import RunningRules, gates_at
 from amqsidecar.wiring.schedules import open_schedule
 
 log = structlog.get_logger("amqsidecar.wiring.app")

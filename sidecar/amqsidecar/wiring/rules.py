@@ -1,7 +1,8 @@
-"""The rules of the running program, and the judge that asks them."""
+"""The rules of the running program: the judge that asks them, gates, groups of failures, notes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -9,10 +10,16 @@ from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
-from amqsidecar.config.sections.policy import TopicPolicy
+from amqsidecar.config.sections.policy import TopicPolicy, VerdictPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
+from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
+from amqsidecar.engine.cause_notebook import CauseNotebook
+from amqsidecar.engine.gates import GatesAt, described
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judging.death_groups import FieldsOf, no_fields
 from amqsidecar.engine.judging.judge import Judge, Readers
+from amqsidecar.engine.judging.noted import SHARED_VERDICT_WAIT_MS, VERDICT_WAIT_MS, CauseNotes
+from amqsidecar.engine.judging.one_queue import copied_by
 from amqsidecar.engine.judging.origin import true_origins
 from amqsidecar.engine.judging.resend_copies import (
     ResendProblem,
@@ -22,26 +29,32 @@ from amqsidecar.engine.judging.resend_copies import (
 )
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.messages.cause_notes import read_cause_note
 from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
+from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
 from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause, chosen_properties
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
-from amqsidecar.plugin import Chance, Decider, Plugin
-from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.plugin import Chance, Decider, Gate, GroupGate, Plugin
+from amqsidecar.plugin_loader import load_gate_plugins, load_plugins
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import Chain, StoredDeadLetters, compile_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules, PluginRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy.gate_entries import EntryFinder, read_entries
+from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import parse_source
 from amqsidecar.policy_source.digest import rules_digest
+from amqsidecar.policy_source.gates import GATES_KEY, read_gates
 from amqsidecar.policy_source.load import compile_policy, load_policy, read_plugins, with_plugins
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import RulesChange
+from amqsidecar.runtime.late_notes import CauseNoteProblems
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
 from amqsidecar.runtime.work import MakeJudge
 
@@ -273,3 +286,118 @@ def _compile(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) 
     if isinstance(rules, ClassicRules):
         return StoredDeadLetters(decider, rules.dead_letter)
     return decider
+
+
+def log_gate_fault(name: str, error: Exception) -> None:
+    """Log that a gate raised when it was notified of an event."""
+    log.warning("gate_failed", gate=name, error=f"{type(error).__name__}: {error}")
+
+
+def load_gates(config: Config) -> Mapping[str, Gate]:
+    """Return the gates that the configuration names, by name; each has seen nothing yet.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if not config.policy.gates:
+        return {}
+    origin = config.origin(GATES_KEY)
+    gates = read_gates(config.policy.gates, origin, load_gate_plugins())
+    if config.store.is_shared and (names := ", ".join(need_groups(gates))):
+        what = (
+            f"{GATES_KEY}: {names} needs a schedule with a single sidecar: leave it out, or use a "
+            "store.url of sqlite:"
+        )
+        raise ConfigError([Problem(origin, what)])
+    return gates
+
+
+def need_groups(gates: Mapping[str, Gate]) -> Collection[str]:
+    """Return the names of those that look at message groups."""
+    return [name for name, gate in gates.items() if isinstance(gate, GroupGate)]
+
+
+def gates_at(config: Config) -> GatesAt:
+    """Return descriptions of gates, from instances other than those of the engine's thread."""
+    return described(load_gates(config))
+
+
+GROUP_BY_KEY: Final = "intake.group_by"
+
+FIELDS_MAX: Final = 8
+"""Fields of one entry."""
+
+
+def load_grouping(config: Config) -> FieldsOf:
+    """Return the finder of the fields that divide groups.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if not config.intake.group_by:
+        return no_fields
+    source = parse_source(config.origin(GROUP_BY_KEY))
+    entries = EntryFinder(read_entries(config.intake.group_by, source, _read_fields))
+
+    def find_fields(delivery: Delivery, place: Destination) -> list[tuple[str, str]]:
+        fields = entries.find(place)
+        if fields is None:
+            return []
+        message = OpenMessage(delivery.encoding, delivery.message)
+        count = str(delivery.provenance.redelivery_count)
+        values = [
+            (field.label, count if field.kind is FieldKind.REDELIVERIES else message.value(field))
+            for field in fields
+        ]
+        return [(label, value) for label, value in values if value]
+
+    return find_fields
+
+
+def _read_fields(entry: OptionReader) -> tuple[Field, ...]:
+    fields = []
+    for text in entry.texts("fields"):
+        try:
+            fields.append(parse_field(text))
+        except ValueError as error:
+            entry.fail("fields", str(error))
+    if not 0 < len(fields) <= FIELDS_MAX:
+        entry.fail("fields", f"expected 1 to {FIELDS_MAX} fields, found {len(fields)}")
+    return tuple(fields)
+
+
+def cause_note_settings(config: Config) -> CauseNoteSettings | None:
+    """Return how notes are read; None = the configuration names no queue of notes."""
+    name = config.intake.cause_notes.removeprefix("queue://")
+    if not name:
+        return None
+    return CauseNoteSettings(queue=queue(name), obeys=config.policy.verdicts is VerdictPolicy.OBEY)
+
+
+def load_cause_notes(
+    config: Config, clock: Clock, classic: ClassicRules | None, count_ambiguous: Callable[[], None]
+) -> CauseNotes | None:
+    """Return the taker of notes; None = the configuration names no queue of notes.
+
+    Args:
+        config: of the service.
+        clock: of the schedule.
+        classic: the given rules of Classic; None = others, or none are given.
+        count_ambiguous: called with each note that may be about another copy of a message.
+    """
+    settings = cause_note_settings(config)
+    if settings is None:
+        return None
+    problems = CauseNoteProblems(clock, count_ambiguous)
+    return CauseNotes(
+        queue=settings.queue,
+        book=CauseNotebook(),
+        read=read_cause_note,
+        obeys=settings.obeys,
+        wait_ms=SHARED_VERDICT_WAIT_MS if config.store.is_shared else VERDICT_WAIT_MS,
+        clock=clock,
+        true_origin=true_origins(classic),
+        is_copied=copied_by(None if classic is None else classic.interceptors),
+        report_unreadable=problems.unreadable,
+        report_ambiguous=problems.ambiguous,
+    )

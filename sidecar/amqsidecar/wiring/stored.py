@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+import structlog
+
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
@@ -15,9 +17,11 @@ from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
+from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
+from amqsidecar.errors import StoreUnavailable
 from amqsidecar.messages.kept_message import chosen_properties, group_of
 from amqsidecar.model.row_changes import Exhausting
-from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
@@ -27,16 +31,20 @@ from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.operating import Operating
 from amqsidecar.runtime.service import Service, log_clock_step
-from amqsidecar.runtime.service_marks import keep_start
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
-from amqsidecar.wiring.cause_notes import load_cause_notes
-from amqsidecar.wiring.gates import load_gates, log_gate_fault, need_groups
-from amqsidecar.wiring.grouping import load_grouping
+from amqsidecar.schedule import Schedule
 from amqsidecar.wiring.parts import ProcessParts
 from amqsidecar.wiring.reported_health import reported_health
+from amqsidecar.wiring.rules import (
+    load_cause_notes,
+    load_gates,
+    load_grouping,
+    log_gate_fault,
+    need_groups,
+)
 from amqsidecar.wiring.schedules import open_instance, open_schedule, store_folder
 
 
@@ -213,3 +221,22 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
         shares_volume=_is_on_volume_of(options.path, store_folder(parts.config)),
         crash_point=crash_point,
     ).worker
+
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+def keep_start(schedule: Schedule, mark: ServiceMark) -> None:
+    """Keep the start of a service, and log which sidecars on its schedule have other rules.
+
+    A full store does not prevent a start, because due messages can be sent. If the process dies
+    inside, the start is kept or not.
+    """
+    try:
+        schedule.add_service_mark(mark)
+        meaning = different_rules(rules_at_work(schedule), mark.rules_digest)
+    except StoreUnavailable as failed:
+        log.warning("start_not_kept", reason=str(failed))
+        return
+    if meaning:
+        log.warning("different_rules", meaning=meaning)

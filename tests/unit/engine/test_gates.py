@@ -25,7 +25,7 @@ from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.plugin import Gate
 from amqsidecar.plugin_loader import BUILT_IN_GATES, GATE_GROUP, load_gate_plugins
-from amqsidecar.wiring.gates import load_gates
+from amqsidecar.wiring.rules import load_gates
 from simulation.rules import CountingRules
 from simulation.world import World
 from support.gates import gate_of

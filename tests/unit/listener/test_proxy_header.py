@@ -2,7 +2,7 @@
 
 import pytest
 
-from amqsidecar.listener.proxy_header import proxy_header
+from amqsidecar.listener.server import proxy_header
 
 SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a21")
 

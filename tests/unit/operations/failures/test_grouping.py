@@ -21,7 +21,7 @@ from amqsidecar.model.failure import CountKind, failures_of
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.operations.failures.suggest import SAMPLE_MAX, divide, suggest
 from amqsidecar.stores.sqlite.store import SqliteStore
-from amqsidecar.wiring.grouping import load_grouping
+from amqsidecar.wiring.rules import load_grouping
 from support.web.console_store import dead, keep
 
 GROUP_BY = """{entries: [
