@@ -11,9 +11,13 @@ def both(*selectors: str) -> str:
     return " AND ".join(f"({one})" for one in parts) if len(parts) > 1 else "".join(parts)
 
 
+def quoted(text: str) -> str:
+    """Return a text as selectors write it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def of_redelivery_ids(redelivery_ids: Collection[str]) -> str:
     """Return the selector of messages that have one of these redelivery ids; "" = no ids."""
     if not redelivery_ids:
         return ""
-    quoted = ", ".join("'" + one.replace("'", "''") + "'" for one in redelivery_ids)
-    return f"{PROPERTY_REDELIVERY_ID} IN ({quoted})"
+    return f"{PROPERTY_REDELIVERY_ID} IN ({', '.join(map(quoted, redelivery_ids))})"

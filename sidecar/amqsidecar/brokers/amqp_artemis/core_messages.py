@@ -15,7 +15,7 @@ from typing import Any, Final
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
-from amqsidecar.brokers.selectors import both
+from amqsidecar.brokers.selectors import both, quoted
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
 from amqsidecar.formats.artemis_properties import COMPRESSED
 from amqsidecar.model.destination import Destination
@@ -83,12 +83,6 @@ def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
             for name, value in entry.items()
         )
     )
-
-
-def quoted(text: str) -> str:
-    """Return a text as selectors write it."""
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
 
 
 def list_of_others(queue: IntakeQueue) -> ManagementQuestion:

@@ -15,12 +15,11 @@ from amqsidecar.brokers.amqp_artemis.core_messages import (
     Listed,
     left_unlisted,
     list_of_others,
-    quoted,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.too_large import left_too_large
-from amqsidecar.brokers.selectors import both
+from amqsidecar.brokers.selectors import both, quoted
 from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance

@@ -32,7 +32,7 @@ class ArtemisTrials(ArtemisAnswers):
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can find out beyond the contract."""
+        """The optional parts of these trials."""
         return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     def read(self, destination: Destination) -> str | None:

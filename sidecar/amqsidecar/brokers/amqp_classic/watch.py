@@ -19,6 +19,7 @@ from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic.browse import Browser
 from amqsidecar.brokers.classic.queues import is_ours, pattern_of
+from amqsidecar.brokers.selectors import quoted
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import named_destination, take_apart
 from amqsidecar.model.destination import Destination, queue
@@ -266,7 +267,7 @@ class ClassicWatch:
         """
         if len(told_of.vain) >= _VAIN_MAX:
             return False
-        selector = f"JMSDestination IN ({_quoted(str(dead_letter_queue))}, {_quoted(str(origin))})"
+        selector = f"JMSDestination IN ({quoted(str(dead_letter_queue))}, {quoted(str(origin))})"
         # Why: a wildcard makes no queue; this one matches the queue itself and those below it.
         return bool(self._browser.look(f"{dead_letter_queue.name}.>", 1, selector))
 
@@ -354,7 +355,7 @@ class _ToldNames:
     def exclude(self, *names: str, bytes_max: int = _SELECTOR_BYTES_MAX) -> None:
         """Leave the messages of these destinations out from now on, while the selector has room."""
         for name in names:
-            size = len(_quoted(name).encode()) + len(", ")
+            size = len(quoted(name).encode()) + len(", ")
             if name not in self.excluded and self._bytes + size <= bytes_max:
                 self.excluded[name] = None
                 self._bytes += size
@@ -365,14 +366,10 @@ def _other_than(names: dict[str, None], final_suffix: str) -> str:
 
     Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter is its origin.
     """
-    parts = [f"JMSDestination NOT LIKE {_quoted('queue://%' + final_suffix)}"]
+    parts = [f"JMSDestination NOT LIKE {quoted('queue://%' + final_suffix)}"]
     if names:
-        parts.append(f"JMSDestination NOT IN ({', '.join(map(_quoted, names))})")
+        parts.append(f"JMSDestination NOT IN ({', '.join(map(quoted, names))})")
     return " AND ".join(parts)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _destination_of(message: bytes) -> Destination | None:

@@ -29,6 +29,7 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.queue_watch import ArtemisQueueWatch
 from amqsidecar.brokers.artemis.resend_effects import Divert, resend_effects
+from amqsidecar.brokers.selectors import quoted
 from amqsidecar.brokers.sends_ahead import Misrouted
 from amqsidecar.clock import Clock
 from amqsidecar.engine.judging.send_rules import is_internal
@@ -537,8 +538,7 @@ def _address_problem(
 
 
 def _catching_filter(qualified: str) -> str:
-    escaped = qualified.replace("'", "''")
-    return f"_AMQ_ORIG_ADDRESS = '{escaped}'"
+    return f"_AMQ_ORIG_ADDRESS = {quoted(qualified)}"
 
 
 def _same_filter(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
+from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.formats.amqp_artemis_message import ENCODING
@@ -229,8 +230,7 @@ class ArtemisSchedule:
         for destination, of_one in groupby(rows, key=lambda row: row.destination):
             place = destination.rpartition("://")[2].rpartition("::")[2]
             while some := list(islice(of_one, CHUNK)):
-                names = ", ".join("'" + row.redelivery_id.replace("'", "''") + "'" for row in some)
-                yield place, f"{PROPERTY_REDELIVERY_ID} IN ({names})", len(some)
+                yield place, of_redelivery_ids([row.redelivery_id for row in some]), len(some)
 
     def _final(self, place: str, suffix: str) -> Destination:
         address = next((row.address for row in self._management.queues(name=place)), place)

@@ -41,7 +41,7 @@ class CoreTrials(ArtemisAnswers):
 
     @property
     def features(self) -> TrialFeatures:
-        """What these trials can find out beyond the contract."""
+        """The optional parts of these trials."""
         return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     @contextmanager

@@ -7,6 +7,7 @@ Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter 
 import re
 from collections.abc import Iterable, Mapping
 
+from amqsidecar.brokers.selectors import quoted
 from amqsidecar.formats.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
 from amqsidecar.model.left_behind import Loss
 
@@ -37,10 +38,6 @@ def _any_set(names: Iterable[str]) -> str:
     return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
     """Return the selector of what may be handed to us.
 
@@ -57,18 +54,18 @@ def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
 
 def only(message_id: str) -> str:
     """Return the selector of one message."""
-    return f"JMSMessageID = {_quoted(message_id)}"
+    return f"JMSMessageID = {quoted(message_id)}"
 
 
 def begins(start: str, following: Iterable[str]) -> str:
     """Return the selector of messages whose ids begin so, and go on with one of these."""
     patterns = (_LIKE_ITSELF.sub(r"!\g<0>", start + one) + "%" for one in following)
-    return " OR ".join(f"JMSMessageID LIKE {_quoted(one)} ESCAPE '!'" for one in patterns)
+    return " OR ".join(f"JMSMessageID LIKE {quoted(one)} ESCAPE '!'" for one in patterns)
 
 
 def readable(unreadable: Iterable[str]) -> str:
     """Return the selector of all that breaks no connection; "" = all."""
-    names = ", ".join(_quoted(one) for one in sorted(unreadable))
+    names = ", ".join(quoted(one) for one in sorted(unreadable))
     return f"NOT (JMSMessageID IN ({names}))" if names else ""
 
 
@@ -98,8 +95,8 @@ def liars(claims: Mapping[str, Iterable[str]], honest: str, origin: str) -> str:
         honest: the id of the one that is found if it did.
         origin: where that one says that it died.
     """
-    parts = [f"(JMSMessageID = {_quoted(honest)} AND JMSDestination = {_quoted(origin)})"]
+    parts = [f"(JMSMessageID = {quoted(honest)} AND JMSDestination = {quoted(origin)})"]
     for claim, ids in claims.items():
-        names = ", ".join(map(_quoted, ids))
-        parts.append(f"(JMSMessageID IN ({names}) AND JMSDestination <> {_quoted(claim)})")
+        names = ", ".join(map(quoted, ids))
+        parts.append(f"(JMSMessageID IN ({names}) AND JMSDestination <> {quoted(claim)})")
     return " OR ".join(parts)
