@@ -667,14 +667,14 @@ def test_messages_that_the_broker_delivers_to_no_consumer_are_reported(
     deliveries = receive(other, 3)
     link.attach([harness.intake()], 10)
     assert left() == left() == []
-    assert other._intake is not None
+    assert other.intake is not None
     transaction = other._cycle._tools.coordinator.begin()
     for delivery in deliveries[:2]:
         assert isinstance(delivery.handle, AmqpDelivery)
         transaction.accept(delivery.handle)
     other._connection.pump(0)
-    other._intake.close()
-    other._connection.run_until(lambda: other._intake.is_closed, PATIENCE_S)
+    other.intake.close()
+    other._connection.run_until(lambda: other.intake.is_closed, PATIENCE_S)
     receive(link, 1)
     left()
     assert left() == [("stuck_in_broker", 2)]

@@ -108,9 +108,9 @@ def test_a_dead_letter_queue_that_is_deleted_while_the_broker_commits_ends_nothi
             eventually(has_ended, what="the broker closes the consumer")
             link.attach([], 100)
 
-        link.while_committing(delete)
+        link._cycle.while_committing(delete)
         link.commit_cycle(found, [], 1)
-        link.while_committing(lambda: None)
+        link._cycle.while_committing(lambda: None)
         link.commit_cycle([], [], 2)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.broker import Delivery
-from amqsidecar.brokers.artemis.session import ManagedSession
+from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.errors import SendsRefused
@@ -107,7 +107,7 @@ def has_noticed(link: Take, origin: Destination) -> bool:
     link.queues_changed()
     assert link.send_terms(origin).problem is None
     sending = link.wires[1] if isinstance(link, PairTake) else link
-    assert isinstance(sending, ManagedSession)
+    assert isinstance(sending, ArtemisSession)
     return sending._target_of(origin) == f"{origin.name}::{origin.name}"
 
 

@@ -48,8 +48,8 @@ def handed_out_to_nobody(broker: ArtemisBroker, name: str) -> Iterator[None]:
             assert isinstance(delivery.handle, AmqpDelivery)
             transaction.accept(delivery.handle)
         other._connection.pump(0)
-        other._intake.close()
-        other._connection.run_until(lambda: other._intake.is_closed, PATIENCE_S)
+        other.intake.close()
+        other._connection.run_until(lambda: other.intake.is_closed, PATIENCE_S)
         yield
         other.close()
 

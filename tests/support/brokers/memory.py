@@ -330,6 +330,10 @@ class MemoryLink:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         return ()
 
+    @property
+    def intake(self) -> Self:
+        return self
+
     def held_back(self, queue: Destination) -> int | None:
         return self.held_back_count
 

@@ -70,13 +70,17 @@ class AmqpMoves:
     """Accepts and sends in transactions without a token.
 
     Attributes:
-        while_committing: called in a commit once the broker was asked; may begin the next sends.
+        ahead: the sends of the next transaction.
     """
 
     def __init__(self, tools: AmqpTools) -> None:
         self._tools = tools
         self.ahead = SendsAhead(self._start, self._undo, tools.watch)
-        self.while_committing: Callable[[], None] = begin_nothing
+        self._begin_next: Callable[[], None] = begin_nothing
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each commit, once the broker was asked."""
+        self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection, coordinator, pool, clock, _, encode, _ = self._tools
@@ -141,7 +145,7 @@ class AmqpMoves:
             transaction.accept(in_hand)
         if exchange is not None:
             exchange.wire.accept(transaction, exchange.held)
-        words = coordinator.commit(transaction, self.while_committing)
+        words = coordinator.commit(transaction, self._begin_next)
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
             words = words.partition(" Message information")[0]

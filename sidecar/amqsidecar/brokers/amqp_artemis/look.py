@@ -12,7 +12,7 @@ from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.listing import list_messages
-from amqsidecar.brokers.artemis.session import DelayingSession
+from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import BrokerRefused
@@ -99,8 +99,10 @@ class AmqpArtemisOpened(NamedTuple):
     management: ArtemisManagement
 
 
-class AmqpArtemisLook(DelayingSession[ArtemisManagement]):
+class AmqpArtemisLook(ArtemisSession):
     """A session over one AMQP connection to one Artemis broker; see `broker.LookSession`."""
+
+    _management: ArtemisManagement
 
     def __init__(
         self, opened: AmqpArtemisOpened, settings: AmqpArtemisSettings, token_queue: str = ""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves, AmqpTools
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
@@ -15,13 +15,12 @@ from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
 )
-from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
-from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.token_queue import TokenQueue
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_artemis_message import encode_resend
@@ -96,8 +95,12 @@ def _read(message: bytes) -> tuple[str, str, bool] | None:
     return name, address, found.get("_AMQ_NotifType") == "BINDING_ADDED"
 
 
-class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIntake]):
-    """Reads dead-letter queues, and has transactions."""
+class _IntakeSession(AmqpArtemisLook):
+    """Reads dead-letter queues, and has transactions.
+
+    Attributes:
+        intake: what reads them.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         connection, parts = opened.connection, opened.parts
         self._pool = parts.add(SenderPool(connection, self._target_of))
         self._notifications = parts.add(Notifications(connection))
-        self._intake = parts.add(
+        self.intake = parts.add(
             AmqpIntake(
                 connection,
                 self._management,
@@ -118,7 +121,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
                 is_own_only=settings.is_own_only,
             )
         )
-        self._chosen = ChosenMessages(self._management, self._intake, self.attach)
+        self._chosen = ChosenMessages(self._management, self.intake, self.attach)
         self._crash_point = settings.crash_point
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
@@ -136,28 +139,28 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
-        self._intake.attach([selected(one) for one in queues], prefetch)
+        self.intake.attach([selected(one) for one in queues], prefetch)
         # Why wait: until then the broker keeps groups for a consumer that is closing, and does not
         # offer their messages to one that `artemis://` opens over Core.
-        self._connection.run_until(lambda: self._intake.is_closed, self._timeout_s)
+        self._connection.run_until(lambda: self.intake.is_closed, self._timeout_s)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that stay in the attached queues: not convertible to AMQP, or stuck."""
-        return super().left_behind() + self._intake.left_behind()
+        return super().left_behind() + self.intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""
         self._connection.pump(0)
-        deliveries = self._intake.receive(limit, self._routes.read_origin)
+        deliveries = self.intake.receive(limit, self._routes.read_origin)
         return self._chosen.sort_out(deliveries)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""
         ends_s = self._clock.monotonic_s() + timeout_s
         while not self._connection.rest_until(
-            lambda: self.has_arrived, min(timeout_s, self._intake.look_in_s())
+            lambda: self.has_arrived, min(timeout_s, self.intake.look_in_s())
         ):
-            self._intake.look()
+            self.intake.look()
             timeout_s = ends_s - self._clock.monotonic_s()
             if timeout_s <= 0:
                 return
@@ -165,13 +168,17 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
     @property
     def has_arrived(self) -> bool:
         """Whether `receive` would return something."""
-        return self._intake.has_arrived
+        return self.intake.has_arrived
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return self.intake.queues
 
     def queues_changed(self) -> bool:
         """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         routes.bindings_changed(self._notifications.take())
-        has_lost = self._intake.has_lost_queues
+        has_lost = self.intake.has_lost_queues
         return routes.watch.has_changed() or has_lost
 
     def _make_unmanaged(self, destination: Destination) -> str | None:
@@ -184,7 +191,7 @@ class _IntakeSession(AmqpArtemisLook, AcceptingSession[ArtemisManagement, AmqpIn
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpDelivery], _IntakeSession):
+class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpDelivery]):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -220,7 +227,7 @@ class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpDelivery]
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
         self._token = token
-        self._cycle: AmqpCycle = AmqpCycle(self._tools(coordinator), token, wire)
+        self._cycle = AmqpCycle(self._tools(coordinator), token, wire)
         self._ahead = self._cycle.ahead
         coordinator.declare_ahead()
 
@@ -250,8 +257,26 @@ class AmqpArtemisTake(AcceptingTake[ArtemisManagement, AmqpIntake, AmqpDelivery]
             browser.end(self._timeout_s)
         return counted
 
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(
+            background=self._cycle,
+            choosing=self._chosen,
+            settings=self._live_settings,
+            delayed=self,
+        )
 
-class AmqpArtemisMove(AcceptingMove[ArtemisManagement, AmqpIntake], _IntakeSession):
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns."""
+        held = self.intake.in_hand(accepts)
+        self._cycle.commit(held, sends, token)
+        self.intake.settle(held)
+
+
+class AmqpArtemisMove(_IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(
@@ -273,3 +298,13 @@ class AmqpArtemisMove(AcceptingMove[ArtemisManagement, AmqpIntake], _IntakeSessi
         self._met = met
         self._moves = AmqpMoves(self._tools(coordinator))
         coordinator.declare_ahead()
+
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns."""
+        held = self.intake.in_hand(accepts)
+        self._moves.move(held, sends)
+        self.intake.settle(held)
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        return self._met.ahead_ms(self._clock)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from amqsidecar.broker import BrokerDescription, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
@@ -228,17 +228,14 @@ def _counters(management: ArtemisQuestions, destination: Destination, run: str) 
     )
 
 
-M = TypeVar("M", bound=ArtemisQuestions)
-
-
-class ManagedSession(Generic[M]):
-    """The part of a `broker.LookSession` that the management answers."""
+class ArtemisSession:
+    """The part of a session that the management answers, over any wire."""
 
     description: BrokerDescription
 
     def __init__(
         self,
-        management: M,
+        management: ArtemisQuestions,
         settings: ArtemisLinkSettings,
         *,
         run: str,
@@ -253,7 +250,7 @@ class ManagedSession(Generic[M]):
             token_queue: of ours, which is no dead-letter queue; "" = there is none.
         """
         clock = settings.clock
-        self._management = management
+        self._management: ArtemisQuestions = management
         self._clock = clock
         self._instance = settings.instance
         self._run = run
@@ -330,10 +327,6 @@ class ManagedSession(Generic[M]):
         # Why None: the broker creates the queue at the first send, or refuses that send.
         return None
 
-
-class DelayingSession(ManagedSession[M]):
-    """The same over a wire on which the broker can keep waiting messages; see `KeepsDelayed`."""
-
     @property
     def features(self) -> Features:
         """What this wire can do beyond the contract."""
@@ -346,10 +339,6 @@ class DelayingSession(ManagedSession[M]):
     def schedule(self) -> ArtemisSchedule:
         """Return the messages that wait in the broker; valid while the connection lasts."""
         return ArtemisSchedule(self._management, self._instance)
-
-
-class ReadingSession(ManagedSession[M]):
-    """The same of a session that reads dead-letter queues; see `broker.IntakeSession`."""
 
     def is_bound(self, queue: Destination) -> bool:
         """Return whether the broker keeps messages of a queue for one consumer; True = unknown.

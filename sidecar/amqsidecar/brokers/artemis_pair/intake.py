@@ -111,7 +111,7 @@ class PairIntake(PairLook, Generic[W]):
         """
         is_any_free = False
         for queue in self._turns.waiting():
-            if not any(wire.is_leaving(queue) for wire in self.wires):
+            if not any(wire.intake.is_leaving(queue) for wire in self.wires):
                 self._turns.free(queue, self._pair_clock.monotonic_s())
                 is_any_free = True
         return is_any_free
@@ -123,7 +123,7 @@ class PairIntake(PairLook, Generic[W]):
         """
         held = 0
         for wire in self.wires:
-            count = wire.held_back(queue.destination)
+            count = wire.intake.held_back(queue.destination)
             if count is None:
                 return False
             held += count

@@ -33,13 +33,8 @@ class LookWire(ExaminedSession, ShowsSchedule, Protocol):
         ...
 
 
-class IntakeWire(IntakeSession, LookWire, Protocol):
-    """The same of a session that reads dead-letter queues."""
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `receive` would return something."""
-        ...
+class WireIntake(Protocol):
+    """Reads the dead-letter queues of one wire."""
 
     def held_back(self, queue: Destination) -> int | None:
         """Return how many messages of a queue are in hand and never received.
@@ -50,6 +45,20 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
 
     def is_leaving(self, queue: Destination) -> bool:
         """Return whether a consumer of a queue is still open that was detached."""
+        ...
+
+
+class IntakeWire(IntakeSession, LookWire, Protocol):
+    """The same of a session that reads dead-letter queues."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+        ...
+
+    @property
+    def intake(self) -> WireIntake:
+        """The part that reads them."""
         ...
 
     def is_bound(self, queue: Destination) -> bool:

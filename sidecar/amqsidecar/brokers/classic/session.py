@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
@@ -95,17 +95,13 @@ class ListingConnection(Connection, Resets, Protocol):
         ...
 
 
-ConnectionT = TypeVar("ConnectionT", bound=ListingConnection)
-QueuesT = TypeVar("QueuesT", bound=ClassicQueues)
-
-
-class ListingSession(ClassicSession, Generic[ConnectionT, QueuesT]):
+class ListingSession(ClassicSession):
     """The part of a `broker.LookSession` over a wire on which Classic reports its queues."""
 
     def __init__(
         self,
-        connection: ConnectionT,
-        queues: QueuesT,
+        connection: ListingConnection,
+        queues: ClassicQueues,
         clock: Clock,
         rooms: Rooms,
         takes: Callable[[Destination], bool],
@@ -119,8 +115,8 @@ class ListingSession(ClassicSession, Generic[ConnectionT, QueuesT]):
             rooms: which destinations held up a connection.
             takes: tries whether a destination takes a message now.
         """
-        self._connection = connection
-        self._queues = queues
+        self._connection: ListingConnection = connection
+        self._queues: ClassicQueues = queues
         self._clock = clock
         self._rooms = rooms
         self._takes = takes

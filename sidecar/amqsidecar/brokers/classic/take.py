@@ -1,10 +1,9 @@
 """The part of sessions with a token over the wires on which Classic reports its queues."""
 
 from collections.abc import Sequence
-from typing import Generic
 
 from amqsidecar.broker import IntakeQueue, Resend
-from amqsidecar.brokers.classic.session import ConnectionT, ListingSession, QueuesT
+from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.token_queue import H
 from amqsidecar.brokers.token_session import TokenSession
@@ -12,9 +11,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
 
-class ListingTake(
-    ListingSession[ConnectionT, QueuesT], TokenSession[H], Generic[ConnectionT, QueuesT, H]
-):
+class ListingTake(ListingSession, TokenSession[H]):
     """The part of a `broker.TakeSession` that its queues and its token do.
 
     `token_exists` is certain: the client id keeps every other connection of the instance out, and

@@ -8,7 +8,7 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQue
 from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.artemis.session import DelayingSession
+from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
@@ -38,8 +38,10 @@ class CoreArtemisOpened(NamedTuple):
     management: CoreManagement
 
 
-class CoreArtemisLook(DelayingSession[CoreManagement]):
+class CoreArtemisLook(ArtemisSession):
     """A session over one Core connection to one Artemis broker; see `broker.LookSession`."""
+
+    _management: CoreManagement
 
     def __init__(
         self, opened: CoreArtemisOpened, settings: CoreArtemisSettings, token_queue: str = ""

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
-from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.accepting import AcceptingMove, AcceptingSession, AcceptingTake
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
@@ -17,12 +16,12 @@ from amqsidecar.brokers.core_artemis.look import (
     CoreArtemisLook,
     CoreArtemisOpened,
 )
-from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
 from amqsidecar.brokers.token_queue import TokenQueue
+from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.formats.core.primitives import CoreProtocolError
@@ -86,8 +85,12 @@ def _read(message: CoreMessage) -> tuple[str, str, bool] | None:
     return name, address, kind == "BINDING_ADDED"
 
 
-class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntake]):
-    """Reads dead-letter queues, and has transactions."""
+class _IntakeSession(CoreArtemisLook):
+    """Reads dead-letter queues, and has transactions.
+
+    Attributes:
+        intake: what reads them.
+    """
 
     def __init__(
         self,
@@ -102,49 +105,49 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         self._notifications = CoreNotifications(self._service)
         targets = CoreTargets(self._connection, session, self._clock)
         self._targets = targets
-        self._intake = CoreIntake(
+        self.intake = CoreIntake(
             self._connection, session, self._clock, settings.selector, self._route
         )
         self._tools = CoreTools(
             self._connection,
             session,
-            self._intake,
+            self.intake,
             targets,
             self._target_of,
             self._clock,
             settings.crash_point,
             self._watch_sends,
         )
-        self._chosen = ChosenMessages(self._management, self._intake, self.attach)
+        self._chosen = ChosenMessages(self._management, self.intake, self.attach)
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
-        self._intake.close()
+        self.intake.close()
         super().close()
 
     def _route(self) -> None:
         """Hand each arrived delivery to its owner."""
         deliveries = self._session.deliveries
         while deliveries:
-            self._intake.arrived(deliveries.popleft())
+            self.intake.arrived(deliveries.popleft())
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         self._route()
-        self._intake.attach([selected(one) for one in queues], prefetch)
+        self.intake.attach([selected(one) for one in queues], prefetch)
         self._connection.flush()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that stay in attached queues: of AMQP clients, too large, or stuck."""
         made = self._left_amqp_made(self.queues_read())
-        return super().left_behind() + made + self._intake.left_behind()
+        return super().left_behind() + made + self.intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""
         self._connection.poll()
         self._route()
-        deliveries = self._intake.receive(limit, self._routes.read_origin)
+        deliveries = self.intake.receive(limit, self._routes.read_origin)
         return self._chosen.sort_out(deliveries)
 
     def wait(self, timeout_s: float) -> None:
@@ -155,14 +158,18 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
     def has_arrived(self) -> bool:
         """Whether `receive` would return something."""
         self._route()
-        return self._intake.has_arrived
+        return self.intake.has_arrived
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return self.intake.queues
 
     def queues_changed(self) -> bool:
         """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         for address in routes.bindings_changed(self._notifications.take()):
             self._targets.forget(address)
-        has_lost = self._intake.has_lost_queues()
+        has_lost = self.intake.has_lost_queues()
         return routes.watch.has_changed() or has_lost
 
     def _make_unmanaged(self, destination: Destination) -> str | None:
@@ -176,7 +183,7 @@ class _IntakeSession(CoreArtemisLook, AcceptingSession[CoreManagement, CoreIntak
         return None
 
 
-class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreDelivery], _IntakeSession):
+class CoreArtemisTake(_IntakeSession, TokenSession[CoreDelivery]):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -209,7 +216,7 @@ class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreDelivery], _
             settings.rules_digest,
         )
         self._token = TokenQueue(self._token_wire, token_queue)
-        self._cycle: CoreCycle = CoreCycle(self._tools, self._token, self._token_wire)
+        self._cycle = CoreCycle(self._tools, self._token, self._token_wire)
         self._ahead = self._cycle.ahead
 
     def _route(self) -> None:
@@ -217,10 +224,28 @@ class CoreArtemisTake(AcceptingTake[CoreManagement, CoreIntake, CoreDelivery], _
         while deliveries:
             delivery = deliveries.popleft()
             wire = self._token_wire
-            (wire if wire.reads(delivery) else self._intake).arrived(delivery)
+            (wire if wire.reads(delivery) else self.intake).arrived(delivery)
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(
+            background=self._cycle,
+            choosing=self._chosen,
+            settings=self._live_settings,
+            delayed=self,
+        )
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns."""
+        held = self.intake.in_hand(accepts)
+        self._cycle.commit(held, sends, token)
+        self.intake.settle(held)
 
 
-class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake], _IntakeSession):
+class CoreArtemisMove(_IntakeSession):
     """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
 
     def __init__(
@@ -241,3 +266,13 @@ class CoreArtemisMove(AcceptingMove[CoreManagement, CoreIntake], _IntakeSession)
         super().__init__(opened, settings, session)
         self._met = met
         self._moves = CoreMoves(self._tools)
+
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns."""
+        held = self.intake.in_hand(accepts)
+        self._moves.move(held, sends)
+        self.intake.settle(held)
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        return self._met.ahead_ms(self._clock)

@@ -76,13 +76,17 @@ class CoreMoves:
     """Accepts and sends in transactions without a token.
 
     Attributes:
-        while_committing: called in a commit once the broker was asked; may begin the next sends.
+        ahead: the sends of the next transaction.
     """
 
     def __init__(self, tools: CoreTools) -> None:
         self._tools = tools
         self.ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
-        self.while_committing: Callable[[], None] = begin_nothing
+        self._begin_next: Callable[[], None] = begin_nothing
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each commit, once the broker was asked."""
+        self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         with self._clean_or_lost():
@@ -214,7 +218,7 @@ class CoreMoves:
             raise LinkLost(f"a delivery is not in hand any more: {refused}") from refused
         number = session.ask_commit()
         self._tools.crash_point("committing")
-        self.while_committing()
+        self._begin_next()
         answer = session.answers([number])[0]
         if answer is None:
             return None

@@ -194,8 +194,11 @@ _BROWSED_BYTES_MAX = 128 * 1024 * 1024
 _COUNT_MAX = 400
 
 
-class OpenWireLook(ListingSession[OpenWireConnection, OpenWireQueueWatch]):
+class OpenWireLook(ListingSession):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
+
+    _connection: OpenWireConnection
+    _queues: OpenWireQueueWatch
 
     def __init__(
         self,

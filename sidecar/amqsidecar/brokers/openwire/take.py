@@ -23,7 +23,6 @@ from amqsidecar.brokers.openwire.consumers import (
     runs,
 )
 from amqsidecar.brokers.openwire.look import OpenWireLook
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
@@ -135,7 +134,7 @@ class _Begun(NamedTuple):
 
 class OpenWireTake(
     OpenWireLook,
-    ListingTake[OpenWireConnection, OpenWireQueueWatch, MessageHandle],
+    ListingTake[MessageHandle],
 ):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 

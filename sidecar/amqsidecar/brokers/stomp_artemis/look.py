@@ -1,7 +1,7 @@
 """What a link to Artemis over STOMP can do that was opened only to look."""
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.artemis.session import ManagedSession
+from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
@@ -14,8 +14,10 @@ SLICE_S = 0.5
 _CLOSE_TIMEOUT_S = 2.0
 
 
-class StompArtemisLook(ManagedSession[StompManagement]):
+class StompArtemisLook(ArtemisSession):
     """A session over connections to one Artemis broker; see `broker.LookSession`."""
+
+    _management: StompManagement
 
     def __init__(self, settings: StompArtemisSettings, token_queue: str = "") -> None:
         """Connect and log in.

@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
-from amqsidecar.brokers.artemis.session import ReadingSession
 from amqsidecar.brokers.artemis.stuck_messages import StuckToken
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
-from amqsidecar.brokers.stomp_artemis.management import StompManagement
 from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
@@ -106,7 +104,7 @@ class StompNotifications:
             self._state = _Silent()
 
 
-class StompArtemisTake(StompArtemisLook, ReadingSession[StompManagement], TokenSession[bytes]):
+class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
     """A session of an instance, with its token; see `broker.TakeSession`.
 
     Attributes:

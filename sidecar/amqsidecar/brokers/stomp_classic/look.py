@@ -203,8 +203,11 @@ BATCH: Final = 200
 PRODUCT: Final = "ActiveMQ/"
 
 
-class StompClassicLook(ListingSession[StompConnection, StompQueueWatch]):
+class StompClassicLook(ListingSession):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
+
+    _connection: StompConnection
+    _queues: StompQueueWatch
 
     def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
         """Look over a connection that is logged in."""

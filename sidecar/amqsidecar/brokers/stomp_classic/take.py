@@ -19,7 +19,6 @@ from amqsidecar.brokers.stomp_classic.intake import (
     in_hand,
 )
 from amqsidecar.brokers.stomp_classic.look import StompClassicLook
-from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.brokers.token import Token
@@ -131,7 +130,7 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class StompClassicTake(StompClassicLook, ListingTake[StompConnection, StompQueueWatch, bytes]):
+class StompClassicTake(StompClassicLook, ListingTake[bytes]):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
     def __init__(
