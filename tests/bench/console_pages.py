@@ -29,7 +29,7 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.operation import Action, OperationPace, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
-from amqsidecar.operations.operate import Means, Wish, begin, carry_out
+from amqsidecar.operations.operate import Wish, begin, carry_out
 from amqsidecar.stores.sqlite.store import SqliteStore
 from bench.ten_million.rows import Model, SqliteScale, load
 from support.stores.opened import opened
@@ -151,10 +151,9 @@ def fill(folder: Path, waiting: int) -> None:
             action=Action.RETRY, selection=selection, actor="cli:anna", pace=OperationPace()
         )
         operation = begin(loading, wish, now_ms, "bench")
-        means = Means(suffix=".x", properties_of=lambda _names: lambda _encoding, _message: None)
         while operation.state is OperationState.RUNNING and operation.changed < MANY:
             operation = carry_out(
-                loading, operation.id, "bench", means, SystemClock().now_ms
+                loading, operation.id, "bench", ".x", SystemClock().now_ms
             ).operation
 
 

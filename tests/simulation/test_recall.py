@@ -10,7 +10,6 @@ import pytest
 
 from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.errors import LinkLost
-from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Held, Missed
@@ -19,14 +18,14 @@ from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.message import edit_and_retry
-from amqsidecar.operations.operate import Means, Wish, begin, carry_out, undo
+from amqsidecar.operations.operate import Wish, begin, carry_out, undo
 from simulation.rules import DLQ
 from simulation.world import FINAL, World
 from support.brokers.memory import Killed, StoredMessage
 
 ALL = RowFilter()
 COUNT = 25
-MEANS = Means(suffix=".exhausted", properties_of=chosen_properties)
+SUFFIX = ".exhausted"
 
 
 @pytest.fixture
@@ -242,7 +241,7 @@ def test_one_that_was_taken_back_is_edited_and_lives_again(world: World) -> None
     choose(world, 0, act=row_changes.take_back(0, "ann"))
     world.run(60)
     operation = edit(first)
-    carry_out(world.store, operation.id, "me", MEANS, world.clock.now_ms)
+    carry_out(world.store, operation.id, "me", SUFFIX, world.clock.now_ms)
     world.run(60)
     assert world.bodies("orders") == ["mended"]
     assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
@@ -255,7 +254,7 @@ def discard_some(world: World, count: int) -> int:
     ids = tuple(sorted(row.id for row in rows_of(world))[:count])
     wish = Wish(action=Action.DISCARD, selection=Selection(rows=RowFilter(ids=ids)), actor="ann")
     operation = begin(world.store, wish, world.clock.now_ms())
-    while carry_out(world.store, operation.id, "me", MEANS, world.clock.now_ms).next_at_ms:
+    while carry_out(world.store, operation.id, "me", SUFFIX, world.clock.now_ms).next_at_ms:
         world.clock.advance(1_000)
     return operation.id
 
@@ -264,7 +263,7 @@ def undo_all(world: World, number: int) -> None:
     """Undo a discard at any progress of it, and wait until all is put back."""
     assert world.store is not None
     undo(world.store, number, world.clock.now_ms(), "ann")
-    while carry_out(world.store, number, "me", MEANS, world.clock.now_ms).next_at_ms:
+    while carry_out(world.store, number, "me", SUFFIX, world.clock.now_ms).next_at_ms:
         world.clock.advance(1_000)
 
 

@@ -66,10 +66,9 @@ def list_(listed: ListChoice) -> None:
     select = None
     if selection.looks_into_messages:
         # Why here: the codecs of every wire, which few lists need.
-        from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415
         from amqsidecar.operations.select import selector  # noqa: PLC0415
 
-        select = selector(selection, chosen_properties)
+        select = selector(selection)
     with opened_view(config) as store:
         rows = find_group(store, listed, selection.rows)
         try:

@@ -80,13 +80,12 @@ class Exports:
         Raises:
             HttpRefused: too many lists are streamed already.
         """
-        masking, properties_of = self._queries.masking, self._queries.tools.properties_of
+        masking = self._queries.masking
 
         def read(store: Schedule, after: RowKey | None, limit: int) -> ExportPage[RowKey]:
             found = list_messages(
                 store,
                 with_numbered(store, selection),
-                properties_of,
                 order=order,
                 limit=limit,
                 after=after,

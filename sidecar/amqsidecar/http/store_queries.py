@@ -19,6 +19,8 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, SidecarError, StoreError
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.masking import Masking
+from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.active_rules import Policies
@@ -28,13 +30,10 @@ from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
     VIEW_BYTES_MAX,
-    EditMessage,
     MessagePage,
-    ViewMessage,
     message_page,
 )
 from amqsidecar.operations.preview import OpenGate
-from amqsidecar.operations.select import PropertyReader
 from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry import audit
@@ -76,10 +75,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
-        properties_of: reads properties out of messages.
-        view_message: opens a message of an encoding for people, up to a number of bytes;
-            `StoreQueries.view` decides what of that each role sees.
-        edit_message: applies an edit to an encoded message; raises `EditRefused`.
         policies: the rules, and how others are asked.
         gate: asks the broker what becomes of sends.
         lying: reads what lies in a final dead-letter queue.
@@ -90,9 +85,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     final_suffix: str
-    properties_of: PropertyReader
-    view_message: ViewMessage
-    edit_message: EditMessage
     policies: Policies
     gate: OpenGate | None = None
     lying: ReadLying | None = None
@@ -151,7 +143,7 @@ class StoreQueries:
 
     def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
         """Return a kept message as this role may see it; to be called in a query."""
-        return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
+        return self.masking.message(view_message(encoding, message, max_bytes), role)
 
     def edit(self, encoding: str, message: bytes, change: MessageEdit, role: Role) -> bytes:
         """Return a kept message after an edit by this role; to be called in a query.
@@ -162,7 +154,7 @@ class StoreQueries:
         """
         looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
         self.masking.check_edit(looks, change, role)
-        return self.tools.edit_message(encoding, message, change)
+        return edit_message(encoding, message, change)
 
     def message(
         self,

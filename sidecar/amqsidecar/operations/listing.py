@@ -9,7 +9,7 @@ from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.act import act_of
-from amqsidecar.operations.select import PropertyReader, narrow, selector
+from amqsidecar.operations.select import narrow, selector
 from amqsidecar.schedule import Schedule, ScheduleView
 
 PAGES_MAX: Final = 20
@@ -45,7 +45,6 @@ def shown_row(row: RowView) -> RowView:
 def list_messages(
     schedule: Schedule,
     selection: Selection,
-    properties_of: PropertyReader,
     *,
     order: RowOrder = RowOrder.NEWEST,
     limit: int = 50,
@@ -56,12 +55,11 @@ def list_messages(
     Args:
         schedule: an open one.
         selection: which ones.
-        properties_of: reads properties out of messages.
         order: the newest or the next ones first.
         limit: maximum rows returned.
         after: `next_after` of the page before.
     """
-    select = selector(selection, properties_of)
+    select = selector(selection)
     looked_at = size_bytes = 0
     for _ in range(PAGES_MAX):
         page = schedule.page_rows(selection.rows, order, limit, after)
@@ -80,7 +78,6 @@ def list_oldest(
     schedule: ScheduleView,
     action: Action,
     selection: Selection,
-    properties_of: PropertyReader,
     *,
     limit: int,
     one_per_message_id: bool,
@@ -91,11 +88,10 @@ def list_oldest(
         schedule: an open one.
         action: rows that it leaves as they are do not count.
         selection: which rows; messages in final queues are not looked into.
-        properties_of: reads properties out of messages.
         limit: maximum rows returned.
         one_per_message_id: of rows with the same message id, return the first.
     """
-    select = selector(selection, properties_of)
+    select = selector(selection)
     act = act_of(action, 0, "", "", "queue://x")
     found: dict[str, int] = {}
     after = 0

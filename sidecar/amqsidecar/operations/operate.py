@@ -30,7 +30,6 @@ from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import (
     NEEDED_STATES,
-    PropertyReader,
     conditions,
     narrow,
     selector,
@@ -59,18 +58,6 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
     expected: int | None = None
     since: int | None = None
-
-
-class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of running an operation, besides the ledger.
-
-    Attributes:
-        suffix: of final dead-letter queues.
-        properties_of: reads properties out of messages.
-    """
-
-    suffix: str
-    properties_of: PropertyReader
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,7 +332,7 @@ class _LostLease(Exception):
 
 
 def carry_out(
-    schedule: Schedule, number: int, runner: str, means: Means, now_ms: Callable[[], int]
+    schedule: Schedule, number: int, runner: str, suffix: str, now_ms: Callable[[], int]
 ) -> Turn:
     """Do at most one step of an operation, if this runner gets its lease.
 
@@ -372,7 +359,7 @@ def carry_out(
         return _put_back(schedule, operation, now_ms)
     match course.next_step(operation, now_ms()):
         case Step(limit):
-            return _step(schedule, operation, limit, means, now_ms)
+            return _step(schedule, operation, limit, suffix, now_ms)
         case Pause(until_ms):
             return Turn(operation=operation, changed=0, next_at_ms=until_ms)
         case Stop(reason):
@@ -405,7 +392,7 @@ def _ready(operation: Operation, runner: str, now_ms: int) -> Operation:
 
 
 def _step(
-    schedule: Schedule, operation: Operation, limit: int, means: Means, now_ms: Callable[[], int]
+    schedule: Schedule, operation: Operation, limit: int, suffix: str, now_ms: Callable[[], int]
 ) -> Turn:
     action, began_ms = operation.action, now_ms()
 
@@ -415,9 +402,9 @@ def _step(
         after = course.claimed(after, operation.runner, began_ms)
         return course.stepped(operation, after, began_ms)
 
-    asked = operation.actor, means.suffix, operation.target, operation.reason, operation.id
+    asked = operation.actor, suffix, operation.target, operation.reason, operation.id
     act = act_of(action, began_ms, *asked)
-    select = selector(operation.selection, means.properties_of)
+    select = selector(operation.selection)
     try:
         after = schedule.step_operation(
             operation.id, act, select, limit, progress, is_followed=action in SENDS

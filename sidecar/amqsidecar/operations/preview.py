@@ -15,7 +15,7 @@ from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
-from amqsidecar.operations.select import PropertyReader, is_tallied, narrow, selector
+from amqsidecar.operations.select import is_tallied, narrow, selector
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
 
@@ -101,7 +101,6 @@ def preview(
     schedule: Schedule,
     action: Action,
     selection: Selection,
-    properties_of: PropertyReader,
     *,
     suffix: str,
     after: RowKey | None = None,
@@ -117,7 +116,6 @@ def preview(
         schedule: an open one.
         action: what to do.
         selection: to what.
-        properties_of: reads properties out of messages.
         suffix: of final dead-letter queues, where none is decided.
         after: `next_after` of the preview before, to look at what it didn't.
         gate: asks the broker about the destinations; None = it is not asked.
@@ -130,7 +128,7 @@ def preview(
         if sum(parts.values()) > ROWS_MAX:
             found = _by_tallies(schedule, action, selection.rows, parts, since, suffix)
             return _with_gate(found, gate, target)
-    look = _Look(action, schedule, selector(selection, properties_of), suffix)
+    look = _Look(action, schedule, selector(selection), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
         page = schedule.page_rows(selection.rows, RowOrder.NEWEST, look.room, after)

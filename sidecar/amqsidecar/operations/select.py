@@ -1,12 +1,13 @@
 """The rows of an operation."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from amqsidecar.ledger import Select
 from amqsidecar.messages.fields import OpenMessage
+from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.schedule import ScheduleView
@@ -21,12 +22,6 @@ NEEDED_STATES: Final = {
 _ROWS_OF_ONE_MESSAGE = 2_000
 _DIGITS_MAX = 18
 """Of a row number; a store has no more."""
-
-ReadMessageProperties = Callable[[str, bytes], Mapping[str, str] | None]
-"""Encoding and message to properties; None = none of them, or it can't be read."""
-
-PropertyReader = Callable[[Collection[str]], ReadMessageProperties]
-"""Returns a reader of the properties of these names."""
 
 
 def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
@@ -56,12 +51,12 @@ def is_tallied(selection: Selection) -> bool:
     return rows == tallied and not selection.looks_into_messages
 
 
-def selector(selection: Selection, properties_of: PropertyReader) -> Select | None:
+def selector(selection: Selection) -> Select | None:
     """Return the predicate that selects among the rows of its filter; None = all."""
     if not selection.looks_into_messages:
         return None
     wanted = dict(selection.properties)
-    read = properties_of(wanted)
+    read = chosen_properties(wanted)
     part = selection.contains.casefold()
 
     def is_selected(row: RowView, message: bytes) -> bool:

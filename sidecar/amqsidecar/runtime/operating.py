@@ -13,7 +13,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
-from amqsidecar.operations.operate import Means, carry_out, leave, pause
+from amqsidecar.operations.operate import carry_out, leave, pause
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
@@ -38,7 +38,7 @@ class Operating:
         *,
         open_schedule: OpenSchedule,
         clock: Clock,
-        means: Means,
+        suffix: str,
         runner: str,
         wake: Callable[[], None],
         metrics: Metrics,
@@ -48,7 +48,7 @@ class Operating:
         Args:
             open_schedule: opens the schedule.
             clock: the time.
-            means: what carrying out needs.
+            suffix: of final dead-letter queues.
             runner: a name that no other process has.
             wake: called when rows may have become due.
             metrics: shows and counts operations.
@@ -57,7 +57,7 @@ class Operating:
         self._stop = self.worker.stop
         self._kept = KeptSchedule(open_schedule)
         self._clock = clock
-        self._means = means
+        self._suffix = suffix
         self._runner = runner
         self._wake = wake
         self._metrics = metrics
@@ -103,7 +103,7 @@ class Operating:
 
     def _turn(self, store: Schedule, operation: Operation) -> float:
         try:
-            turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
+            turn = carry_out(store, operation.id, self._runner, self._suffix, self._clock.now_ms)
         except SidecarError:
             raise
         except Exception as error:

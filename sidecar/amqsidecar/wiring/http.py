@@ -9,9 +9,6 @@ from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.messages.edit import edit_message
-from amqsidecar.messages.kept_message import chosen_properties
-from amqsidecar.messages.view import view_message
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
@@ -78,9 +75,6 @@ def serving_http(
         open_schedule=open_schedule,
         tools=Tools(
             final_suffix=config.redelivery.final_suffix,
-            properties_of=chosen_properties,
-            view_message=view_message,
-            edit_message=edit_message,
             policies=policies_of(
                 find_rules,
                 load_plugins(),

@@ -19,10 +19,9 @@ from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
 from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.messages.kept_message import chosen_properties, group_of
+from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
-from amqsidecar.operations.operate import Means
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
@@ -157,7 +156,7 @@ def _beside(
     operating = Operating(
         open_schedule=parts.open_schedule,
         clock=clock,
-        means=Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties),
+        suffix=config.redelivery.final_suffix,
         runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
         wake=service.wake,
         metrics=parts.metrics,

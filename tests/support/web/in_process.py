@@ -12,9 +12,6 @@ from amqsidecar.http.access import Access, Signing
 from amqsidecar.http.app import make_app
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import StoreQueries, Tools
-from amqsidecar.messages.edit import edit_message
-from amqsidecar.messages.kept_message import chosen_properties
-from amqsidecar.messages.view import view_message
 from amqsidecar.operations.active_rules import Policies, policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
@@ -43,9 +40,6 @@ def make_queries(
         tools=Tools(
             **{
                 "final_suffix": ".final",
-                "properties_of": chosen_properties,
-                "view_message": view_message,
-                "edit_message": edit_message,
                 "policies": NO_RULES,
                 **tools,
             }

@@ -15,7 +15,6 @@ from proton import Message
 
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.masking import Masking
-from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
@@ -440,11 +439,10 @@ def test_a_discard_is_undone_on_the_page_of_its_operation(
     answer = confirm(client, page_of(client, "/act/discard?id=3"), sure="yes")
     address = answer.headers["location"]
     store = open_store(store_path)
-    means = operate.Means(suffix=".exhausted", properties_of=chosen_properties)
 
     def carry_out() -> None:
         number = int(address.rpartition("/")[2])
-        operate.carry_out(store, number, "service", means, store._clock.now_ms)
+        operate.carry_out(store, number, "service", ".exhausted", store._clock.now_ms)
 
     carry_out()
     page = page_of(client, address)
@@ -485,7 +483,6 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
     store = open_store(path)
     ended = {"state": RowState.EXHAUSTED, "is_final": True, "final_queue": "queue://DLQ.exhausted"}
     keep(store, [dead(1, "late", 1_000, **ended), dead(2, "late", 1_000, due_at_ms=NOW_MS)])
-    means = operate.Means(suffix=".exhausted", properties_of=chosen_properties)
     with (
         running_console(path) as address,
         web_client(address) as client,
@@ -505,7 +502,7 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
         assert "1 message" in page.text_content()
         answer = confirm(client, page)
         assert answer.status_code == 303
-        operate.carry_out(store, 1, "service", means, store._clock.now_ms)
+        operate.carry_out(store, 1, "service", ".exhausted", store._clock.now_ms)
         assert "Take back" in page_of(client, answer.headers["location"]).text_content()
     [row] = store.recalled(Recall.KEEP, 9)
     assert row.id == 1

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.ledger import MemberOutcome, RowKey
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
@@ -32,7 +33,7 @@ from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.listing import Listing, list_messages
-from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
+from amqsidecar.operations.operate import Turn, Wish, begin, carry_out
 from amqsidecar.operations.preview import (
     BEING_SENT,
     FINAL,
@@ -47,7 +48,7 @@ from amqsidecar.operations.progress import (
     list_members,
     read_progress,
 )
-from amqsidecar.operations.select import ReadMessageProperties, resolve, selector
+from amqsidecar.operations.select import resolve, selector
 from amqsidecar.operations.timeline import describe_all
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
@@ -61,17 +62,9 @@ QUEUE = "queue://orders"
 MINUTE = 60_000
 
 
-def tenants(names: Any) -> ReadMessageProperties:
-    """Read the property `tenant` of messages such as `tenant=ACME`."""
-
-    def read(_encoding: str, message: bytes) -> dict[str, str] | None:
-        name, _, text = message.decode().partition("=")
-        return {name: text} if name in names else None
-
-    return read
-
-
-MEANS = Means(suffix=".exhausted", properties_of=tenants)
+OF_ACME = {"encoding": ENCODING, "message": kept([(b"tenant", b"ACME")], b"")}
+OF_OTHERS = {"encoding": ENCODING, "message": kept([(b"tenant", b"other")], b"")}
+SUFFIX = ".exhausted"
 
 
 class Stage:
@@ -144,7 +137,7 @@ class Stage:
         return found
 
     def turn(self, operation: Operation, runner: str = "me") -> Turn:
-        return carry_out(self.store, operation.id, runner, MEANS, self.clock.now_ms)
+        return carry_out(self.store, operation.id, runner, SUFFIX, self.clock.now_ms)
 
     def finish(self, operation: Operation) -> Operation:
         for _ in range(100):
@@ -160,7 +153,7 @@ class Stage:
         return Operating(
             open_schedule=self.open_schedule,
             clock=self.clock,
-            means=MEANS,
+            suffix=SUFFIX,
             runner="service",
             wake=lambda: self.woken.append(self.clock.now_ms()),
             metrics=self.metrics,
@@ -205,7 +198,7 @@ def test_what_comes_later_is_left_alone(stage: Stage) -> None:
 def test_what_somebody_holds_after_the_preview_stays_held(stage: Stage) -> None:
     rows = stage.hold(12)
     store, ids = stage.store, tuple(row.id for row in rows)
-    seen = preview(store, Action.RETRY, Selection(), tenants, suffix=".x")
+    seen = preview(store, Action.RETRY, Selection(), suffix=".x")
     store.change(RowFilter(ids=ids[:4]), row_changes.release(1, "ben"))
     store.change(RowFilter(ids=ids[:2]), row_changes.hold(2, "ben"))
     done = stage.finish(stage.begin(since=seen.since, expected=seen.count))
@@ -316,10 +309,10 @@ def test_references_that_name_no_row_are_reported(stage: Stage) -> None:
 
 
 def test_only_messages_with_a_property_are_changed(stage: Stage) -> None:
-    stage.hold(3, message=b"tenant=ACME")
-    stage.hold(4, message=b"tenant=other")
+    stage.hold(3, **OF_ACME)
+    stage.hold(4, **OF_OTHERS)
     chosen = Selection(properties=(("tenant", "ACME"),))
-    found = preview(stage.store, Action.RETRY, chosen, tenants, suffix=".x")
+    found = preview(stage.store, Action.RETRY, chosen, suffix=".x")
     assert (found.count, found.looked_at, found.is_whole) == (3, 7, True)
     done = stage.finish(stage.begin(selection=chosen))
     assert (done.matched, done.changed) == (3, 3)
@@ -421,10 +414,10 @@ def test_nothing_is_redirected_in_a_circle(stage: Stage, source: str, target: st
 def test_messages_are_listed_by_a_property_a_bounded_number_at_a_time(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [*stage.hold(3, message=b"tenant=ACME"), *stage.hold(2), *stage.hold(1, message=b"t")]
+    rows = [*stage.hold(3, **OF_ACME), *stage.hold(2), *stage.hold(1, message=b"t")]
     ids = [row.id for row in rows]
     monkeypatch.setattr(browse, "LOOKED_INTO", 4)
-    select = selector(Selection(properties=(("tenant", "ACME"),)), tenants)
+    select = selector(Selection(properties=(("tenant", "ACME"),)))
 
     def page(limit: int, after: int) -> tuple[list[int], int | str | None]:
         found = list_page(stage.store, RowFilter(), limit, str(after), select)
@@ -440,11 +433,11 @@ def test_a_page_of_what_rarely_matches_is_looked_for_a_bounded_number_of_pages(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only match is the oldest of seven; pages have two rows."""
-    [first, *_] = [*stage.hold(1, message=b"tenant=ACME"), *stage.hold(6)]
+    [first, *_] = [*stage.hold(1, **OF_ACME), *stage.hold(6)]
     wanted = Selection(properties=(("tenant", "ACME"),))
 
     def page(after: RowKey | None = None) -> Listing:
-        return list_messages(stage.store, wanted, tenants, limit=2, after=after)
+        return list_messages(stage.store, wanted, limit=2, after=after)
 
     whole = page()
     assert ([row.id for row in whole.rows], whole.looked_at) == ([first.id], 7)
@@ -497,7 +490,7 @@ def test_exhausted_messages_in_their_final_queue_are_counted_and_given_up_ones_l
 def look(stage: Stage, action: Action = Action.RETRY, **values: Any) -> Preview:
     rows = RowFilter(**{name: one for name, one in values.items() if name != "after"})
     chosen, after = Selection(rows=rows), values.get("after")
-    return preview(stage.store, action, chosen, tenants, suffix=".x", after=after)
+    return preview(stage.store, action, chosen, suffix=".x", after=after)
 
 
 @pytest.mark.parametrize(
@@ -852,7 +845,7 @@ def test_an_operation_that_breaks_is_paused_and_the_others_go_on(
     broken = Selection(properties=(("tenant", "ACME"),))
     stage.begin(runner="", selection=broken)
     stage.begin(runner="")
-    monkeypatch.setattr(f"{__name__}.MEANS", Means(suffix=".x", properties_of=lambda _: breaks))
+    monkeypatch.setattr("amqsidecar.operations.select.chosen_properties", lambda _: breaks)
     operating = stage.operating()
     operating.look()
     first, second = stage.operation(1), stage.operation(2)

@@ -41,14 +41,13 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import NothingFound
-from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.cause import reason_line, root_reason
 from amqsidecar.model.operation import Action, Operation, OperationPace, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import ActionRefused, ActionResult, act_directly, check_direct
 from amqsidecar.operations.failures.find_group import where_else
 from amqsidecar.operations.listing import list_oldest
-from amqsidecar.operations.operate import Means, Wish, begin, cancel, carry_out, checked, undoable
+from amqsidecar.operations.operate import Wish, begin, cancel, carry_out, checked, undoable
 from amqsidecar.operations.preview import (
     OpenGate,
     Preview,
@@ -169,7 +168,14 @@ def _act(name: str, asked: Asked) -> None:
     with opened_schedule(config) as store:
         wish = _found(store, asked, wish)
         if asked.dry_run:
-            found = _preview(store, wish, config.redelivery.final_suffix, _gate(config))
+            found = preview(
+                store,
+                wish.action,
+                wish.selection,
+                suffix=config.redelivery.final_suffix,
+                gate=_gate(config),
+                target=wish.target,
+            )
             _print_preview(found, asked.output)
             if not (found.count or found.left) and found.is_whole:
                 raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
@@ -217,7 +223,6 @@ def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
             store,
             wish.action,
             selection,
-            chosen_properties,
             limit=asked.limit or IDS_MAX + 1,
             one_per_message_id=asked.one_per_message_id,
         )
@@ -243,20 +248,6 @@ def _gate(config: Config) -> OpenGate | None:
     return lambda: opened_gate(config, SystemClock(), rules)
 
 
-def _preview(
-    store: Schedule, wish: Wish, suffix: str = "", gate: OpenGate | None = None
-) -> Preview:
-    return preview(
-        store,
-        wish.action,
-        wish.selection,
-        chosen_properties,
-        suffix=suffix,
-        gate=gate,
-        target=wish.target,
-    )
-
-
 def _count(store: Schedule, asked: Asked, wish: Wish) -> tuple[int | None, bool]:
     """Return how many rows are selected, and whether that is all; None = not needed."""
     if asked.ids or is_tallied(wish.selection):
@@ -264,7 +255,7 @@ def _count(store: Schedule, asked: Asked, wish: Wish) -> tuple[int | None, bool]
     if asked.yes:
         # Why: examining each of millions takes as long as the action, and no person asked for it.
         return None, True
-    found = _preview(store, wish)
+    found = preview(store, wish.action, wish.selection, suffix="", target=wish.target)
     return found.count, found.is_whole
 
 
@@ -333,7 +324,7 @@ def _carry_out(
 ) -> tuple[Operation, bool]:
     """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
     now_ms = SystemClock().now_ms
-    means = Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
+    suffix = config.redelivery.final_suffix
     with (
         progress_bar(operation.action, operation.expected) as advance,
         _interruptible() as is_interrupted,
@@ -345,7 +336,7 @@ def _carry_out(
                     by = operation.actor
                     return cancel(store, operation.id, now_ms(), by, "interrupted"), True
             before = operation
-            turn = carry_out(store, operation.id, runner, means, now_ms)
+            turn = carry_out(store, operation.id, runner, suffix, now_ms)
             operation = turn.operation
             advance(operation.matched - before.matched)
             # Why a limit: a person, or another runner, may change it meanwhile.

@@ -27,7 +27,6 @@ from amqsidecar.cli.printing import print_json, print_line, print_rows, say
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound
-from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.operation import (
     SENDS,
     Operation,
@@ -235,13 +234,13 @@ def _undo(given: ChangeOptions) -> None:
     """
     config = read_config(given.config_file, given.sets)
     now_ms, actor = SystemClock().now_ms, cli_actor()
-    means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
     runner = f"{actor}:{secrets.token_hex(8)}"
     with opened_schedule(config, read_only=False) as store, usage_errors():
         _check_known(store, given.number)
         one = operate.undo(store, given.number, now_ms(), actor, given.reason)
         while is_working(one):
-            one = operate.carry_out(store, given.number, runner, means, now_ms).operation
+            suffix = config.redelivery.final_suffix
+            one = operate.carry_out(store, given.number, runner, suffix, now_ms).operation
             time.sleep(_STEP_PAUSE_S)
         progress = read_progress(store, given.number, now_ms())
     print_progress(progress, given.output)

@@ -226,7 +226,6 @@ class ActionEndpoints:
             store,
             action,
             selection,
-            self._queries.tools.properties_of,
             suffix=self._queries.tools.final_suffix,
             gate=gate,
             target=target,

@@ -161,7 +161,6 @@ class Looking:
             page = list_messages(
                 at.store,
                 asked.selection,
-                self._queries.tools.properties_of,
                 order=asked.order,
                 limit=call.query.limit,
                 after=asked.after,

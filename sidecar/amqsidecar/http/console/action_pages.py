@@ -41,7 +41,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     ) -> Preview:
         suffix = tools.final_suffix
         selection = with_numbered(store, selection)
-        return preview(store, action, selection, tools.properties_of, suffix=suffix, gate=gate)
+        return preview(store, action, selection, suffix=suffix, gate=gate)
 
     async def show(
         request: Request,

@@ -52,7 +52,6 @@ def _list_route(console: Console) -> BaseRoute:
             found = list_messages(
                 at.store,
                 with_numbered(at.store, query.selection),
-                queries.tools.properties_of,
                 order=query.order,
                 limit=LIMIT,
                 after=query.after,
