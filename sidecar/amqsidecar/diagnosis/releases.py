@@ -15,7 +15,7 @@ TESTED: Final = {
 }
 """Releases that the sidecar's own tests run against, in order of age."""
 
-_PRODUCT: Final = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
+PRODUCT: Final = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
 _NUMBERS: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
@@ -68,7 +68,7 @@ FAULTS: Final = (
 
 def release_name(description: BrokerDescription) -> str:
     """Return product and version in words."""
-    return f"{_PRODUCT[description.kind]} {description.version or 'of an unknown version'}"
+    return f"{PRODUCT[description.kind]} {description.version or 'of an unknown version'}"
 
 
 def untested_release(description: BrokerDescription) -> str | None:

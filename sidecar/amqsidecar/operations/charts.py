@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -21,6 +22,24 @@ MINUTE_MS: Final = 60_000
 _ATTEMPTS_MAX = 12
 _MARKS_MAX = 20
 _SERVICE_MARKS_MAX = 500
+
+
+class Zoom(StrEnum):
+    """The time that a chart shows, before or after now; as addresses have it."""
+
+    MINUTES = "5m"
+    HOUR = "1h"
+    DAY = "24h"
+
+    @property
+    def span_ms(self) -> int:
+        """Its length."""
+        return {Zoom.MINUTES: 5 * MINUTE_MS, Zoom.HOUR: HOUR_MS, Zoom.DAY: DAY_MS}[self]
+
+    @property
+    def step_ms(self) -> int:
+        """Length of one step of it; counts are kept by the minute for an hour only."""
+        return HOUR_MS if self is Zoom.DAY else MINUTE_MS
 
 
 class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +72,12 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         from_ms: begin of the first step.
-        step_ms: length of a step.
+        zoom: its length, and that of a step.
         series: each with as many counts as there are steps.
     """
 
     from_ms: int
-    step_ms: int
+    zoom: Zoom
     series: list[Series]
 
 
@@ -110,9 +129,8 @@ def recovery_by_attempt(
 def deaths_by_cause(
     schedule: Schedule,
     now_ms: int,
+    zoom: Zoom = Zoom.DAY,
     *,
-    span_ms: int = DAY_MS,
-    step_ms: int = HOUR_MS,
     place: Place | None = None,
     top: int = 5,
 ) -> Timeline:
@@ -121,12 +139,12 @@ def deaths_by_cause(
     Args:
         schedule: an open one.
         now_ms: the time.
-        span_ms: how long before it.
-        step_ms: of `FailureCount`s that are kept: minutes for the last hour, else hours.
+        zoom: how long before it.
         place: only of this group; None = of all.
         top: maximum causes with a series of their own.
     """
-    from_ms, steps = _steps(now_ms, span_ms, step_ms)
+    step_ms = zoom.step_ms
+    from_ms, steps = _steps(now_ms, zoom)
     counts = [
         one
         for one in read_deaths(
@@ -147,14 +165,13 @@ def deaths_by_cause(
     series = [
         Series(name=name, counts=_binned(by_name[name], from_ms, step_ms, steps)) for name in names
     ]
-    return Timeline(from_ms=from_ms, step_ms=step_ms, series=series)
+    return Timeline(from_ms=from_ms, zoom=zoom, series=series)
 
 
-def deaths_of_group(
-    schedule: Schedule, place: Place, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
-) -> Timeline:
-    """Return deaths of a group by time: now, and at the same times of the day before."""
-    from_ms, steps = _steps(now_ms, span_ms, step_ms)
+def deaths_of_group(schedule: Schedule, place: Place, now_ms: int) -> Timeline:
+    """Return deaths of a group by hour: of this day, and at the same times of the day before."""
+    step_ms = Zoom.DAY.step_ms
+    from_ms, steps = _steps(now_ms, Zoom.DAY)
     known = read_cause_groups(schedule)
     series = []
     for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
@@ -164,19 +181,14 @@ def deaths_of_group(
             if (one.key.destination, one.key.cause_group) == place
         )
         series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))
-    return Timeline(from_ms=from_ms, step_ms=step_ms, series=series)
+    return Timeline(from_ms=from_ms, zoom=Zoom.DAY, series=series)
 
 
-def schedule_ahead(
-    schedule: Schedule, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
-) -> Timeline:
+def schedule_ahead(schedule: Schedule, now_ms: int, zoom: Zoom = Zoom.DAY) -> Timeline:
     """Return how many waiting messages are due in each step from now on."""
-    steps = span_ms // step_ms
-    bounds_ms = [now_ms + at * step_ms for at in range(steps + 1)]
-    counts = schedule.due_counts(bounds_ms)
-    return Timeline(
-        from_ms=now_ms, step_ms=step_ms, series=[Series(name="due", counts=list(counts))]
-    )
+    steps = zoom.span_ms // zoom.step_ms
+    counts = schedule.due_counts([now_ms + at * zoom.step_ms for at in range(steps + 1)])
+    return Timeline(from_ms=now_ms, zoom=zoom, series=[Series(name="due", counts=list(counts))])
 
 
 def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
@@ -223,10 +235,10 @@ def lateness(buckets: Sequence[tuple[float | None, int]]) -> list[LatenessBucket
     return [LatenessBucket(upper_s=upper_s, count=count) for upper_s, count in buckets]
 
 
-def _steps(now_ms: int, span_ms: int, step_ms: int) -> tuple[int, int]:
+def _steps(now_ms: int, zoom: Zoom) -> tuple[int, int]:
     """Return the begin of the first step and how many there are; the last one is running."""
-    steps = span_ms // step_ms
-    return now_ms - now_ms % step_ms - (steps - 1) * step_ms, steps
+    steps = zoom.span_ms // zoom.step_ms
+    return now_ms - now_ms % zoom.step_ms - (steps - 1) * zoom.step_ms, steps
 
 
 def _binned(counts: Iterable[FailureCount], from_ms: int, step_ms: int, steps: int) -> list[int]:

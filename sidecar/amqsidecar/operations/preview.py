@@ -344,13 +344,23 @@ _NOT_LOOKED = (
 )
 
 
+_RUNNING_SHOWN: Final = 5
+
+
 def running_notes(schedule: Schedule) -> list[str]:
     """Return warnings about running operations, for a preview of another one."""
-    return [
-        f"operation {one.id} ({one.action} by {one.actor}) runs: it skips messages that you "
-        "change and continues with the rest; pause or cancel it to prevent that"
+    running = [
+        f"{one.id} ({one.action} by {one.actor})"
         for one in schedule.open_operations()
         if one.state is OperationState.RUNNING
+    ]
+    if not running:
+        return []
+    shown = ", ".join(running[:_RUNNING_SHOWN]) + (", …" if running[_RUNNING_SHOWN:] else "")
+    which, they = ("operation", "it skips") if len(running) == 1 else ("operations", "they skip")
+    return [
+        f"running {which} {shown}: {they} messages that you change; pause or cancel to "
+        "keep the rest as it is"
     ]
 
 

@@ -21,6 +21,7 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_well: nothing of this needs a person.
+        broker: product, version and address of the last link; "" = there was none.
         cycles: cycles committed since the process started.
         cycles_in_doubt: cycles whose commit could not be confirmed.
         reconnects: how often the link was lost and came up again.
@@ -31,6 +32,7 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     is_well: bool
+    broker: str
     readiness: Readiness
     cycles: int
     cycles_in_doubt: int
@@ -54,6 +56,7 @@ def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
         is_well=readiness.is_ready
         and readiness.taking.ok
         and not (readiness.intake.refused or in_doubt or left_alone),
+        broker=health.broker,
         readiness=readiness,
         cycles=counts.cycles,
         cycles_in_doubt=in_doubt,

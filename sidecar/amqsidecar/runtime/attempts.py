@@ -5,7 +5,7 @@ from typing import Final, Protocol
 import structlog
 
 from amqsidecar.broker import BrokerDescription
-from amqsidecar.diagnosis.releases import release_faults, untested_release
+from amqsidecar.diagnosis.releases import PRODUCT, release_faults, untested_release
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.plugin import Chance
 
@@ -15,6 +15,11 @@ LONGEST_PAUSE_S: Final = 30.0
 
 
 log = structlog.get_logger()
+
+
+def describe_broker(url: str, description: BrokerDescription) -> str:
+    """Return product, version and address of a broker for people."""
+    return f"{PRODUCT[description.kind]} {description.version}".rstrip() + f" at {url}"
 
 
 def log_link_up(url: str, description: BrokerDescription, **facts: str) -> None:

@@ -11,7 +11,7 @@ from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.runtime.attempts import Attempts, log_link_up
+from amqsidecar.runtime.attempts import Attempts, describe_broker, log_link_up
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
@@ -26,8 +26,8 @@ log = structlog.get_logger("amqsidecar.service")
 class ServiceHealth:
     """Receives the state of the service; the methods are called in the service's thread."""
 
-    def link_up(self) -> None:
-        """The link is up, the token is ours, the intake reads."""
+    def link_up(self, broker: str) -> None:
+        """The link to this broker is up, the token is ours, the intake reads."""
 
     def taking(self, problem: str) -> None:
         """Dead letters are taken; or why the store has no room for them; reported each second."""
@@ -147,7 +147,7 @@ class LinkLoop:
         self._is_up = True
         self._logs_in_anew = False
         self._attempts.up()
-        self._health.link_up()
+        self._health.link_up(describe_broker(self._attempts.current, description))
         if is_again:
             self._health.reconnected()
         log_link_up(self._attempts.current, description, **facts)

@@ -122,6 +122,7 @@ class Health:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._broker = ""
         self._link = _Part()
         self._store = _Part()
         self._token = TokenState.UNKNOWN
@@ -133,17 +134,18 @@ class Health:
         self._foreign: tuple[ForeignToken, ...] = ()
         self._clock_behind_ms = 0
 
-    def link_up(self) -> None:
-        """The link is up, the token is ours, dead letters are read."""
-        self._up(TokenState.OURS)
+    def link_up(self, broker: str) -> None:
+        """The link to this broker is up, the token is ours, dead letters are read."""
+        self._up(broker, TokenState.OURS)
 
-    def looking(self) -> None:
+    def looking(self, broker: str) -> None:
         """The link is up of an observer, or of a service whose schedule the broker keeps."""
-        self._up(TokenState.NOT_NEEDED)
+        self._up(broker, TokenState.NOT_NEEDED)
         self.store_ok()
 
-    def _up(self, token: TokenState) -> None:
+    def _up(self, broker: str, token: TokenState) -> None:
         with self._lock:
+            self._broker = broker
             self._link = _Part(is_good=True, reason="")
             self._token, self._token_reason = token, ""
 
@@ -187,6 +189,11 @@ class Health:
     def clock(self, behind_ms: int) -> None:
         """The schedule's clock is behind the wall clock by this much; negative = ahead."""
         self._clock_behind_ms = behind_ms
+
+    @property
+    def broker(self) -> str:
+        """Product, version and address of the broker of the last link; "" = there was none."""
+        return self._broker
 
     def healthz(self) -> HealthAnswer:
         """Answer whether the process lives: an answer proves it."""

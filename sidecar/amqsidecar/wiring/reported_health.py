@@ -28,8 +28,8 @@ class _ReportedHealth(ServiceHealth):
         self._health = health
         self._metrics = metrics
 
-    def link_up(self) -> None:
-        self._health.link_up()
+    def link_up(self, broker: str) -> None:
+        self._health.link_up(broker)
         self._metrics.set_link_up(True)
         self._metrics.set_token_awaited(False)
 
@@ -71,6 +71,6 @@ class _ReportedHealth(ServiceHealth):
 
 
 class _TokenlessHealth(_ReportedHealth):
-    def link_up(self) -> None:
-        self._health.looking()
+    def link_up(self, broker: str) -> None:
+        self._health.looking(broker)
         self._metrics.set_link_up(True)

@@ -1,5 +1,6 @@
 """Every page of the console in a real browser: widths, colours, keys, times; without a broker."""
 
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,13 +19,13 @@ from support.web.chromium import barriers, opened_page, running_chromium
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
 from support.web.in_process import policies_of_file
-from support.web.incident import keep_incident, status_of_the_night
+from support.web.incident import keep_incident, keep_night, sick_status, status_of_the_night
 
 pytestmark = pytest.mark.browser
 
 Scheme = Literal["light", "dark"]
 
-WIDTHS: Final = (375, 390, 768, 900, 1100, 1280, 1440, 1920)
+WIDTHS: Final = (375, 390, 768, 900, 1024, 1100, 1280, 1440, 1920)
 PHONE: Final = {"width": 375, "height": 812}
 LONG: Final = f"queue://{'settlement.reconciliation.' * 4}retry_of_partner_bank"
 
@@ -87,6 +88,17 @@ def incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console of a sidecar that needs a person, at 5,000 exhausted messages of six causes."""
+    path = tmp_path_factory.mktemp("night") / "schedule.db"
+    store = open_store(path)
+    keep_night(store)
+    store.close()
+    with running_console(path, sidecar_status=sick_status) as address:
+        yield address
+
+
 ANY_STORE: Final = ("/", "/groups", "/messages", "/plots", "/operations", "/act/retry", "/policies")
 PAGES: Final = (
     *ANY_STORE,
@@ -117,7 +129,8 @@ TABLES_OUTSIDE_CARDS: Final = """[...document.querySelectorAll("table.rows")].so
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.proof)])
 @pytest.mark.parametrize(
-    ("store", "pages"), [("full", PAGES), ("incident", ("/",)), ("empty", ANY_STORE)]
+    ("store", "pages"),
+    [("full", PAGES), ("incident", ("/",)), ("night", ANY_STORE), ("empty", ANY_STORE)],
 )
 def test_no_page_is_wider_than_its_window(
     browser: Browser,
@@ -164,17 +177,128 @@ def test_no_cell_of_the_policies_is_squeezed_on_a_phone(tmp_path: Path, browser:
         assert page.evaluate(SQUEEZED) == []
 
 
-@pytest.mark.parametrize("store", ["full", "empty", "incident"])
+@pytest.mark.parametrize("width", [375, 1024])
+def test_no_row_of_a_table_is_cut(night: str, browser: Browser, width: int) -> None:
+    """A row is a line of its table at 1024, and a block with the name of each value on a phone."""
+    with opened_page(browser, night, viewport={"width": width, "height": 800}) as page:
+        for address in ("/", "/groups", "/messages", "/operations", "/act/retry"):
+            page.goto(address)
+            row = page.locator("table.rows tbody tr").first
+            assert row.evaluate(DISPLAY) == ("flex" if width == 375 else "table-row")
+            assert page.evaluate(CUT_CELLS) == []
+            if width == 375:
+                labels = row.locator("td:visible").evaluate_all(LABELS)
+                assert all(labels)
+
+
+DISPLAY: Final = "one => getComputedStyle(one).display"
+CUT_CELLS: Final = """[...document.querySelectorAll("table.rows tbody :is(th, td)")]
+    .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.trim())"""
+LABELS: Final = """all => all.map(one =>
+    one.querySelector(".badge, input") ? "its own" : getComputedStyle(one, "::before").content)"""
+
+
+def test_what_is_wrong_the_exhausted_and_all_six_groups_are_above_the_fold(
+    night: str, browser: Browser
+) -> None:
+    with opened_page(browser, night, viewport={"width": 1440, "height": 900}) as page:
+        page.goto("/")
+        for name in ("5,000 exhausted messages wait for a person", "This sidecar needs a person"):
+            expect(page.get_by_role("heading", name=name)).to_be_in_viewport(ratio=1)
+        expect(page.locator("#retry-exhausted")).to_be_in_viewport(ratio=1)
+        groups = page.locator("a[id^=group-]")
+        expect(groups).to_have_count(6)
+        for link in groups.all():
+            expect(link).to_be_in_viewport(ratio=1)
+        # Why: in the envelope of a framework the root cause would be at its end.
+        expect(groups.first).to_have_text("SocketTimeoutException: Read timed out, order *")
+
+
+def mail_group(page: Page) -> str:
+    """Return the address of a group of the night."""
+    page.goto("/groups")
+    return page.get_by_role("link", name="TemplateMissing").get_attribute("href") or ""
+
+
+BOXES: Final = """all => all.map(one => one.getBoundingClientRect())
+    .filter(box => box.height > 0).map(box => [box.left, box.right])"""
+
+
+@pytest.mark.parametrize("width", [375, 1024, 1440])
+@pytest.mark.parametrize("span", ["5m", "1h", "24h"])
+def test_marks_of_a_chart_do_not_collide(
+    night: str, browser: Browser, span: str, width: int
+) -> None:
+    """Thirteen operations and starts, several in the same second."""
+    with opened_page(browser, night, viewport={"width": width, "height": 800}) as page:
+        for address in ("/plots?", f"{mail_group(page)}&"):
+            page.goto(f"{address}span={span}")
+            labels = page.locator("text.mark").evaluate_all(BOXES)
+            assert labels
+            assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(labels)))
+            begins = sorted(one[0] for one in page.locator("line.mark").evaluate_all(BOXES))
+            assert all(other - one >= 1.5 for one, other in itertools.pairwise(begins))
+
+
+def test_charts_show_five_minutes_an_hour_or_a_day_without_scripts(
+    night: str, browser: Browser
+) -> None:
+    with opened_page(browser, night, java_script_enabled=False) as page:
+        for begin in ("/", "/plots", mail_group(page)):
+            page.goto(begin)
+            for name, bars in (("5m", 5), ("24h", 24), ("1h", 60)):
+                choice = page.get_by_role("navigation", name="Time of the chart").first
+                choice.get_by_role("link", name=name, exact=True).click()
+                chart = page.get_by_role("region").filter(has=page.locator("#deaths-heading"))
+                current = chart.locator("nav a[aria-current]")
+                expect(current).to_have_text(name)
+                expect(current).to_be_in_viewport()
+                chart.get_by_text("As a table").click()
+                expect(chart.locator("table tbody tr")).to_have_count(bars)
+
+
+def test_each_page_names_the_broker_the_sidecars_health_and_the_age_of_its_numbers(
+    night: str, incident: str, browser: Browser
+) -> None:
+    colours = set[str]()
+    for address, health in ((night, "sidecar needs a person"), (incident, "sidecar well")):
+        with opened_page(browser, address) as page:
+            page.clock.install()
+            for path in ("/", "/groups", "/plots", "/messages/one?id=1"):
+                page.goto(path)
+                state = page.locator("#state")
+                expect(state).to_contain_text("Apache Artemis 2.57.0 at core://broker:61616")
+                expect(state.locator(".badge")).to_have_text(health)
+                expect(state.locator("time")).to_have_count(1)
+            colours.add(state.locator(".badge").evaluate("one => getComputedStyle(one).color"))
+            page.clock.fast_forward(3 * 60_000)
+            expect(state).to_contain_text(", 3 min ago")
+    assert len(colours) == 2
+
+
+def test_what_runs_does_not_look_as_if_it_had_succeeded(night: str, browser: Browser) -> None:
+    with opened_page(browser, night) as page:
+        page.goto("/operations")
+        running = page.locator("td .badge").first
+        expect(running).to_have_text("running")
+        colours = [running.evaluate("one => getComputedStyle(one).color")]
+        for other in ("good", "bad", "warn"):
+            running.evaluate("(one, other) => { one.className = `badge ${other}`; }", other)
+            colours.append(running.evaluate("one => getComputedStyle(one).color"))
+        assert len({*colours}) == 4
+
+
+@pytest.mark.parametrize("store", ["full", "empty", "incident", "night"])
 def test_all_pages_are_in_reach_on_a_phone(
     browser: Browser, request: pytest.FixtureRequest, store: str
 ) -> None:
     with opened_page(browser, request.getfixturevalue(store), viewport=PHONE) as page:
         page.goto("/")
-        for link in page.locator("nav a").all():
+        for link in page.locator("header nav a").all():
             expect(link).to_be_in_viewport(ratio=1)
 
 
-@pytest.mark.parametrize("store", ["full", "empty", "incident"])
+@pytest.mark.parametrize("store", ["full", "empty", "incident", "night"])
 def test_the_first_screen_is_three_screens_of_a_phone_at_most(
     browser: Browser, request: pytest.FixtureRequest, store: str
 ) -> None:
@@ -193,7 +317,7 @@ def test_the_charts_of_a_group_are_as_wide_as_the_page_and_whole(
     with opened_page(browser, full, viewport={"width": width, "height": 812}) as page:
         page.goto("/groups/one?destination=orders&group=card%20over%20limit")
         plots = [one for one in page.locator("svg.plot").all() if one.is_visible()]
-        assert len(plots) == 2
+        assert len(plots) == 1
         for plot in plots:
             shown, whole = plot.evaluate(
                 "one => { const box = one.closest('.wide'); "

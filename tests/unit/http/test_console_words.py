@@ -1,11 +1,14 @@
 """What the console says besides pages: commands to copy, texts made visible, plots."""
 
+import itertools
 import shlex
 import subprocess
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.cli.operate import commands as act_commands
@@ -14,7 +17,7 @@ from amqsidecar.http.console.advice import known_of, next_steps
 from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
 from amqsidecar.http.console.pages import headline
-from amqsidecar.http.console.svg import Plotted, lines, mark_labels, nice_top, stacked_bars
+from amqsidecar.http.console.svg import Plotted, draw, label_marks, nice_top
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -104,8 +107,8 @@ def test_an_axis_ends_not_below_what_it_shows_nor_far_above(highest: int) -> Non
     assert highest <= top <= max(4, 2.5 * highest)
 
 
-@pytest.mark.parametrize("draw", [stacked_bars, lines])
-def test_a_plot_has_a_text_alternative_and_no_markup_of_strangers(draw: object) -> None:
+@pytest.mark.parametrize("is_compared", [False, True])
+def test_a_plot_has_a_text_alternative_and_no_markup_of_strangers(is_compared: bool) -> None:
     plotted = Plotted(
         key="deaths",
         title="Deaths <b>",
@@ -114,15 +117,17 @@ def test_a_plot_has_a_text_alternative_and_no_markup_of_strangers(draw: object) 
         labels=["00:00", "01:00"],
         names=["<script>\u202e", "other"],
         counts=[[3, 0], [4, 5]],
+        empty="",
+        is_compared=is_compared,
     )
-    root = ET.fromstring(str(draw(plotted)))  # type: ignore[operator]
+    root = ET.fromstring(str(draw(plotted)))
     tags = {element.tag for element in root.iter()}
     assert tags <= {"svg", "title", "desc", "line", "text", "rect", "polyline"}
     said = {element.get("id"): element.text for element in root if element.get("id")}
     assert said == {"deaths-title": "Deaths <b>", "deaths-description": "12 </svg><script>"}
     assert root.get("aria-labelledby") == "deaths-title deaths-description"
     assert not any("style" in element.attrib for element in root.iter())
-    if draw is stacked_bars:
+    if not is_compared:
         heights = [float(bar.attrib["height"]) for bar in root.iter("rect")]
         assert heights[0] * 4 == pytest.approx(heights[1] * 3, abs=1)
         assert "<script>‹U+202E›: 3" in (root.find("rect/title").text or "")  # type: ignore[union-attr]
@@ -152,7 +157,7 @@ def test_without_a_view_the_page_does_not_claim_that_nothing_died() -> None:
 
 def test_the_first_screen_says_what_is_unknown_and_which_schedule_is_alone() -> None:
     health, metrics = Health(), Metrics()
-    health.link_up()
+    health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_ok()
     assert sidecar_status(health, metrics).is_well
     metrics.set_outcomes_counted(False)
@@ -238,15 +243,36 @@ def test_a_group_without_a_cause_says_how_to_get_one(cause_group: str, is_told: 
 
 
 @pytest.mark.parametrize(
-    ("places", "labels"),
+    ("places", "texts"),
     [
         ([], []),
-        ([52, 300], [(52, "1"), (300, "2")]),
-        ([870, 872, 90], [(90, "3"), (870, "1, 2")]),
-        ([100, 120, 145, 200], [(100, "1, 2, 3"), (200, "4")]),
+        ([60, 300], ["1", "2"]),
+        ([90, 570, 572], ["1", "2–3"]),
+        ([100, 112, 130, 300], ["1–3", "4"]),
+        # Why together: at the edge of the picture the second label moves to the left.
+        ([540, 592], ["1", "2"]),
+        ([574, 592], ["1–2"]),
     ],
 )
 def test_marks_that_are_near_each_other_share_a_label(
-    places: list[float], labels: list[tuple[float, str]]
+    places: list[float], texts: list[str]
 ) -> None:
-    assert mark_labels(places) == labels
+    assert [one.text for one in label_marks(places, 600)] == texts
+
+
+@given(
+    places=st.lists(st.floats(52, 592), max_size=40).map(sorted),
+    width_px=st.sampled_from([600, 1160]),
+)
+def test_labels_of_marks_never_collide(places: list[float], width_px: int) -> None:
+    labels = label_marks(places, width_px)
+    assert [n for one in labels for n in range(one.first, one.last + 1)] == [
+        *range(1, len(places) + 1)
+    ]
+    ends = [52.0]
+    for one in labels:
+        assert one.begin_px >= ends[-1] - 1e-6
+        ends.append(one.end_px)
+    assert ends[-1] <= width_px
+    for one in labels:
+        assert all(b - a >= 4 for a, b in itertools.pairwise(one.lines_px))

@@ -86,7 +86,7 @@ def test_readiness_needs_link_and_store(start: StartServer, health: Health) -> N
     address = start()
     assert ask(address, "/readyz")[0] == 503
     health.store_ok()
-    health.link_up()
+    health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     status, body, _ = ask(address, "/readyz")
     assert status == 200
     assert json.loads(body) == {
@@ -106,7 +106,7 @@ def test_readiness_needs_link_and_store(start: StartServer, health: Health) -> N
 
 
 def test_a_full_disk_is_not_ready(start: StartServer, health: Health) -> None:
-    health.link_up()
+    health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_failed("disk full")
     status, body, _ = ask(start(), "/readyz")
     assert status == 503
@@ -115,7 +115,7 @@ def test_a_full_disk_is_not_ready(start: StartServer, health: Health) -> None:
 
 def test_a_sidecar_that_can_read_nothing_is_not_ready(start: StartServer, health: Health) -> None:
     """One refused queue of several is reported, and no reason to take the others away."""
-    health.link_up()
+    health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_ok()
     health.intake(1, {"B.DLQ": "no permission"}, "")
     status, body, _ = ask(start(), "/readyz")
@@ -134,7 +134,7 @@ def test_a_sidecar_that_can_read_nothing_is_not_ready(start: StartServer, health
 def test_an_observer_is_ready_without_a_token_and_a_store(
     start: StartServer, health: Health
 ) -> None:
-    health.looking()
+    health.looking("ActiveMQ Classic 6.3.2 at tcp://broker:61616")
     status, body, _ = ask(start(), "/readyz")
     assert status == 200
     assert json.loads(body)["token"] == {"state": "not needed", "reason": ""}

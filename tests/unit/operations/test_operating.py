@@ -561,7 +561,7 @@ def test_a_preview_names_running_operations(stage: Stage) -> None:
     stage.hold(2)
     stage.begin(actor="console:ben")
     [note] = look(stage, Action.HOLD, state=RowState.HELD).notes
-    assert note.startswith("operation 1 (retry by console:ben) runs")
+    assert note.startswith("running operation 1 (retry by console:ben): it skips")
 
 
 def test_a_preview_of_many_asks_the_tallies(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Health(ServiceHealth):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def link_up(self) -> None:
+    def link_up(self, broker: str) -> None:
         self.told.append("up")
 
     def link_down(self, reason: str) -> None:

@@ -283,10 +283,10 @@ def test_the_link_the_store_and_the_version_are_reported() -> None:
 def test_a_token_is_awaited_until_the_link_is_up_or_lost() -> None:
     metrics = Metrics()
     told = reported_health(Health(), metrics)
-    for ends in (told.link_up, lambda: told.link_down("gone")):
+    for ends, text in ((told.link_up, "broker"), (told.link_down, "gone")):
         told.token_awaited("held elsewhere")
         assert metrics.value("amqsidecar_token_awaited") == 1
-        ends()
+        ends(text)
         assert metrics.value("amqsidecar_token_awaited") == 0
 
 

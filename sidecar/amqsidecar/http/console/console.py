@@ -91,17 +91,21 @@ class Console:
             await asyncio.to_thread(self._rendered, request, template, values), status
         )
 
-    def _rendered(self, request: Request, template: str, values: dict[str, Any]) -> str:
+    def _rendered(
+        self, request: Request, template: str, values: dict[str, Any], *, has_status: bool = True
+    ) -> str:
         # Why perhaps None: a refused caller gets a page, too.
         caller: Caller | None = request.scope.get("amqsidecar.caller")
         path = request.scope["path"]
+        tell = self.queries.tools.sidecar_status if has_status else None
         return self._environment.get_template(template).render(
             now_ms=values.pop("now_ms", None) or self.queries.clock.now_ms(),
             path=path,
             here=address(path, request.query_params.multi_items()),
-            live_query=_live_query(request),
+            without=functools.partial(_without, request),
             is_live=request.query_params.get("live") != "off",
             who=caller,
+            sidecar=None if tell is None else tell(),
             may_change=caller is not None and caller.role is Role.OPERATOR,
             csrf=request.scope.get("amqsidecar.csrf", ""),
             **values,
@@ -112,7 +116,9 @@ class Console:
     ) -> HTMLResponse:
         """Return a page with the error and the next step."""
         values = {"title": title, "what": what, "next_step": next_step}
-        return HTMLResponse(self._rendered(request, "problem.html", values), status)
+        # Why without status after a fault: the fault may be in it.
+        text = self._rendered(request, "problem.html", values, has_status=status != 500)
+        return HTMLResponse(text, status)
 
     def show_refusal(self, request: Request, refused: HttpRefused) -> Response:
         """Return the answer of a refusal: a page for a browser, a line for a program."""
@@ -174,7 +180,7 @@ def _kind(error: Exception) -> type[Exception]:
     return next(kind for kind in _PROBLEMS if isinstance(error, kind))
 
 
-def _live_query(request: Request) -> str:
-    """Return the query of a page, to which whether it lives can be added."""
-    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "live"]
+def _without(request: Request, name: str) -> str:
+    """Return the query of a page, to which a parameter of this name can be added."""
+    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != name]
     return f"{address('', pairs)}&".lstrip("?&")

@@ -1,7 +1,7 @@
 """The pages; every address can be bookmarked and shared."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -30,7 +30,7 @@ from amqsidecar.http.console.plots import (
     plot_recovery,
     plot_schedule,
 )
-from amqsidecar.http.console.query import QueryError, address, group_query
+from amqsidecar.http.console.query import QueryError, address, group_query, read_zoom
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import Masking
@@ -40,7 +40,7 @@ from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
-    MINUTE_MS,
+    Zoom,
     deaths_by_cause,
     deaths_of_group,
     marks_since,
@@ -51,7 +51,6 @@ from amqsidecar.operations.failures.find_group import the_group, with_numbered
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
-    HOUR_MS,
     Group,
     read_group,
     read_groups,
@@ -111,6 +110,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         tell = queries.tools.sidecar_status
         status = None if tell is None else tell()
 
+        zoom = read_zoom(request.query_params)
         # Why: what refreshes itself takes the numbers only, and plots are most of the work.
         is_refresh = request.headers.get("HX-Request") == "true"
 
@@ -118,7 +118,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
             found = read_overview(at.store, at.now_ms, status)
             if is_refresh:
                 return found, []
-            return found, list(_urgent_plots(console, at.store, at.now_ms))
+            return found, list(_urgent_plots(console, at, zoom))
 
         found, plots = await queries.ask(read)
         return await console.page(
@@ -131,20 +131,11 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def plots(request: Request) -> Response:
+        zoom = read_zoom(request.query_params)
+
         def read(at: QueryContext) -> list[Plotted]:
-            marks = marks_since(at.store, at.now_ms - DAY_MS)
-            timelines = [
-                deaths_by_cause(at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS),
-                deaths_by_cause(at.store, at.now_ms),
-            ]
-            return [
-                *(plot_deaths(one, queries.masking.text, marks) for one in timelines),
-                plot_schedule(
-                    schedule_ahead(at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)
-                ),
-                plot_schedule(schedule_ahead(at.store, at.now_ms)),
-                plot_recovery(recovery_by_attempt(at.store, at.now_ms)),
-            ]
+            recovery = plot_recovery(recovery_by_attempt(at.store, at.now_ms))
+            return [*_urgent_plots(console, at, zoom), recovery]
 
         found = await queries.ask(read)
         late = [] if queries.tools.lateness is None else queries.tools.lateness()
@@ -154,15 +145,33 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
     yield console.route("/plots", plots)
 
 
-def _urgent_plots(console: Console, store: Schedule, now_ms: int) -> Iterable[Plotted]:
-    """Return deaths and due messages, by the minute if there are any in this hour."""
-    marks = marks_since(store, now_ms - DAY_MS)
-    deaths = deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)
-    deaths = deaths if deaths.series else deaths_by_cause(store, now_ms)
-    yield plot_deaths(deaths, console.queries.masking.text, marks)
-    by_minute = plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS))
-    is_empty = by_minute.is_empty
-    yield plot_schedule(schedule_ahead(store, now_ms)) if is_empty else by_minute
+def _urgent_plots(console: Console, at: QueryContext, zoom: Zoom | None) -> Iterable[Plotted]:
+    """Return deaths and due messages; if no zoom is chosen, of an hour in which there are any."""
+    marks, masked = marks_since(at.store, at.now_ms - DAY_MS), console.queries.masking.text
+
+    def plot(zoom: Zoom) -> Plotted:
+        return plot_deaths(deaths_by_cause(at.store, at.now_ms, zoom), masked, marks)
+
+    yield _first_of(zoom, plot)
+    yield _first_of(zoom, lambda one: plot_schedule(schedule_ahead(at.store, at.now_ms, one)))
+
+
+def _plot_of_group(console: Console, at: QueryContext, place: Place, zoom: Zoom | None) -> Plotted:
+    marks, masked = marks_since(at.store, at.now_ms - DAY_MS), console.queries.masking.text
+
+    def plot(zoom: Zoom) -> Plotted:
+        if zoom is Zoom.DAY:
+            return plot_group(deaths_of_group(at.store, place, at.now_ms), marks)
+        deaths = deaths_by_cause(at.store, at.now_ms, zoom, place=place)
+        return plot_deaths(deaths, masked, marks, is_one_cause=True)
+
+    return _first_of(zoom, plot)
+
+
+def _first_of(zoom: Zoom | None, plot: Callable[[Zoom], Plotted]) -> Plotted:
+    """Return a plot as it is asked for; else of an hour, or of a day if the hour's is empty."""
+    found = plot(zoom or Zoom.HOUR)
+    return plot(Zoom.DAY) if zoom is None and found.is_empty else found
 
 
 def _group_routes(console: Console) -> Iterable[BaseRoute]:
@@ -186,13 +195,12 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         asked, role = await _place(console, request), caller_of(request).role
         place = await queries.ask(lambda at: (asked[0], read_cause_groups(at.store).find(*asked)))
         members_of = RowFilter(destination=place[0], cause_group=place[1])
-        wanted = request.query_params.get("show", "")
+        wanted, zoom = request.query_params.get("show", ""), read_zoom(request.query_params)
 
         def read(at: QueryContext) -> GroupShown:
             members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
             group = read_group(at.store, place, at.now_ms)
             recoveries = read_recoveries(at.store, at.now_ms, destination=place[0])
-            marks = marks_since(at.store, at.now_ms - DAY_MS)
             solutions = {} if group is None else find_solutions(at.store, [group], at.now_ms)
             return GroupShown(
                 group=group,
@@ -200,15 +208,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 solution=solutions.get(place),
                 notes=read_notes(at.store, place),
                 example=None if group is None else last_death(at.store.history(group.example_id)),
-                minutes=plot_deaths(
-                    deaths_by_cause(
-                        at.store, at.now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place
-                    ),
-                    queries.masking.text,
-                    marks,
-                    is_one_cause=True,
-                ),
-                trend=plot_group(deaths_of_group(at.store, place, at.now_ms), marks),
+                deaths=_plot_of_group(console, at, place, zoom),
                 members=[queries.masking.row(row) for row in members.rows],
                 has_more=members.next_after is not None,
                 differing=read_differing(queries, at.store.message, members.rows, role, wanted),
@@ -242,8 +242,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             query=group_query(
                 place[0], await asyncio.to_thread(queries.masking.group, place[1], place[0])
             ),
-            minutes=found.minutes,
-            trend=found.trend,
+            deaths=found.deaths,
             members=found.members,
             has_more=found.has_more,
             differing=found.differing,
@@ -329,8 +328,7 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
     solution: Solution | None
     notes: list[GroupNote]
     example: LastDeath | None
-    minutes: Plotted
-    trend: Plotted
+    deaths: Plotted
     members: list[RowView]
     has_more: bool
     differing: Differing
@@ -368,12 +366,6 @@ def _named_group(store: Schedule, place: Place, name: str, masking: Masking) -> 
 
 def headline(overview: Overview) -> str:
     """Return the most important fact as a sentence."""
-    exhausted = sum(one.count for one in overview.exhausted)
-    kept = f" {many(exhausted, 'exhausted message waits', 'exhausted messages wait')} for a person."
-    return _dying(overview) + (kept if exhausted else "")
-
-
-def _dying(overview: Overview) -> str:
     died = overview.died
     if not died.deaths:
         if overview.status is not None and not overview.status.is_well:

@@ -1,18 +1,21 @@
 """The numbers of plots with the words around them."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from amqsidecar.http.console.svg import Plotted, PlottedMark
 from amqsidecar.http.console.templating import moment, number, percent
 from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.operations.charts import (
-    MINUTE_MS,
     AttemptRecovery,
     ChartMark,
     LatenessBucket,
     Timeline,
+    Zoom,
 )
 from amqsidecar.operations.words import span
+
+_PERIODS: Final = {Zoom.MINUTES: "5 minutes", Zoom.HOUR: "hour", Zoom.DAY: "24 hours"}
 
 
 def plot_deaths(
@@ -26,12 +29,13 @@ def plot_deaths(
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(split_stack(largest.name)[0])}."
-    by_minute = timeline.step_ms == MINUTE_MS
-    step, period = ("minute", "last hour") if by_minute else ("hour", "last 24 hours")
-    causes = "" if is_one_cause else " and cause"
+    step = _step_name(timeline)
+    causes, period = "" if is_one_cause else " and cause", _PERIODS[timeline.zoom]
     return Plotted(
-        key="minutes" if by_minute else "deaths",
-        title=f"Dead letters by {step}{causes}, {period}",
+        key="deaths",
+        title=f"Dead letters by {step}{causes}, last {period}",
+        empty=f"Nothing died in the last {period}.",
+        zoom=timeline.zoom,
         description=f"{number(total)} deaths.{most}",
         axis=f"{step} from, UTC",
         labels=_times(timeline),
@@ -45,8 +49,11 @@ def plot_group(timeline: Timeline, marks: Sequence[ChartMark] = ()) -> Plotted:
     """Return the deaths of one cause by hour, beside the day before."""
     now, before = (sum(one.counts) for one in timeline.series)
     return Plotted(
-        key="trend",
+        key="deaths",
         title="Deaths by hour, beside the day before",
+        empty="Nothing died of this in the last 48 hours.",
+        zoom=timeline.zoom,
+        is_compared=True,
         description=f"{number(now)} in the last 24 hours, {number(before)} in those before.",
         axis="hour from, UTC",
         labels=_times(timeline),
@@ -59,11 +66,12 @@ def plot_group(timeline: Timeline, marks: Sequence[ChartMark] = ()) -> Plotted:
 def plot_schedule(timeline: Timeline) -> Plotted:
     """Return due messages by time."""
     counts = timeline.series[0].counts
-    by_minute = timeline.step_ms == MINUTE_MS
-    within = "hour" if by_minute else "24 hours"
+    within = _PERIODS[timeline.zoom]
     return Plotted(
-        key="next" if by_minute else "schedule",
-        title=f"Due in the next {within}{', by minute' if by_minute else ''}",
+        key="due",
+        title=f"Due in the next {within}, by {_step_name(timeline)}",
+        empty=f"Nothing is due in the next {within}.",
+        zoom=timeline.zoom,
         description=f"{number(sum(counts))} messages are due in the next {within}.",
         axis="time from, UTC",
         labels=_times(timeline),
@@ -82,6 +90,7 @@ def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
     return Plotted(
         key="recovery",
         title="Returns by attempt, last 24 hours",
+        empty="Nothing was re-sent in the last 24 hours.",
         description="; ".join(said) + ".",
         axis="attempt",
         labels=[f"{one.attempt}{' and later' if one.has_later else ''}" for one in attempts],
@@ -104,6 +113,7 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
     return Plotted(
         key="lateness",
         title="Lateness of re-sends, since this process began",
+        empty="Nothing was re-sent since this process began.",
         description=f"{number(in_time)} of {number(total)} at most a second late.",
         axis="after it was due",
         labels=labels,
@@ -112,15 +122,19 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
     )
 
 
+def _step_name(timeline: Timeline) -> str:
+    return "hour" if timeline.zoom is Zoom.DAY else "minute"
+
+
 def _times(timeline: Timeline) -> list[str]:
     steps = len(timeline.series[0].counts) if timeline.series else 0
-    begins = (moment(timeline.from_ms + at * timeline.step_ms) for at in range(steps))
+    begins = (moment(timeline.from_ms + at * timeline.zoom.step_ms) for at in range(steps))
     return [f"{begin:%H:%M}" if begin else "" for begin in begins]
 
 
 def _placed(timeline: Timeline, marks: Sequence[ChartMark]) -> list[PlottedMark]:
     steps = len(timeline.series[0].counts) if timeline.series else 0
-    placed = ((one, (one.at_ms - timeline.from_ms) / timeline.step_ms) for one in marks)
+    placed = ((one, (one.at_ms - timeline.from_ms) / timeline.zoom.step_ms) for one in marks)
     return [
         PlottedMark(place=place, at_ms=one.at_ms, what=one.what, operation=one.operation)
         for one, place in placed

@@ -14,6 +14,7 @@ from starlette.datastructures import QueryParams
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.charts import Zoom
 from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
 
 _ID_MAX = 2**63 - 1
@@ -110,6 +111,19 @@ def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
         after=_after(fields.get("after", [None])[-1]),
         fields=fields,
     )
+
+
+def read_zoom(params: QueryParams) -> Zoom | None:
+    """Return the time that the charts of a page show; None = the page chooses it.
+
+    Raises:
+        QueryError: it is none.
+    """
+    text = params.get("span")
+    try:
+        return Zoom(text) if text else None
+    except ValueError as error:
+        raise QueryError(f"span: expected {', '.join(Zoom)}, found {text!r}") from error
 
 
 def query_of(selection: Selection) -> MessageQuery:

@@ -6,20 +6,22 @@ macro `plot`.
 
 from collections.abc import Sequence
 from math import ceil, log10
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 import msgspec
 from markupsafe import Markup
 
 from amqsidecar.model.shown import shown
+from amqsidecar.operations.charts import Zoom
 
 _WIDTH, _WIDE, _HEIGHT = 600, 1160, 226
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 18, 30
 _INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
 _LABELS_MAX = 8
-_LABEL_PX = 24
-"""Room for the number of a mark, also on a phone."""
-_CHARACTER_PX = 10
+_CHARACTER_PX = 9
+"""Width of a character of a mark's label, on a phone."""
+_LINES_APART_PX = 4
 _EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
 """Steps between labels, so that those of hours and minutes are round."""
 
@@ -51,7 +53,10 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         labels: of the places along the axis.
         names: of the series.
         counts: one list for each series, each as long as `labels`.
-        marks: what happened meanwhile.
+        empty: what to say where there are no data.
+        zoom: the time that it shows, if another can be chosen.
+        is_compared: the series are lines over each other, not stacked.
+        marks: what happened meanwhile, in the order of time.
         width: of the picture, in its own units.
     """
 
@@ -62,6 +67,9 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     names: list[str]
     counts: list[list[int]]
+    empty: str
+    zoom: Zoom | None = None
+    is_compared: bool = False
     marks: list[PlottedMark] = []
     width: int = _WIDTH
 
@@ -85,8 +93,63 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         return not any(any(counts) for counts in self.counts)
 
 
-def stacked_bars(plotted: Plotted) -> Markup:
-    """Return stacked bars."""
+class MarkLabel(NamedTuple):
+    """The label of one mark, or of several beside each other.
+
+    Attributes:
+        first: number of its first mark.
+        last: number of its last one.
+        lines_px: places of the lines of its marks, which can be distinguished.
+        width_px: of the picture.
+    """
+
+    first: int
+    last: int
+    lines_px: tuple[float, ...]
+    width_px: float
+
+    @property
+    def text(self) -> str:
+        """The numbers of its marks."""
+        return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
+
+    @property
+    def _length_px(self) -> float:
+        return _CHARACTER_PX * (len(self.text) + 1)
+
+    @property
+    def center_px(self) -> float:
+        """Its middle: that of its marks, except at the edges of the picture."""
+        middle = (self.lines_px[0] + self.lines_px[-1]) / 2
+        return min(max(middle, _LEFT + self._length_px / 2), self.width_px - self._length_px / 2)
+
+    @property
+    def begin_px(self) -> float:
+        """Its left edge, on a phone, where characters are largest."""
+        return self.center_px - self._length_px / 2
+
+    @property
+    def end_px(self) -> float:
+        """Its right edge."""
+        return self.center_px + self._length_px / 2
+
+
+def draw(plotted: Plotted) -> Markup:
+    """Return the picture."""
+    root = _lines(plotted) if plotted.is_compared else _stacked_bars(plotted)
+    step = plotted.inner_width / max(len(plotted.labels), 1)
+    for label in label_marks([_LEFT + mark.place * step for mark in plotted.marks], plotted.width):
+        whats = "\n".join(mark.what for mark in plotted.marks[label.first - 1 : label.last])
+        for x in map(_px, label.lines_px):
+            ends = {"x1": x, "x2": x, "y1": _px(_TOP), "y2": _px(_TOP + _INNER_HEIGHT)}
+            _add(_add(root, "line", {"class": "mark", **ends}), "title", {}, whats)
+        place = {"class": "mark", "x": _px(label.center_px), "y": _px(_TOP - 3)}
+        _add(root, "text", place, label.text)
+    # Why Markup: ElementTree has escaped every text and attribute.
+    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704
+
+
+def _stacked_bars(plotted: Plotted) -> ET.Element:
     heights = [sum(column) for column in zip(*plotted.counts, strict=True)]
     root, top = _frame(plotted, max(heights, default=0))
     places = max(len(plotted.labels), 1)
@@ -110,10 +173,10 @@ def stacked_bars(plotted: Plotted) -> Markup:
                 },
             )
             _add(bar, "title", {}, f"{label} · {name}: {counts[at]:,}")
-    return _markup(root)
+    return root
 
 
-def lines(plotted: Plotted) -> Markup:
+def _lines(plotted: Plotted) -> ET.Element:
     """Return a line for each series; the second and later ones are dashed."""
     root, top = _frame(plotted, max((max(one, default=0) for one in plotted.counts), default=0))
     step = plotted.inner_width / max(len(plotted.labels), 1)
@@ -127,7 +190,7 @@ def lines(plotted: Plotted) -> Markup:
         if number:
             attributes["stroke-dasharray"] = "5 4"
         _add(root, "polyline", attributes)
-    return _markup(root)
+    return root
 
 
 def nice_top(highest: int) -> int:
@@ -169,15 +232,6 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
     most = _LABELS_MAX * plotted.width // _WIDTH
     every = next((one for one in _EVERY if places <= one * most), places)
     step = plotted.inner_width / max(places, 1)
-    for mark in plotted.marks:
-        x = _px(_LEFT + mark.place * step)
-        ends = {"x1": x, "x2": x, "y1": _px(_TOP), "y2": _px(_TOP + _INNER_HEIGHT)}
-        across = _add(root, "line", {"class": "mark", **ends})
-        _add(across, "title", {}, mark.what)
-    for at_px, label in mark_labels([_LEFT + mark.place * step for mark in plotted.marks]):
-        # Why: a label in the middle of a mark at the edge would be cut.
-        x = _px(min(at_px, plotted.width - _CHARACTER_PX / 2 * len(label)))
-        _add(root, "text", {"class": "mark", "x": x, "y": _px(_TOP - 3)}, label)
     for at in range(0, places, every):
         place = {
             "x": _px(_LEFT + (at + 0.5) * step),
@@ -188,20 +242,27 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
     return root, top
 
 
-def mark_labels(places_px: Sequence[float]) -> list[tuple[float, str]]:
-    """Return the places of the numbers of marks; marks close to each other share a label.
+def label_marks(places_px: Sequence[float], width_px: float) -> list[MarkLabel]:
+    """Return the labels of marks, from left to right; marks whose labels would collide share one.
+
+    Args:
+        places_px: of the marks, in order.
+        width_px: of the picture; every label is within it.
 
     Example:
-        >>> mark_labels([100, 300, 101, 310])
-        [(100, '1, 3'), (300, '2, 4')]
+        >>> [one.text for one in label_marks([100, 101, 103, 300], 600)]
+        ['1–3', '4']
     """
-    found: list[tuple[float, list[int]]] = []
-    for place_px, number in sorted(zip(places_px, range(1, len(places_px) + 1), strict=True)):
-        if found and place_px - found[-1][0] < _LABEL_PX * len(found[-1][1]):
-            found[-1][1].append(number)
-        else:
-            found.append((place_px, [number]))
-    return [(place_px, ", ".join(map(str, sorted(numbers)))) for place_px, numbers in found]
+    found: list[MarkLabel] = []
+    for number, place_px in enumerate(places_px, 1):
+        label = MarkLabel(number, number, (place_px,), width_px)
+        while found and found[-1].end_px > label.begin_px:
+            before = found.pop()
+            apart = label.lines_px[0] - before.lines_px[-1] >= _LINES_APART_PX
+            lines_px = before.lines_px + label.lines_px[0 if apart else 1 :]
+            label = MarkLabel(before.first, label.last, lines_px, width_px)
+        found.append(label)
+    return found
 
 
 def _short(count: int) -> str:
@@ -227,8 +288,3 @@ def _add(
 
 def _px(value: float) -> str:
     return f"{value:.1f}"
-
-
-def _markup(root: ET.Element) -> Markup:
-    # Why Markup: ElementTree has escaped every text and attribute.
-    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704

@@ -1,15 +1,18 @@
 """Templates: escaped always, with everything of strangers made visible, and nothing undefined."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from amqsidecar.http.console import svg
-from amqsidecar.model.cause import given_reason, group_number
+from amqsidecar.model.cause import given_reason, group_number, root_reason
 from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.model.operation import lacks_sends
 from amqsidecar.model.shown import shown
+from amqsidecar.operations.charts import Zoom
+from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.words import due, many, size, span
 
 
@@ -80,6 +83,12 @@ def utc(at_ms: int, now_ms: int | None = None) -> str:
     return f"{found:%H:%M:%S}" if is_today else f"{found:%Y-%m-%d %H:%M:%S}"
 
 
+def some_states(groups: Sequence[Group]) -> list[str]:
+    """Return the states that any message of these groups is in."""
+    states = ("waiting", "held", "parked", "exhausted")
+    return [state for state in states if any(getattr(group, state) for group in groups)]
+
+
 def make_environment() -> Environment:
     """Return the environment of all templates."""
     environment = Environment(
@@ -100,11 +109,12 @@ def make_environment() -> Environment:
         size=size,
         exact=Exact,
         given_reason=given_reason,
+        root_reason=root_reason,
         without_stack=lambda group: split_stack(group)[0],
         stack_hash=lambda group: split_stack(group)[1],
         lacks_sends=lacks_sends,
     )
     environment.globals.update(
-        many=many, group_number=group_number, stacked_bars=svg.stacked_bars, lines=svg.lines
+        many=many, group_number=group_number, draw=svg.draw, zooms=[*Zoom], some_states=some_states
     )
     return environment

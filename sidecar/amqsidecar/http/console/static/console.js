@@ -122,6 +122,14 @@
     }
   });
 
+  // A page that lies open says how old it is.
+  let readAt = Date.now();
+  setInterval(() => {
+    const minutes = Math.floor((Date.now() - readAt) / 60000);
+    for (const age of minutes ? document.querySelectorAll("[data-age]") : []) age.textContent = `, ${minutes} min ago`;
+  }, 5000);
+  document.addEventListener("htmx:afterSwap", () => { readAt = Date.now(); });
+
   // A page that lives says when it can't be refreshed any more.
   const stale = (isStale) => {
     const note = document.getElementById("stale");
