@@ -1,25 +1,8 @@
 """Each message passes `engine/send_gate.py`: nothing else makes a `Resend`, or asks instead."""
 
-import ast
-from pathlib import Path
+from support.callers import calls
 
-import amqsidecar
-
-PACKAGE = Path(amqsidecar.__file__).parent
 GATE = "engine/send_gate.py"
-
-
-def calls(name: str) -> set[str]:
-    """Return the files that call a function or method of a name."""
-    found = set()
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call):
-                called = node.func
-                text = called.attr if isinstance(called, ast.Attribute) else ""
-                if name in (text, getattr(called, "id", "")):
-                    found.add(file.relative_to(PACKAGE).as_posix())
-    return found
 
 
 def test_only_the_gate_makes_what_is_sent() -> None:

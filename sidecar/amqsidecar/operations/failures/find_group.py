@@ -7,10 +7,9 @@ import msgspec
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import group_number
-from amqsidecar.model.failure import GROUPS_MAX
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
+from amqsidecar.operations.failures.former_groups import Place, current_places
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import ScheduleView
 
@@ -33,7 +32,7 @@ def with_group(
     """
     if part is None and number is None:
         return rows
-    groups = _places(schedule)
+    groups = current_places(schedule)
     places = [one for one in groups if rows.destination in (None, one[0])]
     if number is not None or (part is not None and part not in _causes(places)):
         wanted = number if number is not None else _number(part or "")
@@ -57,7 +56,7 @@ def the_group(
     found = with_group(schedule, rows, part=part, number=number)
     places = [
         (destination, cause)
-        for destination, cause in dict.fromkeys(_places(schedule).values())
+        for destination, cause in dict.fromkeys(current_places(schedule).values())
         if cause == found.cause_group and found.destination in (None, destination)
     ]
     if len(places) > 1:
@@ -70,7 +69,7 @@ def the_group(
 
 def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
     """Return the groups that have a number or had it; hardly ever more than one."""
-    groups = _places(schedule).items()
+    groups = current_places(schedule).items()
     return list(dict.fromkeys(now for place, now in groups if group_number(*place) == number))
 
 
@@ -133,14 +132,6 @@ def _the_only(found: list[Place], name: str, places: Collection[Place]) -> Place
 def _others(count: int) -> str:
     what = many(count, "other", "others")
     return f"; `amqsidecar groups` lists {what}" if count else "; there is none"
-
-
-def _places(schedule: ScheduleView) -> dict[Place, Place]:
-    """Return the group of today of each group."""
-    known = read_cause_groups(schedule)
-    died = [(one.destination, one.cause_group) for one in schedule.failure_groups(0, GROUPS_MAX)]
-    wait = [(one.destination, one.cause_group) for one in schedule.group_tallies()]
-    return {place: (place[0], known.find(*place)) for place in (*died, *wait)}
 
 
 def _causes(places: Iterable[Place]) -> list[str]:

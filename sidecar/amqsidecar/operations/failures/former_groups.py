@@ -1,4 +1,8 @@
-"""Groups that became a part of another one: by what texts taught since, or by a person."""
+"""Groups that became a part of another one: by what texts taught since, or by a person.
+
+A store knows only the keys under which deaths were counted, so all others read groups here
+(`tests/tidy/test_former_groups.py`).
+"""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -51,6 +55,14 @@ def _learn(places: Iterable[Place], merged: Iterable[tuple[Place, str]]) -> Caus
 
 
 _known = lru_cache(maxsize=4)(_learn)
+
+
+def current_places(schedule: ScheduleView) -> dict[Place, Place]:
+    """Return the group of today of each group that died or waits."""
+    known = read_cause_groups(schedule)
+    found = (*schedule.failure_groups(0, GROUPS_MAX), *schedule.group_tallies())
+    places = [(one.destination, one.cause_group) for one in found]
+    return {place: (place[0], known.find(*place)) for place in places}
 
 
 def read_failure_groups(schedule: ScheduleView, known: CauseGroups) -> list[FailureGroup]:
