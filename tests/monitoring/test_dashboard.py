@@ -13,6 +13,7 @@ import pytest
 
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import RowState, Tally
+from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from support.deployment.dashboard import queries
 from support.deployment.prometheus import Prometheus
@@ -53,12 +54,15 @@ def served(metrics: Metrics) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    replicas = {job: [Metrics() for _ in range(count)] for job, count in JOBS.items()}
+    full = Health()
+    full.taking("the disk is full")
+    replicas = {
+        job: [Metrics(read_state=full.state) for _ in range(count)] for job, count in JOBS.items()
+    }
     for found in replicas.values():
         for metrics in found:
             metrics.set_waiting([Tally(destination=QUEUE, state=RowState.WAITING, count=2001)])
             metrics.set_operations_running(1)
-            metrics.set_taking_stopped(True)
             metrics.outcomes({(QUEUE, OutcomeKind.CAME_BACK): 1})
             metrics.operations_changed(Action.RETRY, 1, 0)
     with ExitStack() as stack:

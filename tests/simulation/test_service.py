@@ -20,17 +20,17 @@ from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import RowState
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.service import Service, ServiceHealth
+from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.work import EngineParts
 from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry.health import Health
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import MemoryBroker, MemoryLink, StoredMessage
@@ -53,7 +53,7 @@ class SlowLink(MemoryLink):
 def make_mode(
     world: World,
     link: MemoryLink,
-    health: ServiceHealth,
+    health: Health,
     schedule: Schedule,
     *,
     backlog_threshold: int = 100,
@@ -90,7 +90,7 @@ def make_mode(
 def make_service(
     world: World,
     link: MemoryLink,
-    health: ServiceHealth,
+    health: Health,
     *,
     named: Sequence[IntakeQueue] = (),
     find: FindIntake,
@@ -128,7 +128,7 @@ def test_a_taken_over_instance_is_settled_through_a_store_of_its_own(tmp_path: P
     world.start()
     assert world.store is not None
     link = MemoryLink(world.broker)
-    mode = make_mode(world, link, ServiceHealth(), cast("Schedule", OfAnotherThread()))
+    mode = make_mode(world, link, Health(), cast("Schedule", OfAnotherThread()))
     mode.settler(link, world.store)
     world.kill()
 
@@ -138,7 +138,7 @@ def service(world: World, link: MemoryLink, events: list[AnyEvent]) -> Service:
     made = make_service(
         world,
         link,
-        ServiceHealth(),
+        Health(),
         find=lambda _link: [IntakeQueue(queue(DLQ))],
         observe=lambda seen, _stats: events.extend(seen),
     )
@@ -188,18 +188,20 @@ class WatchingLink(MemoryLink):
         return destination.name in self.born
 
 
-class Told(ServiceHealth):
+class Told(Health):
     """The last word on the intake."""
 
-    refused: Mapping[str, str] = {}
-    problem = ""
-    left_behind_reasons: tuple[str, ...] = ()
+    @property
+    def refused(self) -> Mapping[str, str]:
+        return self.state().readiness.intake.refused
 
-    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
-        self.refused, self.problem = refused, problem
+    @property
+    def problem(self) -> str:
+        return self.state().readiness.intake.reason
 
-    def left_behind(self, items: Sequence[LeftBehind]) -> None:
-        self.left_behind_reasons = tuple(item.reason for item in items)
+    @property
+    def left_behind_reasons(self) -> tuple[str, ...]:
+        return tuple(item.reason for item in self.state().left_behind)
 
 
 class Run:

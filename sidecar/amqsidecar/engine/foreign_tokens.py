@@ -36,11 +36,6 @@ def has_other_rules(token: ForeignToken, rules_digest: str) -> bool:
     return token.is_held and token.rules_digest not in ("", rules_digest)
 
 
-def orphans(tokens: Iterable[ForeignToken]) -> list[ForeignToken]:
-    """Return those that no sidecar holds."""
-    return [one for one in tokens if not one.is_held]
-
-
 def describe(token: ForeignToken) -> str:
     """Return the token's queue and time, for people.
 

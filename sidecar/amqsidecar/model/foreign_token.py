@@ -1,5 +1,7 @@
 """Tokens that other schedules have in the same broker."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -19,3 +21,8 @@ class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
     sent_at_ms: int | None
     is_held: bool
     rules_digest: str = ""
+
+
+def orphans(tokens: Iterable[ForeignToken]) -> list[ForeignToken]:
+    """Return those that no sidecar holds."""
+    return [one for one in tokens if not one.is_held]

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from amqsidecar.engine.foreign_tokens import describe, orphans
+from amqsidecar.engine.foreign_tokens import describe
+from amqsidecar.model.foreign_token import orphans
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED
 from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.metrics import Metrics
@@ -45,10 +46,11 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
     """Return the sidecar's own state: health, and counts of its metrics."""
-    readiness, counts = health.readiness(), metrics.counts()
+    state, counts = health.state(), metrics.counts()
+    readiness = state.readiness
     left_behind = [
-        LeftInQueue(queue=queue, reason=reason, count=count)
-        for (queue, reason), count in counts.left_behind.items()
+        LeftInQueue(queue=str(one.queue), reason=one.reason, count=one.count)
+        for one in state.left_behind
     ]
     in_doubt = counts.cycles_in_doubt
     left_alone = [describe(one) for one in orphans(readiness.other_schedules)]
@@ -56,11 +58,11 @@ def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
         is_well=readiness.is_ready
         and readiness.taking.ok
         and not (readiness.intake.refused or in_doubt or left_alone),
-        broker=health.broker,
+        broker=state.broker,
         readiness=readiness,
         cycles=counts.cycles,
         cycles_in_doubt=in_doubt,
-        reconnects=counts.reconnects,
+        reconnects=state.reconnects,
         journal_lag_seconds=counts.journal_lag_seconds,
         left_behind=sorted(left_behind, key=lambda one: -one.count),
         orphans=left_alone,

@@ -20,8 +20,9 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake
-from amqsidecar.runtime.service import LinkLoop, ServiceHealth
+from amqsidecar.runtime.service import LinkLoop
 from amqsidecar.runtime.work import MakeJudge
+from amqsidecar.telemetry.health import Health
 
 INSTANCE = "observer"
 """In the place of an instance's name; a broker sees it as part of the client id."""
@@ -65,7 +66,7 @@ class Observer:
         discovery_interval_s: float,
         interval_s: float,
         max_messages: int,
-        health: ServiceHealth,
+        health: Health,
         observer_log: ObserverLog,
     ) -> None:
         """Prepare.

@@ -1,6 +1,6 @@
 """The service: owns the link, reconnects, and drives the engine until `stop`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event as Flag
 
@@ -9,61 +9,17 @@ import structlog
 from amqsidecar.broker import BrokerDescription, IntakeSession, LookSession
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
-from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.runtime.attempts import Attempts, describe_broker, log_link_up
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
+from amqsidecar.telemetry.health import Health
 
 SHORTEST_LOOK_S = 1.0
 """Time between two looks for queues, however often the broker announces new ones."""
 
 log = structlog.get_logger("amqsidecar.service")
-
-
-class ServiceHealth:
-    """Receives the state of the service; the methods are called in the service's thread."""
-
-    def link_up(self, broker: str) -> None:
-        """The link to this broker is up, the token is ours, the intake reads."""
-
-    def taking(self, problem: str) -> None:
-        """Dead letters are taken; or why the store has no room for them; reported each second."""
-
-    def link_down(self, reason: str) -> None:
-        """Nothing is read or sent for now."""
-
-    def token_awaited(self, reason: str) -> None:
-        """The link is up, but the token isn't ours yet."""
-
-    def store_ok(self) -> None:
-        """The store takes writes."""
-
-    def store_failed(self, reason: str) -> None:
-        """The store does not take writes; nothing is read or sent for now."""
-
-    def reconnected(self) -> None:
-        """A link that had been up is up again."""
-
-    def left_behind(self, items: Sequence[LeftBehind]) -> None:
-        """These stay in the dead-letter queues; reported after each look for queues."""
-
-    def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
-        """These tokens of other schedules are in the broker; reported after each look."""
-
-    def clock(self, step: ClockStep) -> None:
-        """The wall clock was checked, and may have been set; reported each second."""
-
-    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
-        """The state of the intake; reported after each look for queues.
-
-        Args:
-            read_count: names and wildcards.
-            refused: the broker's words by queue.
-            problem: why nothing at all can be read; "" = something is, or may be found any time.
-        """
 
 
 def log_clock_step(step: ClockStep) -> None:
@@ -80,7 +36,7 @@ def log_clock_step(step: ClockStep) -> None:
 class LinkLoop:
     """Runs one link after another until `stop`; pauses after a link that failed or was lost."""
 
-    def __init__(self, name: str, attempts: Attempts, health: ServiceHealth) -> None:
+    def __init__(self, name: str, attempts: Attempts, health: Health) -> None:
         """Prepare.
 
         Args:
@@ -185,7 +141,7 @@ class Service:
         prefetch: int,
         max_wait_s: float,
         discovery_interval_s: float,
-        health: ServiceHealth,
+        health: Health,
         left_behind: LeftBehindNews,
     ) -> None:
         """Prepare.

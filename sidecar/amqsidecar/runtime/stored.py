@@ -17,7 +17,6 @@ from amqsidecar.engine.foreign_tokens import (
     foreign_sentence,
     has_other_rules,
     orphan_sentence,
-    orphans,
 )
 from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.intake import IntakeNames
@@ -32,17 +31,17 @@ from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.foreign_token import ForeignToken, orphans
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.failures.former_groups import learn_cause_groups
 from amqsidecar.runtime.late_notes import LateCauseNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.recalling import Recalling
-from amqsidecar.runtime.service import ServiceHealth
 from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
+from amqsidecar.telemetry.health import Health
 
 
 class TokenWatch:
@@ -156,7 +155,7 @@ class StoredMode:
         parts: EngineParts,
         gates: Gates,
         settings: StoredSettings,
-        health: ServiceHealth,
+        health: Health,
         left_behind: LeftBehindNews,
         death_groups: DeathGroups,
         notes: CauseNotes | None = None,

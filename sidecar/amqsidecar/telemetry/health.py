@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from threading import Lock
-from typing import Final
 
 import msgspec
 
 from amqsidecar import __version__
+from amqsidecar.clock import ClockStep
 from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 
-_READY: Final = "ready"
+_NOT_TRIED = "not tried yet"
 
 
 class TokenState(StrEnum):
@@ -25,22 +26,22 @@ class TokenState(StrEnum):
 class LinkPart(msgspec.Struct, frozen=True, kw_only=True):
     """The link to the broker."""
 
-    up: bool
-    reason: str
+    up: bool = False
+    reason: str = _NOT_TRIED
 
 
 class StorePart(msgspec.Struct, frozen=True, kw_only=True):
     """The schedule's store."""
 
-    ok: bool
-    reason: str
+    ok: bool = False
+    reason: str = _NOT_TRIED
 
 
 class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether this process owns its instance; see `TokenState`."""
+    """Whether this process owns its instance."""
 
-    state: str
-    reason: str
+    state: TokenState = TokenState.UNKNOWN
+    reason: str = ""
 
 
 class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +53,9 @@ class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
         reason: why nothing can be read; "" = it can.
     """
 
-    read: int
-    refused: dict[str, str]
-    reason: str
+    read: int = 0
+    refused: dict[str, str] = msgspec.field(default_factory=dict)
+    reason: str = ""
 
 
 class TakingPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,19 +86,41 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
             what is due is sent.
     """
 
-    status: str
-    link: LinkPart
-    store: StorePart
-    token: TokenPart
-    intake: IntakePart
-    other_schedules: tuple[ForeignToken, ...]
-    clock: ClockPart
-    taking: TakingPart
+    status: str = "not ready"
+    link: LinkPart = LinkPart()
+    store: StorePart = StorePart()
+    token: TokenPart = TokenPart()
+    intake: IntakePart = IntakePart()
+    other_schedules: tuple[ForeignToken, ...] = ()
+    clock: ClockPart = ClockPart()
+    taking: TakingPart = TakingPart()
+
+    def __post_init__(self) -> None:
+        is_ready = self.link.up and self.store.ok and not self.intake.reason
+        msgspec.structs.force_setattr(self, "status", "ready" if is_ready else "not ready")
 
     @property
     def is_ready(self) -> bool:
         """Whether the probe succeeds."""
-        return self.status == _READY
+        return self.status == "ready"
+
+
+class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
+    """The last report of each part of the service: probes, metrics, console and API read this one.
+
+    Attributes:
+        broker: product, version and address of the broker of the last link; "" = there was none.
+        reconnects: how often a link that had been up was up again.
+        clock_steps_ahead, clock_steps_back: how often the machine's clock was set.
+        left_behind: messages that the link does not take.
+    """
+
+    readiness: Readiness = Readiness()
+    broker: str = ""
+    reconnects: int = 0
+    clock_steps_ahead: int = 0
+    clock_steps_back: int = 0
+    left_behind: tuple[LeftBehind, ...] = ()
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
@@ -112,88 +135,93 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class _Part(msgspec.Struct):
-    is_good: bool = False
-    reason: str = "not tried yet"
-
-
 class Health:
-    """The last report of each part of the service; every method may be called from any thread."""
+    """Keeps the state of the service; every method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, needs_token: bool = True) -> None:
+        """Begin with nothing reported.
+
+        Args:
+            needs_token: False = an observer, or a service whose schedule the broker keeps.
+        """
         self._lock = Lock()
-        self._broker = ""
-        self._link = _Part()
-        self._store = _Part()
-        self._token = TokenState.UNKNOWN
-        self._token_reason = ""
-        self._read_count = 0
-        self._refused: Mapping[str, str] = {}
-        self._intake_problem = ""
-        self._taking_problem = ""
-        self._foreign: tuple[ForeignToken, ...] = ()
-        self._clock_behind_ms = 0
+        self._needs_token = needs_token
+        self._state = ServiceState()
+
+    def state(self) -> ServiceState:
+        """Return the state now."""
+        return self._state
+
+    def _set(self, **parts: object) -> None:
+        with self._lock:
+            readiness = msgspec.structs.replace(self._state.readiness, **parts)
+            self._state = msgspec.structs.replace(self._state, readiness=readiness)
 
     def link_up(self, broker: str) -> None:
-        """The link to this broker is up, the token is ours, dead letters are read."""
-        self._up(broker, TokenState.OURS)
-
-    def looking(self, broker: str) -> None:
-        """The link is up of an observer, or of a service whose schedule the broker keeps."""
-        self._up(broker, TokenState.NOT_NEEDED)
-        self.store_ok()
-
-    def _up(self, broker: str, token: TokenState) -> None:
+        """The link to this broker is up, the token is ours if needed, dead letters are read."""
         with self._lock:
-            self._broker = broker
-            self._link = _Part(is_good=True, reason="")
-            self._token, self._token_reason = token, ""
+            self._state = msgspec.structs.replace(self._state, broker=broker)
+        link = LinkPart(up=True, reason="")
+        if self._needs_token:
+            self._set(link=link, token=TokenPart(state=TokenState.OURS))
+        else:
+            self._set(link=link, token=TokenPart(state=TokenState.NOT_NEEDED))
+            self.store_ok()
 
     def link_down(self, reason: str) -> None:
         """Nothing is read or sent for now."""
+        self._set(link=LinkPart(reason=reason), token=TokenPart())
+
+    def reconnected(self) -> None:
+        """A link that had been up is up again."""
         with self._lock:
-            self._link = _Part(is_good=False, reason=reason)
-            self._token, self._token_reason = TokenState.UNKNOWN, ""
+            count = self._state.reconnects + 1
+            self._state = msgspec.structs.replace(self._state, reconnects=count)
 
     def store_ok(self) -> None:
         """The store takes writes."""
-        with self._lock:
-            self._store = _Part(is_good=True, reason="")
+        self._set(store=StorePart(ok=True, reason=""))
 
     def store_failed(self, reason: str) -> None:
         """The store takes no writes; nothing is read or sent for now."""
-        with self._lock:
-            self._store = _Part(is_good=False, reason=reason)
+        self._set(store=StorePart(reason=reason))
 
     def token_awaited(self, reason: str) -> None:
         """The broker is reached, but another process still holds the token."""
-        with self._lock:
-            self._token, self._token_reason = TokenState.AWAITED, reason
+        self._set(token=TokenPart(state=TokenState.AWAITED, reason=reason))
 
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
-        """Set the number of dead-letter queues that are read, or the problem why none can be."""
-        with self._lock:
-            self._read_count, self._refused = read_count, dict(refused)
-            self._intake_problem = problem
+        """Set the state of the intake.
+
+        Args:
+            read_count: names and wildcards.
+            refused: the broker's words by queue.
+            problem: why nothing at all can be read; "" = something is, or may be found any time.
+        """
+        self._set(intake=IntakePart(read=read_count, refused=dict(refused), reason=problem))
 
     def taking(self, problem: str) -> None:
         """Dead letters are taken; or why the store has no room for them."""
-        with self._lock:
-            self._taking_problem = problem
+        self._set(taking=TakingPart(ok=not problem, reason=problem))
 
     def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
         """The broker holds these tokens of other schedules."""
+        self._set(other_schedules=tuple(items))
+
+    def left_behind(self, items: Sequence[LeftBehind]) -> None:
+        """These messages stay in the dead-letter queues."""
         with self._lock:
-            self._foreign = tuple(items)
+            self._state = msgspec.structs.replace(self._state, left_behind=tuple(items))
 
-    def clock(self, behind_ms: int) -> None:
-        """The schedule's clock is behind the wall clock by this much; negative = ahead."""
-        self._clock_behind_ms = behind_ms
-
-    @property
-    def broker(self) -> str:
-        """Product, version and address of the broker of the last link; "" = there was none."""
-        return self._broker
+    def clock(self, step: ClockStep) -> None:
+        """The wall clock was checked, and may have been set."""
+        self._set(clock=ClockPart(behind_s=step.behind_ms / 1000))
+        with self._lock:
+            self._state = msgspec.structs.replace(
+                self._state,
+                clock_steps_ahead=self._state.clock_steps_ahead + (step.by_ms > 0),
+                clock_steps_back=self._state.clock_steps_back + (step.by_ms < 0),
+            )
 
     def healthz(self) -> HealthAnswer:
         """Answer whether the process lives: an answer proves it."""
@@ -201,27 +229,8 @@ class Health:
 
     def readyz(self) -> HealthAnswer:
         """Answer whether messages can be taken and sent; the body is a `Readiness`."""
-        found = self.readiness()
+        found = self._state.readiness
         return HealthAnswer(is_good=found.is_ready, body=_json(found))
-
-    def readiness(self) -> Readiness:
-        """Return the last report of each part."""
-        with self._lock:
-            is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
-            return Readiness(
-                status=_READY if is_ready else "not ready",
-                link=LinkPart(up=self._link.is_good, reason=self._link.reason),
-                store=StorePart(ok=self._store.is_good, reason=self._store.reason),
-                token=TokenPart(state=self._token.value, reason=self._token_reason),
-                intake=IntakePart(
-                    read=self._read_count,
-                    refused=dict(self._refused),
-                    reason=self._intake_problem,
-                ),
-                other_schedules=self._foreign,
-                clock=ClockPart(behind_s=self._clock_behind_ms / 1000),
-                taking=TakingPart(ok=not self._taking_problem, reason=self._taking_problem),
-            )
 
 
 def _json(answer: object) -> bytes:

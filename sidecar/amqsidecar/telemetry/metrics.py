@@ -6,7 +6,7 @@ scrapes: a batch of events costs one pass and one lock, whatever its size.
 
 import platform
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import Final
@@ -18,14 +18,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
-from amqsidecar.clock import Clock, ClockStep, SystemClock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.foreign_token import orphans
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.telemetry.event_counts import Labels, count_events, rule_kind
+from amqsidecar.telemetry.health import ServiceState, TokenState
 from amqsidecar.telemetry.metrics_table import (
     DESTINATION_LIMIT,
     IDLE_S,
@@ -55,20 +56,16 @@ class ProcessCounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cycles: committed.
         cycles_in_doubt: whose commit could not be confirmed.
-        reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
         outcomes_are_counted: False = the broker does not count acknowledgements.
-        left_behind: what the link does not take: number by queue and reason.
         lateness: how many re-sends were at most this many seconds late, and not within the bound
             before; None = beyond the last bound.
     """
 
     cycles: int
     cycles_in_doubt: int
-    reconnects: int
     journal_lag_seconds: float
     outcomes_are_counted: bool
-    left_behind: dict[tuple[str, str], int]
     lateness: list[tuple[float | None, int]]
 
 
@@ -76,17 +73,22 @@ class Metrics:
     """The values of the table; every method may be called from any thread."""
 
     def __init__(
-        self, destination_limit: int = DESTINATION_LIMIT, clock: Clock | None = None
+        self,
+        destination_limit: int = DESTINATION_LIMIT,
+        clock: Clock | None = None,
+        read_state: Callable[[], ServiceState] = ServiceState,
     ) -> None:
         """Begin with nothing counted.
 
         Args:
             destination_limit: maximum destinations with their own label at a time.
             clock: decides which of them are idle; None = the system's.
+            read_state: returns the state of the service.
         """
         self._lock = Lock()
         self._destination_limit = destination_limit
         self._clock = clock or SystemClock()
+        self._read_state = read_state
         self._used_at_s: dict[str, float] = {}
         self._release_at_s = 0.0
         self._values: dict[str, MetricValues] = {
@@ -156,20 +158,6 @@ class Metrics:
         with self._lock:
             totals[caller, result] = totals.get((caller, result), 0.0) + 1
 
-    def reconnected(self) -> None:
-        """Count a link that had been up and is up again."""
-        with self._lock:
-            self._values["amqsidecar_link_reconnects_total"][()] += 1
-
-    def clock(self, step: ClockStep) -> None:
-        """Count a step of the wall clock, and say how far the schedule's clock is from it."""
-        with self._lock:
-            if step.by_ms:
-                steps = self._values["amqsidecar_clock_steps_total"]
-                direction = ("ahead" if step.by_ms > 0 else "back",)
-                steps[direction] = steps.get(direction, 0.0) + 1
-            self._values["amqsidecar_clock_behind_seconds"][()] = step.behind_ms / 1000
-
     def taken_over(self) -> None:
         """Count an instance that this process has taken over and settled."""
         with self._lock:
@@ -179,22 +167,6 @@ class Metrics:
         """Count a death with a note that may be about another copy of the message."""
         with self._lock:
             self._values["amqsidecar_cause_notes_ambiguous_total"][()] += 1
-
-    def set_link_up(self, is_up: bool) -> None:
-        """Set whether the link works."""
-        self._set("amqsidecar_link_up", float(is_up))
-
-    def set_token_awaited(self, is_awaited: bool) -> None:
-        """Set whether another process holds the token."""
-        self._set("amqsidecar_token_awaited", float(is_awaited))
-
-    def set_taking_stopped(self, is_stopped: bool) -> None:
-        """Set whether the store has no room to take dead letters."""
-        self._set("amqsidecar_taking_stopped", float(is_stopped))
-
-    def set_orphaned_tokens(self, count: int) -> None:
-        """Set the number of schedules with a token in the broker and without a sidecar."""
-        self._set("amqsidecar_orphaned_tokens", float(count))
 
     def set_outcomes_counted(self, is_counted: bool) -> None:
         """Set whether the broker counts acknowledgements."""
@@ -276,15 +248,6 @@ class Metrics:
                 values[key] = values.get(key, 0.0) + count
             self._values["amqsidecar_new_causes"] = values
 
-    def set_left_behind(self, items: Sequence[LeftBehind]) -> None:
-        """Set the messages that the link leaves; series that are not named are removed."""
-        values: MetricValues = {}
-        with self._lock:
-            for item in items:
-                key = (self._bounded(str(item.queue)), item.reason)
-                values[key] = values.get(key, 0.0) + item.count
-            self._values["amqsidecar_left_behind"] = values
-
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the response to a scrape, and its content type.
 
@@ -297,16 +260,11 @@ class Metrics:
     def counts(self) -> ProcessCounts:
         """Return the counts so far."""
         with self._lock:
-            left_behind = self._values["amqsidecar_left_behind"].items()
             return ProcessCounts(
                 cycles=self._histograms["amqsidecar_cycle_duration_seconds"].count,
                 cycles_in_doubt=self._count("amqsidecar_cycles_in_doubt_total"),
-                reconnects=self._count("amqsidecar_link_reconnects_total"),
                 journal_lag_seconds=self._values["amqsidecar_journal_lag_seconds"].get((), 0.0),
                 outcomes_are_counted=not self._count("amqsidecar_outcomes_not_counted"),
-                left_behind={
-                    (queue, reason): round(count) for (queue, reason), count in left_behind
-                },
                 lateness=self._histograms["amqsidecar_lateness_seconds"].buckets(),
             )
 
@@ -315,13 +273,32 @@ class Metrics:
 
     def value(self, name: str, *labels: str) -> float:
         """Return a counter's or gauge's value; 0 where nothing has been counted yet."""
-        with self._lock:
-            return self._values[name].get(labels, 0.0)
+        return self.labelled(name).get(labels, 0.0)
 
     def labelled(self, name: str) -> MetricValues:
         """Return a counter's or gauge's values by labels."""
         with self._lock:
+            self._show_state()
             return dict(self._values[name])
+
+    def _show_state(self) -> None:
+        state = self._read_state()
+        found = state.readiness
+        left_behind: MetricValues = {}
+        for item in state.left_behind:
+            key = (self._bounded(str(item.queue)), item.reason)
+            left_behind[key] = left_behind.get(key, 0.0) + item.count
+        steps = {("ahead",): state.clock_steps_ahead, ("back",): state.clock_steps_back}
+        self._values |= {
+            "amqsidecar_link_up": {(): float(found.link.up)},
+            "amqsidecar_link_reconnects_total": {(): float(state.reconnects)},
+            "amqsidecar_token_awaited": {(): float(found.token.state is TokenState.AWAITED)},
+            "amqsidecar_taking_stopped": {(): float(not found.taking.ok)},
+            "amqsidecar_orphaned_tokens": {(): float(len(orphans(found.other_schedules)))},
+            "amqsidecar_clock_behind_seconds": {(): found.clock.behind_s},
+            "amqsidecar_clock_steps_total": {key: float(one) for key, one in steps.items() if one},
+            "amqsidecar_left_behind": left_behind,
+        }
 
     def _set(self, name: str, value: float) -> None:
         with self._lock:
@@ -364,6 +341,7 @@ class Metrics:
     def families(self) -> Iterator[Metric]:
         """Yield the table with its values, as the metrics library wants it."""
         with self._lock:
+            self._show_state()
             values = {name: dict(labelled) for name, labelled in self._values.items()}
             histograms = {name: item.snapshot() for name, item in self._histograms.items()}
         for spec in METRICS:

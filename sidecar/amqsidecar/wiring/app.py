@@ -28,7 +28,6 @@ from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.observed_log import LogObserved
 from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
-from amqsidecar.wiring.reported_health import tokenless_health
 from amqsidecar.wiring.rules import gates_at
 from amqsidecar.wiring.stored import run_stored
 
@@ -51,7 +50,7 @@ class _ObserverLog(ObserverLog):
 def run_observing(config: Config) -> None:
     """Observe until SIGTERM or SIGINT; raises as `run_observer`."""
     clock = SystemClock()
-    parts = ProcessParts(config, clock, clock, no_crash)
+    parts = ProcessParts(config, clock, clock, no_crash, needs_token=False)
     observed = LogObserved(clock, config.observe.max_log_lines, gates_at=gates_at(config))
     observer = Observer(
         make_link=parts.links.make,
@@ -68,7 +67,7 @@ def run_observing(config: Config) -> None:
         discovery_interval_s=config.discovery.interval_s,
         interval_s=config.observe.interval_s,
         max_messages=config.observe.max_messages,
-        health=tokenless_health(parts.health, parts.metrics),
+        health=parts.health,
         observer_log=_ObserverLog(parts.metrics, observed),
     )
     with parts.serving(None) as address, stopping(observer.stop):
@@ -119,8 +118,7 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
     """Run until SIGTERM or SIGINT; raises as `run_service`."""
     # Why the wall clock: the broker delivers at its own time.
     clock = SystemClock()
-    parts = ProcessParts(config, clock, clock, crash_point)
-    health = tokenless_health(parts.health, parts.metrics)
+    parts = ProcessParts(config, clock, clock, crash_point, needs_token=False)
     mode = BrokerHeldMode(
         make_link=parts.links.make,
         make_judge=parts.rules.judges(parts.chance),
@@ -131,8 +129,7 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
         named_with_waiting(named_queues(config.intake.queues)),
         found_with_waiting(parts.rules.intake),
         never_set,
-        health,
-        LeftBehindNews(health.left_behind),
+        LeftBehindNews(parts.health.left_behind),
     )
     try:
         parts.run(service, None, nullcontext())

@@ -20,7 +20,7 @@ from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.process import collect_seldom
-from amqsidecar.runtime.service import Service, ServiceHealth
+from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.audit import open_audit
@@ -43,9 +43,22 @@ class ProcessParts:
     """
 
     def __init__(
-        self, config: Config, clock: Clock, link_clock: Clock, crash_point: CrashPoint
+        self,
+        config: Config,
+        clock: Clock,
+        link_clock: Clock,
+        crash_point: CrashPoint,
+        *,
+        needs_token: bool,
     ) -> None:
         """Make them.
+
+        Args:
+            config: the options.
+            clock: of the schedule.
+            link_clock: of links.
+            crash_point: where a test ends the process.
+            needs_token: see `Health`.
 
         Raises:
             ConfigError: the configuration or the policy can't be used.
@@ -57,8 +70,8 @@ class ProcessParts:
         self.crash_point = crash_point
         self.chance = random.Random().random  # noqa: S311 - spreads load, protects nothing
         self.rules = RunningRules(config, clock)
-        self.metrics = Metrics(config.http.metrics_destinations, clock)
-        self.health = Health()
+        self.health = Health(needs_token=needs_token)
+        self.metrics = Metrics(config.http.metrics_destinations, clock, self.health.state)
         self.log_events = LogEvents(clock)
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
@@ -84,7 +97,6 @@ class ProcessParts:
         named: Sequence[IntakeQueue],
         find_intake: FindIntake,
         look_at_clock: Callable[[], ClockStep],
-        health: ServiceHealth,
         left_behind: LeftBehindNews,
     ) -> Service:
         """Return the service.
@@ -94,19 +106,18 @@ class ProcessParts:
             named: the queues that the operator named; none = find them.
             find_intake: finds the others.
             look_at_clock: whether the wall clock was set.
-            health: receives its state.
-            left_behind: the same, of messages that stay.
+            left_behind: reports messages that stay.
         """
         return Service(
             open_link=open_link,
-            intake=IntakeKeeper(named, find_intake, health.intake),
+            intake=IntakeKeeper(named, find_intake, self.health.intake),
             attempts=self.attempts,
             clock=self.clock,
             look_at_clock=look_at_clock,
             prefetch=self.config.intake.prefetch,
             max_wait_s=self.config.cycle.max_wait_ms / 1000,
             discovery_interval_s=self.config.discovery.interval_s,
-            health=health,
+            health=self.health,
             left_behind=left_behind,
         )
 

@@ -36,7 +36,6 @@ from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.schedule import Schedule
 from amqsidecar.wiring.parts import ProcessParts
-from amqsidecar.wiring.reported_health import reported_health
 from amqsidecar.wiring.rules import (
     load_cause_notes,
     load_gates,
@@ -75,7 +74,7 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
     """Run until SIGTERM or SIGINT; raises as `run_service`."""
     # Why two clocks: the broker's own time is the wall clock's; no step may change a delay.
     clock = SteadyClock()
-    parts = ProcessParts(config, clock, SystemClock(), crash_point)
+    parts = ProcessParts(config, clock, SystemClock(), crash_point, needs_token=True)
     gates = load_gates(config)
     # Why at once: a store that can't be used ends the process and not a loop.
     schedule = open_schedule(config, clock, for_service=True)
@@ -84,14 +83,13 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
         step = clock.start_at_least(state.taken_until_ms)
         if step.by_ms <= -NOTICED_MS:
             log_clock_step(step)
-            parts.metrics.clock(step)
+            parts.health.clock(step)
         journaling = _journaling(parts, state.instance)
         keep_start(
             schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
         )
         schedule.keep_for_journal(bool(config.journal.path))
-        health = reported_health(parts.health, parts.metrics)
-        left_behind = LeftBehindNews(health.left_behind)
+        left_behind = LeftBehindNews(parts.health.left_behind)
         notes = load_cause_notes(config, clock, parts.rules.classic, parts.metrics.ambiguous_note)
         death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
         mode = StoredMode(
@@ -119,13 +117,11 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
                 accepts_orphans=config.store.accept_orphans,
                 rules_digest=parts.rules.digest,
             ),
-            health=health,
+            health=parts.health,
             left_behind=left_behind,
         )
         named = named_queues(config.intake.queues)
-        service = parts.make_service(
-            mode.open, named, parts.rules.intake, clock.look, health, left_behind
-        )
+        service = parts.make_service(mode.open, named, parts.rules.intake, clock.look, left_behind)
         beside = _beside(parts, mode, service, state.instance, journaling)
         parts.run(service, parts.open_schedule, beside)
     finally:

@@ -131,10 +131,11 @@ def test_a_sidecar_that_can_read_nothing_is_not_ready(start: StartServer, health
     assert json.loads(body)["intake"]["reason"] == "grant manage"
 
 
+@pytest.mark.parametrize("health", [Health(needs_token=False)])
 def test_an_observer_is_ready_without_a_token_and_a_store(
     start: StartServer, health: Health
 ) -> None:
-    health.looking("ActiveMQ Classic 6.3.2 at tcp://broker:61616")
+    health.link_up("ActiveMQ Classic 6.3.2 at tcp://broker:61616")
     status, body, _ = ask(start(), "/readyz")
     assert status == 200
     assert json.loads(body)["token"] == {"state": "not needed", "reason": ""}

@@ -20,7 +20,7 @@ from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.observer import Observer, ObserverLog
-from amqsidecar.runtime.service import ServiceHealth
+from amqsidecar.telemetry import health
 from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
 from support.brokers.one import OneBroker
 from support.virtual_clock import VirtualClock
@@ -45,8 +45,9 @@ class Said(ObserverLog):
         self.summaries.append(tally.actions.total())
 
 
-class Health(ServiceHealth):
+class Health(health.Health):
     def __init__(self) -> None:
+        super().__init__(needs_token=False)
         self.told: list[str] = []
 
     def link_up(self, broker: str) -> None:

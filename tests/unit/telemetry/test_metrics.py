@@ -3,10 +3,13 @@
 import math
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amqsidecar import __version__
+from amqsidecar.clock import ClockStep
+from amqsidecar.model.destination import queue
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
@@ -32,14 +35,16 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, Tally
+from amqsidecar.operations.status import sidecar_status
 from amqsidecar.telemetry.event_counts import rule_kind
-from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, OTHER
-from amqsidecar.wiring.reported_health import reported_health
 from support.virtual_clock import VirtualClock
 
 QUEUE = "queue://orders"
@@ -266,9 +271,10 @@ def test_only_what_lies_in_the_past_is_overdue(next_due_ms: int | None, expected
 
 
 def test_the_link_the_store_and_the_version_are_reported() -> None:
-    metrics = Metrics()
-    metrics.set_link_up(True)
-    metrics.reconnected()
+    health = Health()
+    metrics = Metrics(read_state=health.state)
+    health.link_up("broker")
+    health.reconnected()
     metrics.set_store_size(4096)
     samples = scrape(metrics)
     assert samples["amqsidecar_link_up", ()] == 1
@@ -276,18 +282,46 @@ def test_the_link_the_store_and_the_version_are_reported() -> None:
     assert samples["amqsidecar_store_size_bytes", ()] == 4096
     (labels,) = [key[1] for key in samples if key[0] == "amqsidecar_build_info"]
     assert __version__ in labels
-    metrics.set_link_up(False)
+    health.link_down("gone")
     assert metrics.value("amqsidecar_link_up") == 0
 
 
 def test_a_token_is_awaited_until_the_link_is_up_or_lost() -> None:
-    metrics = Metrics()
-    told = reported_health(Health(), metrics)
-    for ends, text in ((told.link_up, "broker"), (told.link_down, "gone")):
-        told.token_awaited("held elsewhere")
+    health = Health()
+    metrics = Metrics(read_state=health.state)
+    for ends, text in ((health.link_up, "broker"), (health.link_down, "gone")):
+        health.token_awaited("held elsewhere")
         assert metrics.value("amqsidecar_token_awaited") == 1
         ends(text)
         assert metrics.value("amqsidecar_token_awaited") == 0
+
+
+def test_gauges_of_the_service_say_what_its_health_says() -> None:
+    health = Health(needs_token=False)
+    metrics = Metrics(destination_limit=1, read_state=health.state)
+    tokens = (("a", True), ("b", False), ("c", False))
+    health.taking("the disk is full")
+    health.foreign_tokens(
+        [ForeignToken(instance=one, sent_at_ms=None, is_held=held) for one, held in tokens]
+    )
+    for by_ms in (3_000, 0, -2_000, 5_000):
+        health.clock(ClockStep(by_ms, 1_500))
+    left = [LeftBehind(queue(f"DLQ.{name}"), "body_type", 2, "why") for name in "abc"]
+    health.left_behind(left)
+    assert metrics.value("amqsidecar_taking_stopped") == 1
+    assert metrics.value("amqsidecar_orphaned_tokens") == 2
+    assert metrics.value("amqsidecar_clock_behind_seconds") == 1.5
+    assert metrics.labelled("amqsidecar_clock_steps_total") == {("ahead",): 2, ("back",): 1}
+    assert metrics.labelled("amqsidecar_left_behind") == {
+        ("queue://DLQ.a", "body_type"): 2,
+        (OTHER, "body_type"): 4,
+    }
+    found = sidecar_status(health, metrics)
+    assert [one.queue for one in found.left_behind] == [str(one.queue) for one in left]
+    assert (found.is_well, len(found.orphans)) == (False, 2)
+    assert msgspec.json.decode(health.readyz().body, type=Readiness) == found.readiness
+    health.left_behind([])
+    assert metrics.labelled("amqsidecar_left_behind") == {}
 
 
 def test_nothing_is_shared_between_two_objects() -> None:

@@ -60,9 +60,9 @@ _known = lru_cache(maxsize=4)(_learn)
 def current_places(schedule: ScheduleView) -> dict[Place, Place]:
     """Return the group of today of each group that died or waits."""
     known = read_cause_groups(schedule)
-    found = (*schedule.failure_groups(0, GROUPS_MAX), *schedule.group_tallies())
-    places = [(one.destination, one.cause_group) for one in found]
-    return {place: (place[0], known.find(*place)) for place in places}
+    died = [(one.destination, one.cause_group) for one in schedule.failure_groups(0, GROUPS_MAX)]
+    wait = [(one.destination, one.cause_group) for one in schedule.group_tallies()]
+    return {place: (place[0], known.find(*place)) for place in (*died, *wait)}
 
 
 def read_failure_groups(schedule: ScheduleView, known: CauseGroups) -> list[FailureGroup]:
