@@ -53,6 +53,28 @@ def run(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
+def test_the_oldest_and_one_of_copies_are_chosen(service: PostgresStore, run: Run) -> None:
+    first = service.allocate_ids(4)
+    copies = [taken_row(n, due_at_ms=FAR_MS, message_id="ID:copy") for n in range(first, first + 3)]
+    other = taken_row(first + 3, due_at_ms=FAR_MS)
+    with service.transaction() as tx:
+        tx.record_cycle(2, [*copies, other], [], [])
+    with service.transaction() as tx:
+        tx.finish_cycle(2)
+
+    def chosen(*options: str) -> list[int]:
+        run("discard", "--state", "waiting", *options, "--yes", "--detach")
+        [operation, *_] = run("operations")["operations"]
+        found: list[int] = operation["selection"]["rows"]["ids"]
+        return found
+
+    known = [row["id"] for row in run("list", "--state", "waiting")["rows"]]
+    assert known == [known[0], *range(first, first + 4)]
+    assert chosen("--limit", "2") == known[:2]
+    assert chosen("--limit", "3", "--one-per-message-id") == [known[0], first, first + 3]
+    assert chosen("--one-per-message-id", "--older-than", "0s") == [known[0], first, first + 3]
+
+
 def test_people_see_and_change_it_beside_a_service(service: PostgresStore, run: Run) -> None:
     found = run("status")
     assert found["total"] == 2

@@ -164,7 +164,7 @@ def _problem(subject: str, what: str) -> Finding:
         Severity.PROBLEM,
         subject,
         what,
-        "intake: {queues: [DLQ]}  # dead-letter queues only",
+        "intake: {queues: [DLQ]}",
     )
 
 

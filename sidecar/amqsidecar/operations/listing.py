@@ -1,5 +1,6 @@
 """Looking at the messages that a person chose, page by page."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -7,9 +8,9 @@ import msgspec
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Action, Selection
-from amqsidecar.model.schedule import RowView
-from amqsidecar.operations.act import act_of
-from amqsidecar.operations.select import narrow, selector
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.operations.act import ActionRefused, act_of
+from amqsidecar.operations.select import IDS_MAX, narrow, selector
 from amqsidecar.schedule import Schedule, ScheduleView
 
 PAGES_MAX: Final = 20
@@ -74,23 +75,28 @@ def list_messages(
     return Listing(rows=rows, looked_at=looked_at, next_after=after)
 
 
-def list_oldest(
+def select_oldest(
     schedule: ScheduleView,
     action: Action,
     selection: Selection,
     *,
-    limit: int,
+    limit: int | None,
     one_per_message_id: bool,
-) -> tuple[int, ...]:
-    """Return the numbers of selected rows that an action would change now, the oldest first.
+) -> Selection:
+    """Return the selection of the oldest rows of another one that an action would change now.
 
     Args:
         schedule: an open one.
         action: rows that it leaves as they are do not count.
         selection: which rows; messages in final queues are not looked into.
-        limit: maximum rows returned.
-        one_per_message_id: of rows with the same message id, return the first.
+        limit: maximum rows; None = all.
+        one_per_message_id: of rows with the same message id, select the first.
+
+    Raises:
+        ActionRefused: more than `IDS_MAX` rows are selected.
     """
+    if limit is None and not one_per_message_id:
+        return selection
     select = selector(selection)
     act = act_of(action, 0, "", "", "queue://x")
     found: dict[str, int] = {}
@@ -105,7 +111,13 @@ def list_oldest(
                 continue
             name = (one_per_message_id and row.message_id) or f"#{row.id}"
             found.setdefault(name, row.id)
+            if len(found) > IDS_MAX:
+                raise ActionRefused(f"more than {IDS_MAX:,} messages are selected: add a limit")
             if len(found) == limit:
-                return tuple(found.values())
+                return _these(found.values())
         after = page[-1].id
-    return tuple(found.values())
+    return _these(found.values())
+
+
+def _these(numbers: Iterable[int]) -> Selection:
+    return Selection(rows=RowFilter(ids=tuple(numbers)))

@@ -19,6 +19,9 @@ NEEDED_STATES: Final = {
 }
 """What other actions can be about is in any state."""
 
+IDS_MAX: Final = 100_000
+"""Maximum messages of one operation that are selected by their numbers; it holds them."""
+
 _ROWS_OF_ONE_MESSAGE = 2_000
 _DIGITS_MAX = 18
 """Of a row number; a store has no more."""

@@ -1,10 +1,13 @@
 """The lines that `doctor` prints can be written where it says."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from amqsidecar import diagnosis
+from amqsidecar.cli import main
 from amqsidecar.cli.doctor_command import in_place
 from amqsidecar.config.load import load_config
 
@@ -63,3 +66,39 @@ def test_other_lines_stay_as_they_are() -> None:
     line = '<address-setting match="DLQ"><redelivery-delay>0</redelivery-delay></address-setting>'
     assert in_place(line, config) == line
     assert in_place("store: {accept_orphans: true}", config) == "store: {accept_orphans: true}"
+
+
+def cures() -> set[str]:
+    """Return the cures by options and by commands that `diagnosis` can print, names filled in."""
+    found = set()
+    for path in Path(diagnosis.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        formatted = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+        pieces = {part for parts in formatted for part in parts}
+        alone = [[node] for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        for parts in [*formatted, *(one for one in alone if one[0] not in pieces)]:
+            text = "".join(
+                str(one.value) if isinstance(one, ast.Constant) else "NAME" for one in parts
+            )
+            if re.match(r"amqsidecar [a-z]|[a-z]+: \{.*\}", text):
+                text = re.sub(r"broker: \{url: .*\}", "broker: {url: artemis://host:1}", text)
+                text = text.replace("://…", "://user@host:5432/database")
+                found.add(text.replace("{kind: NAME}", "{kind: artemis}"))
+    return found
+
+
+def test_each_cure_is_an_option_or_a_command_that_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = cures()
+    assert len(found) > 8
+    path = tmp_path / "amqsidecar.yaml"
+    for cure in sorted(found):
+        if cure.startswith("amqsidecar "):
+            assert main.run_command_line([*cure.split()[1:], "--help"]) == 0, cure
+            continue
+        path.write_text(FILE, encoding="utf-8")
+        answer = in_place(cure, load_config(path, (), {}))
+        path.write_text(written(FILE, answer), encoding="utf-8")
+        load_config(path, (), {})
+    capsys.readouterr()

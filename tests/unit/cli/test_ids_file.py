@@ -10,10 +10,11 @@ from pyarrow import parquet
 
 from amqsidecar.cli import main
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.operate.ids_file import IDS_MAX, read_ids
+from amqsidecar.cli.operate.ids_file import read_ids
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.operations.select import IDS_MAX
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import taken_row
 from support.web.console_store import keep, open_store

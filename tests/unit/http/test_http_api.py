@@ -26,6 +26,7 @@ from amqsidecar.model.cause import cause_group, group_number
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.stores.rows import taken_row
 from support.waiting import eventually
 from support.web.site import Site, running_site
 
@@ -345,6 +346,57 @@ def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -
     assert original.content == before
     wrong = {"change": {"remove_properties": ["nothing"]}}
     assert problem_of(api.post("/api/v1/messages/1/edit", json=wrong))[0] == 400
+
+
+def test_an_operation_takes_exactly_the_oldest_that_it_changes(site: Site) -> None:
+    api = site.client("token")
+
+    def preview(action: str, **filters: object) -> tuple[int, str]:
+        query = {"action": action, "destination": "orders", **filters}
+        found = api.get("/api/v1/preview", params=query).json()
+        return found["count"], found["example"]["redelivery_id"]
+
+    assert preview("discard")[0] == 4
+    assert preview("discard", limit=3) == (3, "test-000000000003")
+    # What is not held can't be released, and counts as none of them.
+    assert preview("release", limit=1) == (1, "test-000000000003")
+    body = {"action": "hold", "filter": {"limit": 1}, "expected": 1}
+    assert api.post("/api/v1/operations", json=body).json()["selection"]["rows"]["ids"] == [1]
+
+
+def test_of_copies_with_one_message_id_an_operation_takes_the_first(tmp_path: Path) -> None:
+    with running_site(tmp_path) as site:
+        store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock(), instance_name="test")
+        store.open()
+        copies = [taken_row(number, message_id="ID:copy") for number in (6, 7, 8)]
+        store.allocate_ids(3)
+        with store.transaction() as tx:
+            tx.record_cycle(2, copies, [], [])
+            tx.finish_cycle(2)
+        store.close()
+        query = {"action": "hold", "id": [1, 6, 7, 8], "one_per_message_id": "true"}
+        assert site.client("token").get("/api/v1/preview", params=query).json()["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"limit": 1, "contains": "anna"}, "can't be used with"),
+        ({"one_per_message_id": True, "property": ["a=b"]}, "can't be used with"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 100_001}, "limit"),
+    ],
+)
+def test_a_limit_that_would_open_each_message_is_refused(
+    api: httpx2.Client, wrong: dict[str, object], what: str
+) -> None:
+    body = {"action": "hold", "filter": wrong, "expected": 1}
+    for answer in (
+        api.post("/api/v1/operations", json=body),
+        api.get("/api/v1/preview", params={"action": "hold", **wrong}),
+    ):
+        status, detail = problem_of(answer)
+        assert (status, what in detail) == (400, True)
 
 
 # --- notes ------------------------------------------------------------------------------------

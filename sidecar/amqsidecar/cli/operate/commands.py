@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
-from amqsidecar.cli.operate.ids_file import IDS_MAX, read_ids
+from amqsidecar.cli.operate.ids_file import read_ids
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
@@ -46,7 +46,7 @@ from amqsidecar.model.operation import Action, Operation, OperationPace, Operati
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import ActionRefused, ActionResult, act_directly, check_direct
 from amqsidecar.operations.failures.find_group import where_else
-from amqsidecar.operations.listing import list_oldest
+from amqsidecar.operations.listing import select_oldest
 from amqsidecar.operations.operate import Wish, begin, cancel, carry_out, checked, undoable
 from amqsidecar.operations.preview import (
     OpenGate,
@@ -218,19 +218,16 @@ def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
     else:
         rows = find_group(store, asked, selection.rows)
         selection = msgspec.structs.replace(selection, rows=rows)
-    if asked.limit is not None or asked.one_per_message_id:
-        numbers = list_oldest(
-            store,
-            wish.action,
-            selection,
-            limit=asked.limit or IDS_MAX + 1,
-            one_per_message_id=asked.one_per_message_id,
-        )
-        if not numbers:
-            raise NothingFound(f"nothing matched{where_else(store, selection.rows)}")
-        if len(numbers) > IDS_MAX:
-            raise typer.BadParameter(f"more than {IDS_MAX:,} messages are selected: add --limit")
-        selection = Selection(rows=RowFilter(ids=numbers))
+    oldest = select_oldest(
+        store,
+        wish.action,
+        selection,
+        limit=asked.limit,
+        one_per_message_id=asked.one_per_message_id,
+    )
+    if oldest.rows.ids == ():
+        raise NothingFound(f"nothing matched{where_else(store, selection.rows)}")
+    selection = oldest
     wish = msgspec.structs.replace(wish, selection=selection)
     return checked(wish) if selection.rows.ids else wish
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import typer
 
+from amqsidecar.operations.select import IDS_MAX
+
 COLUMN: Final = "redelivery_id"
-IDS_MAX: Final = 100_000
-"""Of one command: its operation holds the numbers of the rows."""
 _OPTION: Final = "--ids-from"
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from amqsidecar.cli.operate.ids_file import IDS_MAX
 from amqsidecar.cli.options import (
     INT_MAX,
     Chosen,
@@ -23,6 +22,7 @@ from amqsidecar.cli.options import (
 )
 from amqsidecar.cli.times import next_time_ms
 from amqsidecar.model.operation import CAREFUL, OperationPace, Selection
+from amqsidecar.operations.select import IDS_MAX
 
 Ids = Annotated[
     list[str] | None,

@@ -15,6 +15,7 @@ from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, WholeNumber
 from amqsidecar.operations.conditions import CONDITIONS
 from amqsidecar.operations.failures.find_group import with_numbered
+from amqsidecar.operations.select import IDS_MAX
 
 Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
 
@@ -61,7 +62,26 @@ class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ActedOn(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filter of the messages of an action."""
+
+    limit: (
+        Annotated[
+            int,
+            Meta(ge=1, le=IDS_MAX, description="Exactly this many of them, the oldest first."),
+        ]
+        | None
+    ) = None
+    one_per_message_id: Annotated[
+        bool,
+        Meta(
+            description="Of those with the same message id only the first, such as one of the "
+            "copies for several subscriptions."
+        ),
+    ] = False
+
+
+class PreviewQuery(ActedOn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The action of a preview, and its messages."""
 
     action: Action

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from amqsidecar.errors import EditRefused, NotHereYet
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.api.filter import Filter, PreviewQuery, understood
+from amqsidecar.http.api.filter import ActedOn, PreviewQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import unknown
 from amqsidecar.http.fetching import fetch_message, put_back
@@ -27,6 +27,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
+from amqsidecar.operations.listing import select_oldest
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
@@ -50,7 +51,7 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     action: Action
-    filter: Filter
+    filter: ActedOn
     expected: WholeNumber
     since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     everything: bool = False
@@ -233,6 +234,23 @@ class ActionEndpoints:
         example = None if found.example is None else self._queries.masking.row(found.example)
         return msgspec.structs.replace(found, example=example)
 
+    def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:
+        asked = understood(at, given, self._queries.masking, call.caller.role).selection
+        is_bounded = given.limit is not None or given.one_per_message_id
+        if is_bounded and asked.looks_into_messages:
+            # Why: it could open each of millions of messages before it answers.
+            raise HttpRefused(
+                400, "`limit` and `one_per_message_id` can't be used with `property` or `contains`"
+            )
+        with _refusals():
+            return select_oldest(
+                at.store,
+                action,
+                asked,
+                limit=given.limit,
+                one_per_message_id=given.one_per_message_id,
+            )
+
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
         with _refusals():
@@ -241,7 +259,7 @@ class ActionEndpoints:
             lambda at: self._would(
                 at.store,
                 query.action,
-                understood(at, query, self._queries.masking, call.caller.role).selection,
+                self._selected(at, query.action, query, call),
                 self._queries.tools.gate,
                 target,
             )
@@ -251,15 +269,15 @@ class ActionEndpoints:
         wanted: NewOperation = call.body
 
         def begin(at: QueryContext) -> Operation:
-            asked = understood(at, wanted.filter, self._queries.masking, call.caller.role)
-            if asked.is_everything and not wanted.everything:
+            selection = self._selected(at, wanted.action, wanted.filter, call)
+            if selection == Selection() and not wanted.everything:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"
                 )
-            check_expected(self._would(at.store, wanted.action, asked.selection), wanted.expected)
+            check_expected(self._would(at.store, wanted.action, selection), wanted.expected)
             wish = Wish(
                 action=wanted.action,
-                selection=asked.selection,
+                selection=selection,
                 actor=call.actor,
                 reason=wanted.reason,
                 pace=wanted.pace,
