@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,11 @@ def cures() -> set[str]:
     found = set()
     for path in Path(diagnosis.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        formatted = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
-        pieces = {part for parts in formatted for part in parts}
-        alone = [[node] for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        for parts in [*formatted, *(one for one in alone if one[0] not in pieces)]:
+        joined = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+        pieces = {part for parts in joined for part in parts}
+        alone = {node for node in ast.walk(tree) if isinstance(node, ast.Constant)} - pieces
+        texts: list[Sequence[ast.expr]] = [*joined, *([one] for one in alone)]
+        for parts in texts:
             text = "".join(
                 str(one.value) if isinstance(one, ast.Constant) else "NAME" for one in parts
             )

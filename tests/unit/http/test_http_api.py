@@ -351,8 +351,8 @@ def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -
 def test_an_operation_takes_exactly_the_oldest_that_it_changes(site: Site) -> None:
     api = site.client("token")
 
-    def preview(action: str, **filters: object) -> tuple[int, str]:
-        query = {"action": action, "destination": "orders", **filters}
+    def preview(action: str, **filters: int) -> tuple[int, str]:
+        query: dict[str, str | int] = {"action": action, "destination": "orders", **filters}
         found = api.get("/api/v1/preview", params=query).json()
         return found["count"], found["example"]["redelivery_id"]
 
@@ -374,8 +374,8 @@ def test_of_copies_with_one_message_id_an_operation_takes_the_first(tmp_path: Pa
             tx.record_cycle(2, copies, [], [])
             tx.finish_cycle(2)
         store.close()
-        query = {"action": "hold", "id": [1, 6, 7, 8], "one_per_message_id": "true"}
-        assert site.client("token").get("/api/v1/preview", params=query).json()["count"] == 2
+        query = "action=hold&id=1&id=6&id=7&id=8&one_per_message_id=true"
+        assert site.client("token").get(f"/api/v1/preview?{query}").json()["count"] == 2
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_of_copies_with_one_message_id_an_operation_takes_the_first(tmp_path: Pa
     ],
 )
 def test_a_limit_that_would_open_each_message_is_refused(
-    api: httpx2.Client, wrong: dict[str, object], what: str
+    api: httpx2.Client, wrong: dict[str, Any], what: str
 ) -> None:
     body = {"action": "hold", "filter": wrong, "expected": 1}
     for answer in (
