@@ -146,6 +146,7 @@ def test_the_right_to_an_answer_needs_a_name_that_a_setting_can_match() -> None:
     )
     assert finding.subject == "uuid.#"
     assert finding.mend.startswith("<uuid-namespace>uuid</uuid-namespace> <security-setting ")
+    assert "acts after a restart of the broker" in finding.what
     for kind in ("createNonDurableQueue", "createAddress", "consume", "send"):
         assert f'type="{kind}" roles="ROLE-OF-x"' in finding.mend
 

@@ -26,7 +26,7 @@ from amqsidecar.model.cause import cause_group, group_number
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row
+from support.stores.rows import taken_row, took
 from support.waiting import eventually
 from support.web.site import Site, running_site
 
@@ -397,6 +397,23 @@ def test_a_limit_that_would_open_each_message_is_refused(
     ):
         status, detail = problem_of(answer)
         assert (status, what in detail) == (400, True)
+
+
+def test_the_whole_trace_of_a_death_is_in_the_answer(tmp_path: Path) -> None:
+    trace = "shop.X: no\\n" + "\\tat shop.A.b(A.java:1)\\n" * 90 + "Caused by: shop.Y: empty"
+    with running_site(tmp_path) as site:
+        store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock(), instance_name="test")
+        store.open()
+        row = taken_row(store.allocate_ids(1), cause=trace)
+        with store.transaction() as tx:
+            tx.record_cycle(2, [row], [], [took(row)])
+            tx.finish_cycle(2)
+        store.close()
+        found = site.client("token").get(f"/api/v1/messages/{row.redelivery_id}").json()
+        assert found["row"]["cause"] == trace
+        assert [one["event"]["cause"] for one in found["life"] if one["kind"] == "received"] == [
+            trace
+        ]
 
 
 # --- notes ------------------------------------------------------------------------------------
