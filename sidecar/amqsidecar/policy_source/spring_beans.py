@@ -107,7 +107,7 @@ class BeanReader:
         if depth > _MAX_DEPTH:
             self.problem(source, "beans refer to each other in a circle")
             return Bean("", source, is_spring=False)
-        is_spring = _is_bean(element)
+        is_spring = local_name(element) == "bean"
         bean = (self._read_spring if is_spring else self._read_xbean)(element, source, depth)
         for name, text, place in self.definitions.overrides_of(element):
             bean.values.pop(name, None)
@@ -227,7 +227,3 @@ class BeanReader:
         target = self.definitions.find(name, source)
         if target is not None:
             yield from self._beans(target, depth + 1)
-
-
-def _is_bean(element: etree._Element) -> bool:
-    return local_name(element) == "bean"

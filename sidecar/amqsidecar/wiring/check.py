@@ -12,8 +12,7 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy_source.load import compile_policy, with_plugins
-from amqsidecar.wiring.http import access_settings
-from amqsidecar.wiring.parts import require_url
+from amqsidecar.wiring.parts import access_settings, require_url
 from amqsidecar.wiring.rules import load_gates, load_grouping, load_links, load_rules
 from amqsidecar.wiring.schedules import check_store
 
@@ -66,7 +65,7 @@ def _store(config: Config) -> None:
 
 def _access(config: Config) -> None:
     if config.http.listen:
-        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415 - see wiring/http.py
+        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415 - see `ProcessParts.serving`
 
         set_up(access_settings(config), SystemClock())
 

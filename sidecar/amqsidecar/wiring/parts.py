@@ -1,10 +1,12 @@
-"""Common parts of all modes of the running program."""
+"""Common parts of all modes of the running program, and its HTTP server."""
 
 import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -12,10 +14,12 @@ from amqsidecar import __version__
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.http import split_listen
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
@@ -27,10 +31,15 @@ from amqsidecar.telemetry.audit import open_audit
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.http import serving_http
+from amqsidecar.wiring.gate import lying_reader, opened_gate
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import RunningRules, gates_at
+from amqsidecar.wiring.rules import RunningRules, gates_at, send_rules
 from amqsidecar.wiring.schedules import open_schedule
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from amqsidecar.http.authentication.settings import AccessSettings
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -144,17 +153,80 @@ class ProcessParts:
             collect_seldom()
             service.run()
 
-    def serving(self, open_schedule: OpenSchedule | None) -> AbstractContextManager[str]:
-        """Serve HTTP while the block runs; gives the address, "" = off."""
-        return serving_http(
-            self.config,
-            self.clock,
-            self.health,
-            self.metrics,
-            self.rules.acting,
+    @contextmanager
+    def serving(self, open_schedule: OpenSchedule | None) -> Iterator[str]:
+        """Serve HTTP while the block runs; gives the address, "" = off.
+
+        The web libraries are imported only if it is on.
+
+        Raises:
+            ConfigError: the address can't be listened on, or would be open to strangers.
+        """
+        config, clock = self.config, self.clock
+        if not config.http.listen:
+            yield ""
+            return
+        if config.http.strangers_problem:
+            raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
+        from amqsidecar.http.api.api import routes as api_routes  # noqa: PLC0415
+        from amqsidecar.http.app import make_app  # noqa: PLC0415
+        from amqsidecar.http.authentication.proxy import Proxies  # noqa: PLC0415 - as said above
+        from amqsidecar.http.authentication.settings import Bodies  # noqa: PLC0415
+        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415
+        from amqsidecar.http.console.console import Console  # noqa: PLC0415
+        from amqsidecar.http.console.pages import routes as console_routes  # noqa: PLC0415
+        from amqsidecar.http.masking import Masking  # noqa: PLC0415
+        from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
+        from amqsidecar.http.store_queries import StoreQueries, Tools  # noqa: PLC0415
+        from amqsidecar.operations.active_rules import policies_of  # noqa: PLC0415
+        from amqsidecar.operations.charts import lateness  # noqa: PLC0415
+        from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
+
+        queries = StoreQueries(
+            clock=clock,
+            health=self.health,
+            render_metrics=self.metrics.render,
             open_schedule=open_schedule,
-            gates_at=gates_at(self.config),
+            tools=Tools(
+                final_suffix=config.redelivery.final_suffix,
+                policies=policies_of(
+                    self.rules.acting,
+                    load_plugins(),
+                    send_rules_of=partial(send_rules, config),
+                    intake_queues=config.intake.queues,
+                    gates_at=gates_at(config),
+                    live_plugins=self.rules.links,
+                ),
+                gate=lambda: opened_gate(config, clock, self.rules.acting()),
+                lying=lying_reader(config, clock),
+                reports=config.http.reports,
+                links=config.http.links,
+                sidecar_status=lambda: sidecar_status(self.health, self.metrics),
+                lateness=lambda: lateness(self.metrics.counts().lateness),
+            ),
+            masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
         )
+        console = Console(queries)
+        routes: list[BaseRoute] = []
+        if config.http.console:
+            routes = [*api_routes(queries), *console_routes(console)]
+        entrance = set_up(
+            access_settings(config),
+            clock,
+            console.static.url("console.css"),
+            self.metrics.logged_in,
+        )
+        routes += entrance.routes
+        server = HttpServer(
+            make_app(queries, entrance.access, routes, console.show_refusal),
+            is_shared=Proxies(config.http.trusted_proxies).has,
+        )
+        host, port = server.start(*split_listen(config.http.listen))
+        try:
+            yield f"{host}:{port}"
+        finally:
+            server.stop()
+            queries.close()
 
     def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         self.metrics.observe(events)
@@ -190,3 +262,46 @@ def require_url(config: Config) -> None:
             "`amqsidecar init` writes it"
         )
         raise ConfigError([Problem("broker.url", what)])
+
+
+def access_settings(config: Config) -> "AccessSettings":
+    """Return the authentication methods that the options name.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    from amqsidecar.http.authentication.settings import AccessSettings, OidcSettings  # noqa: PLC0415
+
+    options = config.http
+
+    def client_secret() -> str | None:
+        secret = options.client_secret()
+        return None if secret is None else secret.reveal()
+
+    oidc = None
+    if options.oidc.issuer:
+        client_secret()  # So that a file that can't be read ends the start, not the first log-in.
+        oidc = OidcSettings(
+            issuer=options.oidc.issuer,
+            client_id=options.oidc.client_id,
+            client_secret=client_secret,
+            scopes=options.oidc.scopes,
+            name_claim=options.oidc.name_claim,
+            groups_claim=options.oidc.groups_claim,
+            recheck_s=options.oidc.recheck_minutes * 60,
+        )
+    key = options.session_key()
+    return AccessSettings(
+        public_url=options.public_url,
+        tokens_file=options.tokens_file,
+        users_file=options.users_file,
+        session_key=None if key is None else key.reveal(),
+        session_s=options.session_hours * 3600,
+        idle_s=options.idle_minutes * 60,
+        trusted_proxies=options.trusted_proxies,
+        proxy_user_header=options.proxy_user_header,
+        proxy_groups_header=options.proxy_groups_header,
+        operator_groups=options.operator_groups,
+        viewer_groups=options.viewer_groups,
+        oidc=oidc,
+    )

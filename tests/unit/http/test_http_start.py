@@ -7,12 +7,10 @@ import pytest
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import check_start, load_config
-from amqsidecar.engine.gates import no_gates
+from amqsidecar.engine.crash_points import no_crash
 from amqsidecar.errors import ConfigError
 from amqsidecar.stores.sqlite.store import SqliteStore
-from amqsidecar.telemetry.health import Health
-from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.http import serving_http
+from amqsidecar.wiring.parts import ProcessParts
 from support.stores.opened import opened
 from support.web.client import web_client
 
@@ -28,15 +26,7 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
     opens = (lambda: opened(SqliteStore(path, clock=SystemClock()))) if has_store else None
     with (
-        serving_http(
-            config,
-            SystemClock(),
-            Health(),
-            Metrics(),
-            lambda: None,
-            open_schedule=opens,
-            gates_at=no_gates,
-        ) as address,
+        ProcessParts(config, SystemClock(), SystemClock(), no_crash).serving(opens) as address,
         web_client(f"http://{address}") as client,
     ):
         places = ("/", "/login", "/api/v1/status", "/metrics", "/healthz")

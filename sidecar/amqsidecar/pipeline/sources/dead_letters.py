@@ -80,7 +80,9 @@ class DeadLetterReader(DataSourceReader):
             found = _look(link, queue, self._options.max_messages)
         finally:
             link.close()
-        return _rows(found, named_origin if classic is None else _true_origin(classic))
+        return _rows(
+            found, named_origin if classic is None else ClassicOrigins(classic.dead_letter).find
+        )
 
 
 def _config(options: DeadLetterOptions) -> Config:
@@ -99,10 +101,6 @@ def _config(options: DeadLetterOptions) -> Config:
         what = "is not set: give the broker's address, such as artemis://user@host:61616"
         raise ConfigError([Problem("option url", what)])
     return config
-
-
-def _true_origin(rules: ClassicRules) -> TrueOrigin:
-    return ClassicOrigins(rules.dead_letter).find
 
 
 def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
