@@ -338,19 +338,19 @@ def stepped(before: Operation, after: Operation, now_ms: int) -> Operation:
 
 def finished(operation: Operation, now_ms: int) -> Operation:
     """Return an operation of which every row was looked at."""
-    return _ended(operation, OperationState.DONE, now_ms, actor="", reason="")
+    return in_state(operation, OperationState.DONE, now_ms)
 
 
 def stopped(operation: Operation, now_ms: int, reason: str) -> Operation:
     """Return an operation that stopped itself; a person may resume it."""
-    return in_state(operation, OperationState.STOPPED, now_ms, actor="", reason=reason)
+    return in_state(operation, OperationState.STOPPED, now_ms, reason=reason)
 
 
 def paused(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
     """Return an operation that waits for a person, if it was running."""
     if operation.state is not OperationState.RUNNING:
         return operation
-    return in_state(operation, OperationState.PAUSED, now_ms, actor=actor, reason=reason)
+    return in_state(operation, OperationState.PAUSED, now_ms, actor, reason)
 
 
 def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
@@ -358,29 +358,28 @@ def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Opera
     if operation.state not in (OperationState.PAUSED, OperationState.STOPPED):
         return operation
     operation = msgspec.structs.replace(operation, portion=None)
-    return in_state(operation, OperationState.RUNNING, now_ms, actor=actor, reason=reason)
+    return in_state(operation, OperationState.RUNNING, now_ms, actor, reason)
 
 
 def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
     """Return an operation that is over, if it wasn't: the rows that it has not changed stay."""
     if not is_open(operation):
         return operation
-    return _ended(operation, OperationState.CANCELLED, now_ms, actor=actor, reason=reason)
+    return in_state(operation, OperationState.CANCELLED, now_ms, actor, reason)
 
 
 def undoing(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
     """Return a discard that is over and whose messages are being put back."""
     if operation.action is not Action.DISCARD or operation.state is OperationState.UNDOING:
         return operation
-    operation = _ended(operation, OperationState.UNDOING, now_ms, actor=actor, reason=reason)
-    return msgspec.structs.replace(operation, ended_at_ms=None)
+    return in_state(operation, OperationState.UNDOING, now_ms, actor, reason)
 
 
 def undone(operation: Operation, now_ms: int) -> Operation:
     """Return a discard of which all is put back that was kept."""
     if operation.state is not OperationState.UNDOING:
         return operation
-    return _ended(operation, OperationState.UNDONE, now_ms, actor="", reason="")
+    return in_state(operation, OperationState.UNDONE, now_ms)
 
 
 def undoer(operation: Operation) -> str:
@@ -424,24 +423,22 @@ def left(operation: Operation, runner: str) -> Operation:
 
 
 def in_state(
-    operation: Operation, state: OperationState, now_ms: int, *, actor: str, reason: str
+    operation: Operation, state: OperationState, now_ms: int, actor: str = "", reason: str = ""
 ) -> Operation:
-    """Return an operation in a state, with the change noted."""
+    """Return an operation in a state, with the change noted; its runner has it while it is open."""
     change = StateChange(at_ms=now_ms, state=state, actor=actor, reason=reason)
     by = f"by {actor}" if actor else ""
+    if state not in _OPEN:
+        ended_at_ms = None if state is OperationState.UNDOING else now_ms
+        operation = msgspec.structs.replace(
+            operation, ended_at_ms=ended_at_ms, runner="", runner_until_ms=0
+        )
     return msgspec.structs.replace(
         operation,
         state=state,
         state_reason=f"{reason} ({by})" if reason and by else reason or by,
         state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
     )
-
-
-def _ended(
-    operation: Operation, state: OperationState, now_ms: int, *, actor: str, reason: str
-) -> Operation:
-    operation = in_state(operation, state, now_ms, actor=actor, reason=reason)
-    return msgspec.structs.replace(operation, ended_at_ms=now_ms, runner="", runner_until_ms=0)
 
 
 def _marked(operation: Operation, portion: int, now_ms: int) -> Operation:

@@ -1,7 +1,7 @@
 """The API: its table, and the document that is printed out of it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any
 
 import msgspec
@@ -26,6 +26,9 @@ from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.export import ROWS_MAX
 
 Run = Callable[[Call], Awaitable[Response]]
+
+
+_csv_file = partial(ApiEndpoint, media_type=CSV)
 
 
 class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,15 +64,18 @@ class Exporting:
         most = f"as CSV, the first {ROWS_MAX}."
         groups = f"Failures by cause and destination as CSV, the first {GROUPS_MAX}."
         return [
-            _file("/groups.csv", groups, self._groups_file, GroupsFileQuery),
-            _file(
-                "/messages.csv", f"Messages that wait {most}", self._messages_file, RowsFileQuery
+            _csv_file("/groups.csv", groups, self._groups_file, query=GroupsFileQuery),
+            _csv_file(
+                "/messages.csv",
+                f"Messages that wait {most}",
+                self._messages_file,
+                query=RowsFileQuery,
             ),
-            _file(
+            _csv_file(
                 "/operations/{number}/members.csv",
                 f"Outcomes of the messages of an operation {most}",
                 self._members_file,
-                MembersFileQuery,
+                query=MembersFileQuery,
             ),
         ]
 
@@ -90,12 +96,6 @@ class Exporting:
         if found is None:
             raise HttpRefused(404, f"there is no operation {call.number()}")
         return found
-
-
-def _file(path: str, summary: str, run: Run, query: type[msgspec.Struct]) -> ApiEndpoint:
-    return ApiEndpoint(
-        method="GET", path=path, summary=summary, run=run, query=query, media_type=CSV
-    )
 
 
 def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:

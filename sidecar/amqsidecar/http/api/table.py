@@ -50,7 +50,7 @@ class Call(NamedTuple):
         return int(text)
 
 
-class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ApiEndpoint(msgspec.Struct, frozen=True):
     """One thing that the API can do.
 
     Attributes:
@@ -65,12 +65,12 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         problems: refusals beyond the common ones, by status.
     """
 
-    method: str
     path: str
     summary: str
     run: Callable[[Call], Awaitable[Any]]
     answer: Any = None
     query: type[msgspec.Struct] | None = None
+    method: str = "GET"
     body: type[msgspec.Struct] | None = None
     body_may_lack: bool = False
     status: int = 200

@@ -1,7 +1,7 @@
 """The API's side that only looks."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import msgspec
@@ -87,29 +87,29 @@ class Looking:
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
         return [
-            _get("/session", "The caller and its role.", self._session, Session),
-            _get("/status", "How the schedule stands.", self._status, Status),
-            _get(
+            ApiEndpoint("/session", "The caller and its role.", self._session, Session),
+            ApiEndpoint("/status", "How the schedule stands.", self._status, Status),
+            ApiEndpoint(
                 "/overview",
                 "Overview: current deaths, waiting messages, destinations that do not recover.",
                 self._overview,
                 Overview,
             ),
-            _get(
+            ApiEndpoint(
                 "/groups",
                 "Failures by cause and destination.",
                 self._groups,
                 list[Group],
                 GroupsQuery,
             ),
-            _get(
+            ApiEndpoint(
                 "/messages",
                 "Messages that wait, page by page.",
                 self._messages,
                 RowsAnswer,
                 RowsQuery,
             ),
-            _get(
+            ApiEndpoint(
                 "/messages/{reference}",
                 "One message: its place, history and content.",
                 self._message,
@@ -117,7 +117,6 @@ class Looking:
                 ViewQuery,
             ),
             ApiEndpoint(
-                method="GET",
                 path="/messages/{reference}/content",
                 summary="The encoded bytes of a message that waits, or lies in its final queue.",
                 run=self._content,
@@ -125,7 +124,6 @@ class Looking:
                 problems={403: "This role may not see the content of messages."},
             ),
             ApiEndpoint(
-                method="GET",
                 path="/messages/{reference}/originals/{number}/content",
                 summary="A message before a person edited it.",
                 run=self._original_content,
@@ -219,14 +217,6 @@ def _download(data: bytes, name: str) -> Response:
             "Content-Type": "application/octet-stream",
             "Content-Disposition": f'attachment; filename="{quote(name, safe="")}"',
         },
-    )
-
-
-def _get(
-    path: str, summary: str, run: Any, answer: Any, query: type[msgspec.Struct] | None = None
-) -> ApiEndpoint:
-    return ApiEndpoint(
-        method="GET", path=path, summary=summary, run=run, answer=answer, query=query
     )
 
 
