@@ -26,7 +26,9 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
     opens = (lambda: opened(SqliteStore(path, clock=SystemClock()))) if has_store else None
     with (
-        ProcessParts(config, SystemClock(), SystemClock(), no_crash).serving(opens) as address,
+        ProcessParts(config, SystemClock(), SystemClock(), no_crash, needs_token=True).serving(
+            opens
+        ) as address,
         web_client(f"http://{address}") as client,
     ):
         places = ("/", "/login", "/api/v1/status", "/metrics", "/healthz")
