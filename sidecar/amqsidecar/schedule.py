@@ -26,6 +26,11 @@ class ScheduleView(Rows, Protocol):
         """Whether messages in final dead-letter queues stay as EXHAUSTED rows."""
         ...
 
+    @property
+    def group_key(self) -> bytes:
+        """The secret of an open schedule that the numbers of its groups are made with."""
+        ...
+
     def exhausted_tallies(self) -> list[ExhaustedTally]:
         """Return where exhausted messages are, the largest number first; scans no rows."""
         ...

@@ -57,14 +57,16 @@ class Exports:
 
     async def groups(self, destination: str | None, since_ms: int = 0) -> Response:
         """Return groups of failures."""
-        masked = self._queries.masking.text
+        masked = self._queries.masking.struct
 
         def read(at: QueryContext) -> list[Group]:
             found = read_groups(
                 at.store, at.now_ms, since_ms=since_ms, destination=destination, limit=GROUPS_MAX
             )
             return [
-                msgspec.structs.replace(group, cause_group=masked(group.cause_group))
+                msgspec.structs.replace(
+                    masked(group, has_groups=True), note=group.note and masked(group.note)
+                )
                 for group in found
             ]
 
@@ -90,10 +92,7 @@ class Exports:
                 limit=limit,
                 after=after,
             )
-            rows = [
-                msgspec.structs.replace(masking.row(row), cause_group=masking.text(row.cause_group))
-                for row in found.rows
-            ]
+            rows = [masking.struct(row, has_groups=True) for row in found.rows]
             return ExportPage(export.messages_csv(rows), len(rows), found.next_after)
 
         answer = await self._streamed("messages", export.MESSAGES_HEADERS, read)

@@ -112,7 +112,7 @@ class Live:
             listener.put_nowait(told)
 
     async def _read(self) -> bytes:
-        counters = await self._queries.ask(read_counters)
+        counters = await self._queries.masking.answer(await self._queries.ask(read_counters))
         return b"event: counters\ndata: " + msgspec.json.encode(counters) + b"\n\n"
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import regex
@@ -11,17 +11,22 @@ import regex
 from amqsidecar.http.access import HttpRefused, Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.model.cause import group_number
-from amqsidecar.model.event import AnyEvent, Explained, Received, Regrouped
+from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.operation import Operation, Selection
-from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.message import MessagePage
 
 MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
 HIDDEN: Final = "this role may not see the content of messages (http.bodies)"
 
-_GROUPS: Final = ("cause_group", "former_group", "merged_into")
+_GROUPS: Final = frozenset({"cause_group", "former_group", "merged_into"})
+_TEXTS: Final = frozenset(
+    {"cause", "cause_contains", "contains", "reason", "said", "state_reason", "text"}
+)
+"""Fields of all structs and answers that senders, brokers and people write as they like."""
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 _TIMEOUT_S: Final = 0.2
 
@@ -33,11 +38,14 @@ _REMEMBERED_LENGTH: Final = 1_024
 class Masking:
     """The rules; they are applied to all message content in answers.
 
+    `group_key` is that of the schedule, set when it opens.
+
     Any thread may ask, but that of the server, which awaits `answer`: a pattern may take its time.
     """
 
     def __init__(self, bodies: Bodies = Bodies.OPERATORS, patterns: Sequence[str] = ()) -> None:
         self._bodies = bodies
+        self.group_key = b""
         self._patterns = [regex.compile(pattern) for pattern in patterns]
         # Why: lists show the same causes again and again, also those that take all of the time.
         self._remembered = lru_cache(_REMEMBERED)(self._masked)
@@ -86,39 +94,56 @@ class Masking:
         masked = self.text(cause_group)
         if masked == cause_group or destination is None:
             return masked
-        return f"#{group_number(destination, cause_group)}"
+        return f"#{group_number(self.group_key, destination, cause_group)}"
+
+    def struct(self, struct: StructT, *, has_groups: bool = False) -> StructT:
+        """Return a row, an operation or the like with its texts masked.
+
+        The names of groups stay, for `group`, unless `has_groups`.
+        """
+        if not self._patterns:
+            return struct
+        names = (_TEXTS | _GROUPS if has_groups else _TEXTS) & {*struct.__struct_fields__}
+        found = {name: getattr(struct, name) for name in names}
+        masked = {name: self.text(one) for name, one in found.items() if isinstance(one, str)}
+        return msgspec.structs.replace(struct, **masked)
 
     def selection(self, selection: Selection) -> Selection:
-        """Return a selection whose group shows nothing that is masked."""
-        rows = selection.rows
-        if rows.cause_group is None:
-            return selection
-        group = self.group(rows.cause_group, rows.destination)
-        return msgspec.structs.replace(
-            selection, rows=msgspec.structs.replace(rows, cause_group=group)
-        )
+        """Return a selection that shows nothing that is masked."""
+        rows = self.struct(selection.rows)
+        if rows.cause_group is not None:
+            group = self.group(rows.cause_group, rows.destination)
+            rows = msgspec.structs.replace(rows, cause_group=group)
+        properties = tuple((name, self.text(value)) for name, value in selection.properties)
+        return msgspec.structs.replace(self.struct(selection), rows=rows, properties=properties)
 
     def operation(self, operation: Operation) -> Operation:
-        """Return an operation whose selection shows nothing that is masked."""
-        return msgspec.structs.replace(operation, selection=self.selection(operation.selection))
+        """Return an operation that shows nothing that is masked."""
+        return msgspec.structs.replace(
+            self.struct(operation),
+            selection=self.selection(operation.selection),
+            state_changes=tuple(map(self.struct, operation.state_changes)),
+        )
 
     async def answer(self, answer: Any) -> Any:
-        """Return an answer of the API with the names of groups masked, wherever they are in it."""
+        """Return an answer of the API with groups and texts masked, wherever they are in it."""
         if not self._patterns:
             return answer
         return await asyncio.to_thread(self._answer, msgspec.to_builtins(answer))
 
     def _answer(self, answer: Any) -> Any:
-        if isinstance(answer, list):
+        if isinstance(answer, list | tuple):
             return [self._answer(one) for one in answer]
         if not isinstance(answer, dict):
             return answer
-        return {
-            name: self.text(value)
-            if name in _GROUPS and isinstance(value, str)
-            else self._answer(value)
-            for name, value in answer.items()
-        }
+        return {name: self._field(name, value) for name, value in answer.items()}
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _GROUPS | _TEXTS and isinstance(value, str):
+            return self.text(value)
+        if name == "properties" and isinstance(value, tuple):  # Of a selection, by name and value.
+            value = [one if isinstance(one, dict) else (one[0], self.text(one[1])) for one in value]
+        return self._answer(value)
 
     def check_selection(self, selection: Selection, role: Role) -> None:
         """Check that a filter reveals nothing that the role may not see.
@@ -184,46 +209,24 @@ class Masking:
             body=self._body(view.body),
         )
 
-    def row(self, row: RowView) -> RowView:
-        """Return a row with its cause masked."""
-        if not self._patterns or row.cause is None:
-            return row
-        return msgspec.structs.replace(row, cause=self.text(row.cause))
-
     def event(self, event: AnyEvent, role: Role) -> AnyEvent:
-        """Return an event with cause, group and properties masked, or without properties."""
-        if isinstance(event, Regrouped):
-            return msgspec.structs.replace(
-                event,
-                cause_group=self.text(event.cause_group),
-                former_group=self.text(event.former_group),
-            )
-        if isinstance(event, Explained):
-            return msgspec.structs.replace(
-                event,
-                cause=None if event.cause is None else self.text(event.cause),
-                cause_group=self.text(event.cause_group),
-                former_group=self.text(event.former_group),
-            )
+        """Return an event with texts, groups and properties masked, or without properties."""
+        event = self.struct(event, has_groups=True)
         if not isinstance(event, Received):
             return event
         properties = event.properties if self.may_see(role) else None
         if properties is not None:
             properties = {name: self.text(value) for name, value in properties.items()}
-        cause = None if event.cause is None else self.text(event.cause)
-        group = self.text(event.cause_group)
-        return msgspec.structs.replace(event, cause=cause, cause_group=group, properties=properties)
+        return msgspec.structs.replace(event, properties=properties)
 
     def page(self, page: MessagePage, role: Role) -> MessagePage:
         """Return a message and its life as a role may see them; its views are masked already."""
         return msgspec.structs.replace(
             page,
-            rows=[self.row(row) for row in page.rows],
-            row=None if page.row is None else self.row(page.row),
+            rows=[self.struct(row) for row in page.rows],
+            row=None if page.row is None else self.struct(page.row),
             life=[
-                msgspec.structs.replace(
-                    moment, event=self.event(moment.event, role), said=self.text(moment.said)
-                )
+                msgspec.structs.replace(self.struct(moment), event=self.event(moment.event, role))
                 for moment in page.life
             ],
         )

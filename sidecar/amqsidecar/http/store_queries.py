@@ -231,6 +231,7 @@ class StoreQueries:
                 if opened is None:
                     schedule = self._open_schedule()
                     opened = schedule, schedule.state()
+                    self.masking.group_key = schedule.group_key
                 answer = job.context.run(job.question, QueryContext(*opened, self.clock.now_ms()))
                 job.future.set_result(answer)
             except StoreError as error:

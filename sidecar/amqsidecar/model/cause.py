@@ -7,6 +7,7 @@ and so is a name between ordinary words, or a name or a constant of the code aft
 only several texts show to be values are learned (`cause_groups.py`).
 """
 
+import hmac
 import re
 from codecs import getincrementaldecoder
 from functools import lru_cache
@@ -304,9 +305,20 @@ def _shorten(line: str) -> str:
     return f"{head} … {root}" if root else line[:GROUP_MAX].rstrip()
 
 
-def group_number(destination: str, group: str) -> int:
-    """Return a number of six digits at most for a group; the same in each store and for ever.
+def group_number(key: bytes, destination: str, group: str) -> int:
+    """Return a number of six digits at most for a group; the same for ever in one schedule.
 
     Two groups hardly ever have the same one; callers that take a number must check for that.
+
+    Args:
+        key: of the schedule; who does not know it can't check a guess of a masked group.
+        destination: of the group.
+        group: its cause group.
     """
+    text = f"{destination}\n{group}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hmac.digest(key, text, "sha256")[:8]) % 1_000_000
+
+
+def former_group_number(destination: str, group: str) -> int:
+    """Return the number that `group_number` made before schedules had keys; commands take it."""
     return crc32(f"{destination}\n{group}".encode("utf-8", "surrogatepass")) % 1_000_000

@@ -6,8 +6,6 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from amqsidecar.model.cause import group_number
-
 WholeNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A number, or a time in milliseconds, that every store can compare."""
 
@@ -224,12 +222,6 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     recall: Recall = Recall.NONE
     recall_operation: int = 0
     group: int | None = None
-
-    def __post_init__(self) -> None:
-        # Why a known one stays: masking changes the name of a group, never its number.
-        if self.cause_group and self.group is None:
-            number = group_number(self.destination, self.cause_group)
-            msgspec.structs.force_setattr(self, "group", number)
 
     @property
     def is_in_final_queue(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.schedule import Recall, RowState, RowView
 
 STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
@@ -15,19 +16,23 @@ INDEXED_CHARACTERS = 200
 GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an index.
 
 
-def view_row(row: tuple[Any, ...], text: Callable[[Any], str], *, in_flight: bool) -> RowView:
+def view_row(
+    row: tuple[Any, ...], text: Callable[[Any], str], group_key: bytes, *, in_flight: bool
+) -> RowView:
     """Return a row with the columns of a view.
 
     Args:
         row: state and recall are numbers; no cause group is a false value, as is no final queue.
         text: returns the text of a value that the store keeps for texts of many rows.
+        group_key: see `ScheduleView.group_key`.
         in_flight: an unfinished cycle sends it.
     """
+    destination, group = text(row[3]), text(row[16]) if row[16] else ""
     return RowView(
         id=row[0],
         state=STATES[row[1]],
         due_at_ms=row[2],
-        destination=text(row[3]),
+        destination=destination,
         is_final=bool(row[4]),
         source=text(row[5]),
         redelivery_id=row[6],
@@ -40,10 +45,11 @@ def view_row(row: tuple[Any, ...], text: Callable[[Any], str], *, in_flight: boo
         encoding=text(row[13]),
         size_bytes=row[14],
         reason=row[15],
-        cause_group=text(row[16]) if row[16] else "",
+        cause_group=group,
         gate=row[17],
         final_queue=text(row[18]) if row[18] else None,
         recall=RECALLS[row[19]],
         recall_operation=row[20],
         in_flight=in_flight,
+        group=group_number(group_key, destination, group) if group else None,
     )

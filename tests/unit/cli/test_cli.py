@@ -624,9 +624,9 @@ def test_show_finds_every_id_that_an_output_prints(cli: Cli) -> None:
     with store.transaction() as tx:
         tx.record([died, *(took(taken_row(one)) for one in range(100, 300))])
         tx.record([again])
+    number = group_number(store.group_key, "queue://a", "late")
     store.close()
     cli("hold", "1")
-    number = group_number("queue://a", "late")
 
     def found(reference: str) -> tuple[str | None, list[tuple[str, str]]]:
         told = cli("show", reference, "--output", "json").json
@@ -661,16 +661,13 @@ def test_a_message_shows_the_number_of_its_group(cli: Cli) -> None:
         tx.record_cycle(2, [taken_row(row_id, cause_group="late")], [], [])
     with store.transaction() as tx:
         tx.finish_cycle(2)
+    [row] = store.list_rows(RowFilter(ids=(row_id,)), 1)
+    number = group_number(store.group_key, row.destination, "late")
     store.close()
-    destination = cli("show", str(row_id), "--output", "json").json["rows"][0]["destination"]
-    number = group_number(destination, "late")
     assert f"group          {number}\n" in cli("show", str(row_id)).out
     rows = cli("list", "--output", "json").json["rows"]
     assert {row["id"]: row["group"] for row in rows}[row_id] == number
     assert f"  {number}  " in cli("list").out
-    [row] = store_rows(cli, row_id)
-    masked = replace(row, cause_group="(hidden)")
-    assert (masked.cause_group, masked.group) == ("(hidden)", number)
 
 
 def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:

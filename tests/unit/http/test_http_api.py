@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_plus
 
 import httpx2
 import jsonschema
+import msgspec
 import pytest
 from openapi_spec_validator import validate
 
@@ -22,12 +23,22 @@ from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
 from amqsidecar.model import row_changes
-from amqsidecar.model.cause import cause_group, group_number
+from amqsidecar.model.cause import cause_group, former_group_number
+from amqsidecar.model.event import Parked
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
+from amqsidecar.model.operation import (
+    Action,
+    Operation,
+    OperationState,
+    Selection,
+    StateChange,
+)
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.failures.notes import write_note
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import taken_row, took
 from support.waiting import eventually
+from support.web.console_store import keep
 from support.web.site import Site, running_site
 
 HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "why"}
@@ -457,7 +468,8 @@ def totals(api: httpx2.Client) -> dict[str, int]:
 def test_a_group_is_merged_into_another_one_and_separated_again(site: Site, named: str) -> None:
     api, script = site.client("token"), cause_group("<script>alert(1)</script>")
     before = totals(api)
-    numbers = {key: f"#{group_number('queue://orders', key)}" for key in (script, TIMEOUT)}
+    groups = api.get("/api/v1/groups").json()
+    numbers = {one["cause_group"]: f"#{one['number']}" for one in groups}
     names = numbers if named == "number" else {key: key for key in numbers}
     place = {"destination": "orders", "cause_group": names[script]}
 
@@ -662,11 +674,17 @@ BY_NAME = {"destination": "queue://orders", "cause_group": MASKED_GROUP}
 
 def test_a_masked_group_is_nowhere_to_be_read_and_goes_by_its_number(tmp_path: Path) -> None:
     """Neither in pages, with their links, nor in JSON, CSV or what an operation is about."""
-    number = group_number("queue://orders", MASKED_GROUP)
-    named = {"destination": "queue://orders", "cause_group": f"#{number}"}
-    page = {"destination": "queue://orders", "group": f"#{number}"}
     with running_site(tmp_path, Masking(Bodies.VIEWERS, ["timeout after"])) as site:
         operator = site.client("token")
+        groups = operator.get("/api/v1/groups").json()
+        [number] = [one["number"] for one in groups if one["cause_group"] == "*** * ms"]
+        named = {"destination": "queue://orders", "cause_group": f"#{number}"}
+        page = {"destination": "queue://orders", "group": f"#{number}"}
+        guess = former_group_number("queue://orders", MASKED_GROUP)
+        guessed = {"destination": "queue://orders", "cause_group": f"#{guess}"}
+        assert operator.get("/api/v1/messages", params=guessed).json()["rows"] == []
+        part = {"merge_into": f"#{guess}"}
+        assert operator.post("/groups/one", params=page, data=part).status_code == 422
         hold = {"action": "hold", "filter": named, "expected": 1, "reason": "mend"}
         held = operator.post("/api/v1/operations", json=hold)
         assert held.status_code == 201, held.text
@@ -679,6 +697,9 @@ def test_a_masked_group_is_nowhere_to_be_read_and_goes_by_its_number(tmp_path: P
         part = {"merge_into": "timeout aft"}
         refused = operator.post("/groups/one", params=page, data=part)
         assert (refused.status_code, "timeout after" in refused.text) == (422, False)
+        unknown = operator.post("/groups/one", params=page, data={"merge_into": "timeouts"})
+        told = [re.findall("no group.*", one.text) for one in (refused, unknown)]
+        assert [told[0][0].replace("timeout aft", "timeouts")] == told[1], "a guess says so"
         merge = note | {"merge_into": MASKED_GROUP}
         assert operator.post("/api/v1/notes", json=merge).status_code == 403
         for role in Role:
@@ -828,3 +849,69 @@ def test_the_number_of_listeners_is_bounded(shared: Site) -> None:
             return answer.status_code == 200
 
     eventually(is_heard)
+
+
+def test_masking_covers_every_text_whoever_wrote_it(tmp_path: Path) -> None:
+    """Stack traces, notes, reasons, conditions of commands: in pages, lists, JSON and streams."""
+    secret = "iban-DE02120300"
+    pages = (
+        *("/", "/groups", "/messages", "/messages?state=held", "/messages/one?id=6"),
+        *("/operations", "/operations/1", "/operations/2", "/overview.csv", "/groups.csv"),
+        *("/messages.csv", "/operations/1.csv", "/api/v1/groups", "/api/v1/overview"),
+        *("/api/v1/messages", "/api/v1/messages/6", "/api/v1/operations", "/api/v1/operations/1"),
+        *("/api/v1/operations/2", "/api/v1/messages.csv", "/api/v1/groups.csv"),
+        *("/api/v1/preview?action=retry", "/api/v1/messages?cause_group=", "/api/v1/status"),
+    )
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"iban-\w+"])) as site:
+        write_everywhere(site.folder / "schedule.db", secret)
+        for role in Role:
+            client = site.client("token", role)
+            groups = client.get("/api/v1/groups").json()
+            numbers = {f"#{one['number']}" for one in groups if "***" in one["cause_group"]}
+            [number] = numbers
+            named = {"destination": "queue://orders", "cause_group": number}
+            place = {"destination": "queue://orders", "group": number}
+            asked = [*((page, {}) for page in pages), ("/api/v1/notes", named)]
+            for path, query in [*asked, ("/groups/one", place), ("/messages", place)]:
+                answer = client.get(path, params=query) if query else client.get(path)
+                assert secret not in unquote_plus(answer.text), path
+            with client.stream("GET", "/api/v1/events") as stream:
+                first = next(line for line in stream.iter_lines() if line.startswith("data:"))
+            assert ("***" in first, secret in first) == (True, False)
+
+
+def write_everywhere(path: Path, secret: str) -> None:
+    """Write a text wherever a sender, a broker or a person can."""
+    cause = f"shop.X: no {secret}\n\tat shop.A.b(A.java:1)\nCaused by: shop.Y: {secret}"
+    group = f"shop.X: no {secret}"
+    row = taken_row(6, destination="queue://orders", cause=cause, cause_group=group)
+    store = SqliteStore(path, clock=SystemClock())
+    parked = Parked(at_ms=1, id=6, redelivery_id=row.redelivery_id, destination="x", reason=secret)
+    keep(store, [row], [msgspec.structs.replace(took(row), cause_group=group), parked])
+    store.change(RowFilter(ids=(6,)), row_changes.hold(1, "cli:ann"))
+    chosen = Selection(
+        rows=RowFilter(destination="queue://orders", cause_group=group, cause_contains=secret),
+        contains=secret,
+        properties=(("account", secret),),
+    )
+    now_ms = SystemClock().now_ms()
+    for action in (Action.HOLD, Action.RETRY):
+        store.add_operation(
+            Operation(
+                id=0,
+                action=action,
+                selection=chosen,
+                actor="cli:ann",
+                reason=secret,
+                created_at_ms=now_ms,
+                until_id=0,
+                state_reason=secret,
+                state_changes=(
+                    StateChange(
+                        at_ms=now_ms, state=OperationState.PAUSED, actor="cli:ann", reason=secret
+                    ),
+                ),
+            )
+        )
+    write_note(store, ("queue://orders", group), f"ask {secret}", "cli:ann", now_ms, owner="ann")
+    store.close()

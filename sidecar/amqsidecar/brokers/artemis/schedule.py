@@ -127,6 +127,11 @@ class ArtemisSchedule:
         """Return False: the broker does not record what came from here."""
         return False
 
+    @property
+    def group_key(self) -> bytes:
+        """Return nothing: the broker keeps no groups."""
+        return b""
+
     def exhausted_tallies(self) -> list[ExhaustedTally]:
         """Return nothing: see `keeps_exhausted_rows`."""
         return []

@@ -105,7 +105,7 @@ def note(
         place = the_group(store, RowFilter(destination=name), part=cause_group, number=group)
         if merge_into:
             rows = RowFilter(destination=place[0])
-            _, merge_into = the_group(store, rows, part=merge_into, number=None)
+            _, merge_into = the_group(store, rows, part=merge_into)
         elif merge_into == "" and cause_group:
             place = place[0], cause_group
         if is_written:

@@ -231,7 +231,7 @@ class ActionEndpoints:
             gate=gate,
             target=target,
         )
-        example = None if found.example is None else self._queries.masking.row(found.example)
+        example = None if found.example is None else self._queries.masking.struct(found.example)
         return msgspec.structs.replace(found, example=example)
 
     def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:

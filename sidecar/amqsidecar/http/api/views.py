@@ -166,7 +166,7 @@ class Looking:
             rows: list[RowView] = []
             after, size = page.next_after, 0
             for row in page.rows:
-                shown = shown_row(self._queries.masking.row(row))
+                shown = shown_row(self._queries.masking.struct(row))
                 size += len(msgspec.json.encode(shown))
                 if rows and size > ROWS_BYTES_MAX:
                     after = key_of(asked.order, rows[-1])

@@ -60,7 +60,7 @@ def _list_route(console: Console) -> BaseRoute:
             places = {(row.destination, row.cause_group) for row in found.rows}
             if len(places) == 1 and found.rows[0].cause_group:
                 differing = read_differing(queries, at.store.message, found.rows, role, wanted)
-            masked = [masking.row(row) for row in found.rows]
+            masked = [masking.struct(row) for row in found.rows]
             return msgspec.structs.replace(found, rows=masked), differing
 
         listing, differing = (None, None) if problem else await queries.ask(read)

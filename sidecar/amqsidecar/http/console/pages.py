@@ -33,7 +33,6 @@ from amqsidecar.http.console.plots import (
 from amqsidecar.http.console.query import QueryError, address, group_query, read_zoom
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.group_note import GroupNote
@@ -70,7 +69,6 @@ from amqsidecar.operations.overview import (
     read_recoveries,
 )
 from amqsidecar.operations.words import many
-from amqsidecar.schedule import Schedule
 
 GROUPS_SHOWN = 200
 MEMBERS_SHOWN = 10
@@ -209,7 +207,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 notes=read_notes(at.store, place),
                 example=None if group is None else last_death(at.store.history(group.example_id)),
                 deaths=_plot_of_group(console, at, place, zoom),
-                members=[queries.masking.row(row) for row in members.rows],
+                members=[queries.masking.struct(row) for row in members.rows],
                 has_more=members.next_after is not None,
                 differing=read_differing(queries, at.store.message, members.rows, role, wanted),
                 common=read_common(queries, at.store, place, role),
@@ -266,7 +264,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             raise QueryError("snooze: not a valid time")
 
         def write(at: QueryContext) -> GroupNote:
-            before = read_notes(at.store, place)
+            name = written.merge_into.strip() or None
+            there, before = RowFilter(destination=place[0]), read_notes(at.store, place)
             had = before[0].owner if before else ""
             owner = written.owner.strip()
             return write_note(
@@ -280,7 +279,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 is_muted={"mute": True, "0": False}.get(written.snooze),
                 merge_into=""
                 if form.get("separate")
-                else _named_group(at.store, place, written.merge_into, queries.masking),
+                else name and the_group(at.store, there, part=name, shown=queries.masking.text)[1],
             )
 
         try:
@@ -347,21 +346,6 @@ async def _place(console: Console, request: Request) -> Place:
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")
     return rows.destination, rows.cause_group
-
-
-def _named_group(store: Schedule, place: Place, name: str, masking: Masking) -> str | None:
-    """Return the cause group of the destination that a number or a text names; None = none.
-
-    Raises:
-        NothingFound: none, or more than one, or its text has a masked part.
-    """
-    name = name.strip()
-    if not name:
-        return None
-    found = the_group(store, RowFilter(destination=place[0]), part=name, number=None)[1]
-    if masking.text(found) != found and not name.lstrip("#").isdecimal():
-        raise NothingFound(f"no group {name!r}: name a group with a masked part by its number")
-    return found
 
 
 def headline(overview: Overview) -> str:

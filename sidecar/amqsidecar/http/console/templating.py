@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from amqsidecar.http.console import svg
-from amqsidecar.model.cause import given_reason, group_number, root_reason
+from amqsidecar.model.cause import given_reason, root_reason
 from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.model.operation import lacks_sends
 from amqsidecar.model.shown import shown
@@ -114,7 +114,5 @@ def make_environment() -> Environment:
         stack_hash=lambda group: split_stack(group)[1],
         lacks_sends=lacks_sends,
     )
-    environment.globals.update(
-        many=many, group_number=group_number, draw=svg.draw, zooms=[*Zoom], some_states=some_states
-    )
+    environment.globals.update(many=many, draw=svg.draw, zooms=[*Zoom], some_states=some_states)
     return environment

@@ -1,12 +1,12 @@
 """Finds a group by a number, or by a part of its cause."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
 import msgspec
 
 from amqsidecar.errors import NothingFound
-from amqsidecar.model.cause import group_number
+from amqsidecar.model.cause import former_group_number, group_number
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.former_groups import Place, current_places
@@ -17,7 +17,12 @@ _SHOWN = 5
 
 
 def with_group(
-    schedule: ScheduleView, rows: RowFilter, *, part: str | None = None, number: int | None = None
+    schedule: ScheduleView,
+    rows: RowFilter,
+    *,
+    part: str | None = None,
+    number: int | None = None,
+    shown: Callable[[str], str] = str,
 ) -> RowFilter:
     """Return a filter narrowed to the group that a person means.
 
@@ -25,7 +30,8 @@ def with_group(
         schedule: knows the groups.
         rows: the other conditions; its destination selects one of several groups.
         part: the cause, or a part of it that only one has, whatever its case; or a number.
-        number: of a group, as every output prints it.
+        number: of a group, as every output prints it or printed it before schedules had keys.
+        shown: returns the visible text of a cause; `part` is looked for in nothing else.
 
     Raises:
         NothingFound: none, or more than one; the message names what is near.
@@ -34,26 +40,35 @@ def with_group(
         return rows
     groups = current_places(schedule)
     places = [one for one in groups if rows.destination in (None, one[0])]
-    if number is not None or (part is not None and part not in _causes(places)):
+    if number is not None or (part is not None and part not in map(shown, _causes(places))):
         wanted = number if number is not None else _number(part or "")
-        found = [groups[one] for one in places if group_number(*one) == wanted]
+        key = schedule.group_key
+        found = [groups[one] for one in places if group_number(key, *one) == wanted]
+        if number is not None and not found:
+            found = [groups[one] for one in places if former_group_number(*one) == wanted]
         if found or number is not None:
             destination, cause = _the_only(list(dict.fromkeys(found)), f"#{wanted}", places)
             return msgspec.structs.replace(rows, destination=destination, cause_group=cause)
-    former = _cause(part or "", places)
+    former = _cause(part or "", places, shown)
     causes = {groups[one][1] for one in places if one[1] == former}
     if len(causes) > 1:
         raise NothingFound(
-            f"the group {former!r} is a part of {len(causes)} groups: {_list(sorted(causes))}"
+            f"the group {shown(former)!r} is a part of {len(causes)} groups: "
+            + _list(sorted(map(shown, causes)))
         )
     return msgspec.structs.replace(rows, cause_group=causes.pop())
 
 
 def the_group(
-    schedule: ScheduleView, rows: RowFilter, *, part: str | None, number: int | None
+    schedule: ScheduleView,
+    rows: RowFilter,
+    *,
+    part: str | None,
+    number: int | None = None,
+    shown: Callable[[str], str] = str,
 ) -> Place:
     """Return the one group that a person means; arguments and errors as `with_group`."""
-    found = with_group(schedule, rows, part=part, number=number)
+    found = with_group(schedule, rows, part=part, number=number, shown=shown)
     places = [
         (destination, cause)
         for destination, cause in dict.fromkeys(current_places(schedule).values())
@@ -69,8 +84,8 @@ def the_group(
 
 def numbered_groups(schedule: ScheduleView, number: int) -> list[Place]:
     """Return the groups that have a number or had it; hardly ever more than one."""
-    groups = current_places(schedule).items()
-    return list(dict.fromkeys(now for place, now in groups if group_number(*place) == number))
+    key, groups = schedule.group_key, current_places(schedule).items()
+    return list(dict.fromkeys(now for place, now in groups if group_number(key, *place) == number))
 
 
 def with_numbered(schedule: ScheduleView, selection: Selection) -> Selection:
@@ -103,16 +118,16 @@ def where_else(schedule: ScheduleView, rows: RowFilter) -> str:
     return f"; {many(total, 'message is', 'messages are')} in the schedule, see `amqsidecar status`"
 
 
-def _cause(part: str, places: Collection[Place]) -> str:
-    causes = _causes(places)
-    if part in causes:
-        return part
-    found = [one for one in causes if part.casefold() in one.casefold()]
+def _cause(part: str, places: Collection[Place], shown: Callable[[str], str]) -> str:
+    causes = [(shown(cause), cause) for cause in _causes(places)]
+    found = [one for one in causes if part == one[0]]
+    found = found or [one for one in causes if part.casefold() in one[0].casefold()]
     if len(found) == 1:
-        return found[0]
+        return found[0][1]
+    texts = [text for text, _ in found or causes]
     if found:
-        raise NothingFound(f"no group {part!r}; {len(found)} groups contain it: {_list(found)}")
-    near = get_close_matches(part, causes, _SHOWN, 0.4)
+        raise NothingFound(f"no group {part!r}; {len(found)} groups contain it: {_list(texts)}")
+    near = get_close_matches(part, texts, _SHOWN, 0.4)
     raise NothingFound(
         f"no group {part!r}" + (f"; near it: {_list(near)}" if near else _others(len(places)))
     )

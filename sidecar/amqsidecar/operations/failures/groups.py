@@ -200,7 +200,7 @@ def _describe(
         least = kept if group.first_at_ms >= from_ms else 0
         groups.append(
             Group(
-                number=group_number(*place),
+                number=group_number(schedule.group_key, *place),
                 destination=group.destination,
                 cause_group=group.cause_group,
                 trend=trend(recent.get(place, 0), day_before[place], is_new=is_new),

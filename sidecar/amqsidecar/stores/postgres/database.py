@@ -110,6 +110,7 @@ class PostgresDatabase:
         self._queued: list[tuple[str, SqlValues]] = []
         self.give_way: Callable[[], None] = lambda: None
         self.place = f"the store {shown(dsn)}"
+        self.group_key = b""
 
     # Opening and closing.
 

@@ -36,7 +36,7 @@ def lock_free(
         conditions: of the filter; must hold still.
     """
     locked = database.rows("lock_to_change", **conditions, ids=list(ids))
-    views = [view_row(row) for row in locked]
+    views = [view_row(database, row) for row in locked]
     # Why asked again: as in `PostgresTransaction.claim_due`.
     in_flight, at_rest = database.query_all(
         ("in_flight_of", {"ids": list(ids)}),

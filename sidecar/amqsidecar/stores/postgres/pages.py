@@ -131,7 +131,7 @@ def _newest_page(
     if not _is_served(source, row_filter):
         for (floor,) in database.rows(f"floor_{source}", **values):
             values["floor"], looked_to = floor, RowKey(0, floor)
-    rows = [view_row(row) for row in database.rows(f"newest_{source}", **values)]
+    rows = [view_row(database, row) for row in database.rows(f"newest_{source}", **values)]
     return _page(rows, RowOrder.NEWEST, limit, looked_to)
 
 
@@ -151,7 +151,7 @@ def _due_page(
     looked_to = min(ends, default=None)
     until = looked_to or RowKey(LAST_ID, LAST_ID)
     rows = [
-        view_row(row)
+        view_row(database, row)
         for name, part in parts
         for row in database.rows(
             f"due_{name}", **part | {"until_ms": until.sort, "until_id": until.id}

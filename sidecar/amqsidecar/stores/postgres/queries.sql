@@ -270,7 +270,8 @@ SELECT min(program) FROM instance AS i WHERE number > 0 AND NOT {is_free};
 -- Where things stand with an instance.
 SELECT number, uid, finished_cycle, token_created, cycle, cardinality(taken_ids),
     cardinality(sent_ids || final_ids),
-    coalesce((SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1), 0)
+    coalesce((SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1), 0),
+    (SELECT key FROM group_key)
 FROM instance LEFT JOIN unfinished_cycle ON instance = number
 WHERE name = %(name)s;
 

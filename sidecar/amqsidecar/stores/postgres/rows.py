@@ -73,9 +73,9 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
     ]
 
 
-def view_row(row: tuple[Any, ...]) -> RowView:
+def view_row(database: PostgresDatabase, row: tuple[Any, ...]) -> RowView:
     """Return a row of a `list_` query as a `RowView`."""
-    return rows.view_row(row, str, in_flight=row[21])
+    return rows.view_row(row, str, database.group_key, in_flight=row[21])
 
 
 def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
@@ -144,4 +144,4 @@ def filtered(
     """Return matching rows, by number, without rows of unfinished cycles."""
     source, values = filter_values(row_filter)
     values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
-    return [view_row(row) for row in database.rows(f"list_{source}", **values)]
+    return [view_row(database, row) for row in database.rows(f"list_{source}", **values)]

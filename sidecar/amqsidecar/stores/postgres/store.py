@@ -165,6 +165,11 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         self._is_for_service = True
 
     @property
+    def group_key(self) -> bytes:
+        """Return that of the database."""
+        return self._database.group_key
+
+    @property
     def keeps_exhausted_rows(self) -> bool:
         """Return True."""
         return True
@@ -183,11 +188,12 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
     def _read_state(self) -> StoreState:
         name = self._lease.name
-        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (
+        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms, group_key),) = (
             self._database.rows("read_state", name=name)
         )
         cycle, taken_count, sent_count = begun
         self._number = number
+        self._database.group_key = group_key
         unfinished = None
         if cycle is not None:
             unfinished = UnfinishedCycle(
@@ -305,7 +311,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         names = [pg_text(one) for one in redelivery_ids]
         keys = [name[:INDEXED_CHARACTERS] for name in names]
         rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
-        return [view_row(row) for row in rows]
+        return [view_row(self._database, row) for row in rows]
 
     def known_lives(self, lives: Collection[str]) -> set[str]:
         """See `Store`; waits for the transactions of others that ask for the same or a twin."""
@@ -321,13 +327,13 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         """Return exhausted rows by their next step, by number, none in flight."""
         number = RECALL_NUMBERS[recall]
         rows = self._database.rows("recalled_by_number", recall=number, limit=limit)
-        return [view_row(row) for row in rows]
+        return [view_row(self._database, row) for row in rows]
 
     def returned(self, limit: int) -> list[RowView]:
         """Return exhausted rows that go back to their final queues, by due time, then number."""
         number = RECALL_NUMBERS[Recall.RETURN]
         rows = self._database.rows("recalled_by_due", recall=number, limit=limit)
-        return [view_row(row) for row in rows]
+        return [view_row(self._database, row) for row in rows]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
         """Return the number of rows of this kind in each final queue."""

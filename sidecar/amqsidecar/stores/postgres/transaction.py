@@ -397,7 +397,7 @@ class PostgresTransaction:
     def put_back(self, number: int, limit: int) -> list[RowView]:
         """Put back discarded rows of an operation, unchanged; return them."""
         rows = self._database.rows("put_rows_back", number=number, limit=limit)
-        views = sorted(map(view_row, rows), key=lambda view: view.id)
+        views = [view_row(self._database, row) for row in sorted(rows, key=lambda row: row[0])]
         tally = Counter[tuple[str, int]]()
         for view in views:
             state = STATE_NUMBERS[view.state]

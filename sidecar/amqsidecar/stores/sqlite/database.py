@@ -18,7 +18,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 103
+SCHEMA_VERSION = 104
 QUERIES = read_queries(
     *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
 )
@@ -39,6 +39,11 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
     102: (
         "ALTER TABLE group_note ADD COLUMN muted_deaths INTEGER",
         "ALTER TABLE group_note ADD COLUMN merged_into TEXT NOT NULL DEFAULT ''",
+    ),
+    # The key of the numbers of groups (`ScheduleView.group_key`).
+    103: (
+        "ALTER TABLE meta ADD COLUMN group_key BLOB NOT NULL DEFAULT x''",
+        "UPDATE meta SET group_key = randomblob(16)",
     ),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a
@@ -103,6 +108,7 @@ class SqliteDatabase:
         self._busy_timeout_ms = busy_timeout_ms
         self._reserve = reserve
         self._connection: sqlite3.Connection | None = None
+        self.group_key = b""
         self._is_spoiled = False
         self._data_version = 0
         self._word_ids: dict[str, int] = {}

@@ -208,6 +208,11 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         """Return True."""
         return True
 
+    @property
+    def group_key(self) -> bytes:
+        """Return that of the file."""
+        return self._database.group_key
+
     def _migrate(self) -> None:
         if self._database.is_up_to_date:
             return
@@ -223,9 +228,10 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
-            instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()[:4]
+            meta = self._database.query("read_meta").fetchone()
             record = read_unfinished(self._database)
             newest = self._database.query("read_taken_until").fetchone()
+        instance, cycle, token_created, uid, _, self._database.group_key = meta
         unfinished = None
         if record is not None:
             unfinished = UnfinishedCycle(

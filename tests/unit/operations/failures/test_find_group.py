@@ -18,6 +18,8 @@ TIMEOUT, REFUSED = "java.net.SocketTimeoutException: *", "java.net.ConnectExcept
 class Groups:
     """A ledger that knows some groups, of which one has rows only."""
 
+    group_key = b"key"
+
     def failure_groups(self, _since_ms: int, _limit: int) -> list[FailureGroup]:
         return [
             FailureGroup(
@@ -48,9 +50,12 @@ def found(**wanted: object) -> tuple[str | None, str | None]:
 
 
 def test_a_number_names_one_group_of_one_destination() -> None:
-    number = group_number("queue://B", TIMEOUT)
-    assert number == 255_975
+    number = group_number(Groups.group_key, "queue://B", TIMEOUT)
+    assert number != group_number(b"other", "queue://B", TIMEOUT)
     assert found(number=number) == ("queue://B", TIMEOUT)
+    assert found(number=255_975) == ("queue://B", TIMEOUT), "as before schedules had keys"
+    with pytest.raises(NothingFound):
+        found(part="#255975")
     assert found(part=f"#{number}") == found(part=str(number)) == ("queue://B", TIMEOUT)
 
 

@@ -80,7 +80,7 @@ def test_a_learned_group_has_all_of_its_former_ones(store: SqliteStore) -> None:
     former = PLACE, users("carol")[0]
     assert read_group(store, former, NOW_MS) == group
     assert [note.text for note in read_notes(store, former)] == ["ask ann"]
-    number = group_number(*former)
+    number = group_number(store.group_key, *former)
     assert the_group(store, RowFilter(), part=None, number=number) == (PLACE, LEARNED)
     assert the_group(store, RowFilter(), part=former[1], number=None) == (PLACE, LEARNED)
     assert sum(deaths_of_group(store, (PLACE, LEARNED), NOW_MS).series[0].counts) == 6
