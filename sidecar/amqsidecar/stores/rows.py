@@ -17,14 +17,18 @@ GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an in
 
 
 def view_row(
-    row: tuple[Any, ...], text: Callable[[Any], str], group_key: bytes, *, in_flight: bool
+    row: tuple[Any, ...],
+    text: Callable[[Any], str],
+    group_key: Callable[[], bytes],
+    *,
+    in_flight: bool,
 ) -> RowView:
     """Return a row with the columns of a view.
 
     Args:
         row: state and recall are numbers; no cause group is a false value, as is no final queue.
         text: returns the text of a value that the store keeps for texts of many rows.
-        group_key: see `ScheduleView.group_key`.
+        group_key: returns `ScheduleView.group_key`.
         in_flight: an unfinished cycle sends it.
     """
     destination, group = text(row[3]), text(row[16]) if row[16] else ""
@@ -51,5 +55,5 @@ def view_row(
         recall=RECALLS[row[19]],
         recall_operation=row[20],
         in_flight=in_flight,
-        group=group_number(group_key, destination, group) if group else None,
+        group=group_number(group_key(), destination, group) if group else None,
     )

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -110,7 +111,11 @@ class PostgresDatabase:
         self._queued: list[tuple[str, SqlValues]] = []
         self.give_way: Callable[[], None] = lambda: None
         self.place = f"the store {shown(dsn)}"
-        self.group_key = b""
+
+    @cached_property
+    def group_key(self) -> bytes:
+        """The key of the numbers of groups; see `ScheduleView.group_key`."""
+        return bytes(self.rows("read_group_key")[0][0])
 
     # Opening and closing.
 

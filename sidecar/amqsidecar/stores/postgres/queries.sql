@@ -270,10 +270,13 @@ SELECT min(program) FROM instance AS i WHERE number > 0 AND NOT {is_free};
 -- Where things stand with an instance.
 SELECT number, uid, finished_cycle, token_created, cycle, cardinality(taken_ids),
     cardinality(sent_ids || final_ids),
-    coalesce((SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1), 0),
-    (SELECT key FROM group_key)
+    coalesce((SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1), 0)
 FROM instance LEFT JOIN unfinished_cycle ON instance = number
 WHERE name = %(name)s;
+
+-- name: read_group_key
+-- The key of the numbers of groups.
+SELECT group_key FROM schema_version;
 
 -- name: lock_instance
 -- Write as this instance until the transaction ends; no row = it is somebody else's.

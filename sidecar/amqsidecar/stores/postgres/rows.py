@@ -75,7 +75,7 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
 
 def view_row(database: PostgresDatabase, row: tuple[Any, ...]) -> RowView:
     """Return a row of a `list_` query as a `RowView`."""
-    return rows.view_row(row, str, database.group_key, in_flight=row[21])
+    return rows.view_row(row, str, lambda: database.group_key, in_flight=row[21])
 
 
 def conditions_of(row_filter: RowFilter) -> dict[str, Any]:

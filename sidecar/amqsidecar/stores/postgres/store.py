@@ -188,12 +188,11 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
     def _read_state(self) -> StoreState:
         name = self._lease.name
-        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms, group_key),) = (
+        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (
             self._database.rows("read_state", name=name)
         )
         cycle, taken_count, sent_count = begun
         self._number = number
-        self._database.group_key = group_key
         unfinished = None
         if cycle is not None:
             unfinished = UnfinishedCycle(

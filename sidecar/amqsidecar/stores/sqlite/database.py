@@ -5,7 +5,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,15 @@ class SqliteDatabase:
         self._busy_timeout_ms = busy_timeout_ms
         self._reserve = reserve
         self._connection: sqlite3.Connection | None = None
-        self.group_key = b""
         self._is_spoiled = False
         self._data_version = 0
         self._word_ids: dict[str, int] = {}
         self._words: dict[int, str] = {}
+
+    @cached_property
+    def group_key(self) -> bytes:
+        """The key of the numbers of groups; see `ScheduleView.group_key`."""
+        return bytes(self.query("read_group_key").fetchone()[0])
 
     # Opening and closing.
 

@@ -104,7 +104,7 @@ def json_texts(texts: Iterable[str]) -> str:
 
 def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
     """Return a row of a `list_` query as a `RowView`."""
-    return rows.view_row(row, database.word, database.group_key, in_flight=in_flight)
+    return rows.view_row(row, database.word, lambda: database.group_key, in_flight=in_flight)
 
 
 def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:

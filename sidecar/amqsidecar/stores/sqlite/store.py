@@ -228,10 +228,9 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
-            meta = self._database.query("read_meta").fetchone()
+            instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()[:4]
             record = read_unfinished(self._database)
             newest = self._database.query("read_taken_until").fetchone()
-        instance, cycle, token_created, uid, _, self._database.group_key = meta
         unfinished = None
         if record is not None:
             unfinished = UnfinishedCycle(

@@ -1,2 +1,2 @@
--- The key of the numbers of groups (`ScheduleView.group_key`); one row.
-CREATE TABLE group_key AS SELECT uuid_send(gen_random_uuid()) AS key;
+-- The key of the numbers of groups; see `ScheduleView.group_key`.
+ALTER TABLE schema_version ADD COLUMN group_key bytea NOT NULL DEFAULT uuid_send(gen_random_uuid());
