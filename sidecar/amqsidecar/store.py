@@ -272,11 +272,12 @@ class Store(Rows, Protocol):
         """
         ...
 
-    def known_lives(self, lives: Collection[str]) -> set[str]:
+    def known_lives(self, lives: Collection[str]) -> Mapping[str, bool]:
         """Return those of these lives (`Received.life`) that the history has.
 
-        Those of an unfinished cycle are among them. Inside a transaction no other one gets an
-        answer about the same deliveries until it ends.
+        Those of an unfinished cycle are among them; False = only an unfinished cycle of another
+        instance has it, which may still be undone. Inside a transaction no other one gets an answer
+        about the same deliveries until it ends.
         """
         ...
 

@@ -531,19 +531,23 @@ def test_two_that_take_a_copy_and_its_twin_at_once_know_of_each_other(make: Make
         store.open()
     pair, others = {"copy:a", "dead:a"}, {"copy:b", "dead:b"}
 
-    def ask() -> set[str]:
+    def ask() -> dict[str, bool]:
         with second.transaction():
             return second.known_lives(pair)
 
     with ThreadPoolExecutor(1) as pool:
         with first.transaction() as tx:
-            assert first.known_lives(pair) == set()
+            assert first.known_lives(pair) == {}
             with second.transaction():
-                assert second.known_lives(others) == set(), "it waits for nothing else"
+                assert second.known_lives(others) == {}, "it waits for nothing else"
             asked = pool.submit(ask)
             waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             eventually(lambda: bool(watcher._database.run(waiting)), what="the other one waits")
             taken = msgspec.structs.replace(took(taken_row(1)), life="copy:a")
             tx.record_cycle(1, [], [], [taken])
-        assert asked.result() == {"copy:a"}
+        assert asked.result() == {"copy:a": False}, "the cycle may still be undone"
+    assert first.known_lives(pair) == {"copy:a": True}
+    with first.transaction() as tx:
+        tx.finish_cycle(1)
+    assert second.known_lives(pair) == {"copy:a": True}
     assert first._database.run("SELECT count(*) FROM event_key WHERE block < 0") == [(0,)]

@@ -45,6 +45,8 @@ SENT_WHEN_SHORT = 100
 """Messages sent in one cycle where the store's medium is short: its records must fit in there."""
 
 _ALL_THAT_ARRIVED = 1 << 30
+_UNFINISHED_S = 0.1
+"""Time until deliveries are looked at again that wait for the end of another instance's cycle."""
 
 
 class CycleEngine:
@@ -86,6 +88,7 @@ class CycleEngine:
         self._uid = ""
         self._unwritten_end: CycleEnd | None = None
         self._in_hand = InHand()
+        self._has_waiting = False
         self._turns = EncodingTurns(link.description.encodings)
         self._size = CycleSize(limits, self._losses.limit(limits.max_sent))
         self._refusals = Refusals()
@@ -140,7 +143,10 @@ class CycleEngine:
         self._room = self._store.room()
         if (next_due_ms is not None and next_due_ms <= now_ms) or self._gather():
             self._ahead.allow_until(self._clock.monotonic_s() + max_wait_s)
-            return self._run_cycles(now_ms)
+            has_run = self._run_cycles(now_ms)
+            if self._has_waiting and not has_run:
+                self._link.wait(min(max_wait_s, _UNFINISHED_S))
+            return has_run
         if self._unwritten_end is not None:
             self.settle_up()
             return False
@@ -186,6 +192,12 @@ class CycleEngine:
             if left_bytes < 0 and count:
                 return first[:count]
         return first
+
+    def _ready(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return those that can be judged; the others stay in hand."""
+        ready = self._judge.prepare(deliveries)
+        self._has_waiting = len(ready) < len(deliveries)
+        return ready
 
     def _run_cycles(self, now_ms: int) -> bool:
         takes, send_limit = True, self._size.max_sent
@@ -238,7 +250,7 @@ class CycleEngine:
                     self._link.begin_sends(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
-                    deliveries = self._fitting(encoding)
+                    deliveries = self._ready(self._fitting(encoding))
                     self._crash_point("gathered")
                 if is_ahead:
                     # Why: the rest of a backlog is known only after the other cycle.
@@ -391,7 +403,6 @@ class CycleEngine:
         events = cycle.events
         row_id = self._store.allocate_ids(len(deliveries))
         judge, uid = self._judge.judge, self._uid
-        self._judge.prepare(deliveries)
         is_backlog = self._backlog.is_backlog
         for delivery in deliveries:
             judgement = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))

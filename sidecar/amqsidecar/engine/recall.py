@@ -81,9 +81,9 @@ class RecallJudge:
         """See `Judging`; a final queue is not read as a dead-letter queue."""
         return self._judge.send_rules
 
-    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
-        """Read what is known of deliveries that are judged next."""
-        self._judge.prepare(deliveries)
+    def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Read what is known of deliveries that are judged next; see `Judging`."""
+        deliveries = self._judge.prepare(deliveries)
         ids = {
             redelivery_id
             for one in deliveries
@@ -92,6 +92,7 @@ class RecallJudge:
         self._known = {}
         for row in self._store.lying(ids) if ids else ():
             self._known.setdefault((row.redelivery_id, row.goes_to), []).append(row)
+        return deliveries
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool

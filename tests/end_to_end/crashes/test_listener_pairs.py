@@ -1,6 +1,7 @@
 """A listener that dies between copy and acknowledgement leaves two of one delivery: one counts."""
 
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_listener_kills import managing
 from support.brokers.broker_xml import STOCK_ADDRESSES
 from support.brokers.real import ArtemisBroker
@@ -17,6 +19,7 @@ from support.machine.proxy import Proxy
 from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
+from support.stores.postgres_server import PostgresServer
 from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually
 from support.wires.stomp_peer import Frame, StompError, StompPeer
@@ -165,6 +168,39 @@ def test_after_kills_each_message_is_redelivered_once(
     assert left == [], "nothing waits for a person"
     for queue, one in zip(queues, accepters, strict=True):
         assert set(one.answered.values()) == {1}, f"{queue}: {one.answered.most_common(5)}"
+
+
+@pytest.mark.postgres
+def test_a_copy_of_an_undone_cycle_is_redelivered_by_another_instance(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The broker gives it back at once; that the cycle is undone is known after the lease only."""
+    name = f"pairs.{ATTEMPTS[-1]}"
+    with (
+        postgres.database() as store,
+        ArtemisBroker(address_settings=SETTINGS, addresses=STOCK_ADDRESSES) as broker,
+    ):
+        one, two = _sidecars(tmp_path, broker.pair_url, store)
+        with (
+            ListenerProcess(tmp_path, broker.ports["PORT"]) as listener,
+            one,
+            two,
+            StompPeer(broker.ports["PORT"]) as producer,
+        ):
+            one.start(environ={CRASH_POINT_VARIABLE: "stored:1"})
+            with StompPeer(listener.port) as refuser:
+                refuser.subscribe(name, headers=ANYCAST)
+                producer.send(name, {**TO_ANYCAST, "app-id": "1"}, b"x")
+                refuser.nack(refuser.receive(), reason="no stock")
+            assert one.process is not None
+            assert one.process.wait(PATIENCE_S) == -signal.SIGKILL
+            two.start()
+            with StompPeer(broker.ports["PORT"]) as consumer:
+                consumer.subscribe(name, headers=ANYCAST)
+                message = consumer.receive()
+                assert message.headers[REDELIVERED] == "1"
+                consumer.ack(message)
+            eventually(lambda: two.json_command("list")["rows"] == [], what="nothing waits")
 
 
 def _sidecars(folder: Path, url: str, store: str) -> list[SidecarProcess]:

@@ -436,9 +436,10 @@ class MemoryStore:
             if row.is_in_final_queue and row.redelivery_id in ids and not row.in_flight
         ]
 
-    def known_lives(self, lives: Collection[str]) -> set[str]:
+    def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
         events = (event for block in self._contents.blocks for event in block.events)
-        return {one.life for one in events if isinstance(one, Received)} & set(lives)
+        found = {one.life for one in events if isinstance(one, Received)} & set(lives)
+        return dict.fromkeys(found, True)
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         rows = [self._view(row) for row in self._matching(RowFilter(state=RowState.EXHAUSTED))]

@@ -121,8 +121,8 @@ class Judging(Protocol):
         """Where no message is sent, whatever is judged."""
         ...
 
-    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
-        """Learn of deliveries that are judged next."""
+    def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Learn of deliveries; return those that can be judged next, the others have to wait."""
         ...
 
     def judge(
@@ -169,8 +169,9 @@ class Judge:
         vet = self._readers.vet
         return delivery if vet is None else vet(delivery)
 
-    def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
-        """Do nothing: each delivery is judged by itself."""
+    def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Return all: each delivery is judged by itself."""
+        return deliveries
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool

@@ -130,9 +130,9 @@ class NotedJudge:
         """See `Judging`."""
         return self._judge.send_rules
 
-    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
-        """Read the notes among deliveries, in any order."""
-        self._judge.prepare(deliveries)
+    def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Read the notes among deliveries, in any order; see `Judging`."""
+        deliveries = self._judge.prepare(deliveries)
         notes = self._notes
         now_s = notes.clock.monotonic_s()
         for delivery in deliveries:
@@ -142,6 +142,7 @@ class NotedJudge:
                     notes.book.add(note, now_s, self._has_one_queue)
                 except UndecodableMessage as error:
                     notes.report_unreadable(str(error))
+        return deliveries
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool

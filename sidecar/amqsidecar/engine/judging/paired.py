@@ -9,7 +9,7 @@ any order, over any wire and after a restart, as long as the history is kept and
 newer than the broker.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.event import Discarded, Received
-from amqsidecar.model.life import COPY, life_of_death, twin_of
+from amqsidecar.model.life import COPY, life_of_death, pair_of, twin_of
 
 IS_TWIN: Final = (
     "the listener died between its copy and the acknowledgement: of the copy and the dead letter "
@@ -29,8 +29,8 @@ IS_REPEATED: Final = (
     "listener or the broker died in between, or somebody sent the copy once more"
 )
 
-KnownLives = Callable[[Collection[str]], Collection[str]]
-"""Returns those of these lives that the history has, those of an unfinished cycle included."""
+KnownLives = Callable[[Collection[str]], Mapping[str, bool]]
+"""See `Store.known_lives`."""
 
 
 class PairedJudge:
@@ -46,16 +46,28 @@ class PairedJudge:
         """See `Judging`."""
         return self._judge.send_rules
 
-    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
-        """Ask the history for the lives of deliveries that are judged next, and their twins."""
-        self._judge.prepare(deliveries)
-        asked: set[str] = set()
-        for one in map(self._judge.vet, deliveries):
-            provenance = one.provenance
-            life = life_of_death(one.source, provenance.origin, provenance.number)
-            if life:
-                asked |= {life, twin_of(life)}
-        self._ended = set(self._known_lives(asked)) if asked else set()
+    def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Ask the history for the lives of deliveries and their twins; see `Judging`.
+
+        What another instance has in an unfinished cycle has to wait: if the cycle is undone, what
+        was discarded beside it would be the last report of that delivery.
+        """
+        vetted = map(self._judge.vet, self._judge.prepare(deliveries))
+        lives = [
+            life_of_death(one.source, one.provenance.origin, one.provenance.number)
+            for one in vetted
+        ]
+        asked = {name for life in lives if life for name in (life, twin_of(life))}
+        known = self._known_lives(asked) if asked else {}
+        self._ended = {life for life, counts in known.items() if counts}
+        if len(self._ended) == len(known):
+            return deliveries
+        waits = {pair_of(life) for life, counts in known.items() if not counts}
+        return [
+            one
+            for one, life in zip(deliveries, lives, strict=True)
+            if not life or pair_of(life) not in waits
+        ]
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool

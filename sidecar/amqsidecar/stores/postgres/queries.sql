@@ -935,8 +935,11 @@ INSERT INTO event_key (key, block)
 SELECT pair, -1 FROM unnest(%(pairs)s::text[]) AS pair ORDER BY pair ON CONFLICT DO NOTHING;
 
 -- name: known_keys
--- Keys that some block has, of an unfinished cycle, too.
-SELECT DISTINCT key FROM event_key WHERE key = ANY (%(keys)s::text[]);
+--- Keys that some block has, and whether one is not of an unfinished cycle of another instance.
+SELECT key, bool_or(
+    NOT EXISTS (SELECT FROM unfinished_cycle WHERE event_block = block AND instance <> %(instance)s)
+)
+FROM event_key WHERE key = ANY (%(keys)s::text[]) GROUP BY key;
 
 -- name: give_up_pairs
 -- Others still wait for the end of the transaction.

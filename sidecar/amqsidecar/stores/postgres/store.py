@@ -312,15 +312,15 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
         return [view_row(self._database, row) for row in rows]
 
-    def known_lives(self, lives: Collection[str]) -> set[str]:
+    def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
         """See `Store`; waits for the transactions of others that ask for the same or a twin."""
         pairs = sorted(set(map(pair_of, lives)))
         _, known, _ = self._database.query_all(
             ("claim_pairs", {"pairs": pairs}),
-            ("known_keys", {"keys": list(lives)}),
+            ("known_keys", {"keys": list(lives), "instance": self._number}),
             ("give_up_pairs", {"pairs": pairs}),
         )
-        return {key for (key,) in known}
+        return dict(known)
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""

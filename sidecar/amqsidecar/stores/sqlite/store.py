@@ -346,9 +346,9 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             hidden = taken | sent
             return [view_row(database, row) for row in sorted(rows) if row[0] not in hidden]
 
-    def known_lives(self, lives: Collection[str]) -> set[str]:
-        """Return those of these lives that the history has."""
-        return {key for (key,) in self._database.query("known_keys", (json_texts(lives),))}
+    def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
+        """See `Store`; there is no other instance."""
+        return {key: True for (key,) in self._database.query("known_keys", (json_texts(lives),))}
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return exhausted rows by their next step, by number, none in flight."""

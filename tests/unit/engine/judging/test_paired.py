@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,11 +31,13 @@ class History:
 
     def __init__(self) -> None:
         self.lives: set[str] = set()
+        self.unfinished: set[str] = set()
         names = SendRules(BrokerKind.ARTEMIS, lambda one: one.name in (DEAD, COPY), ".exhausted")
         self._judge = PairedJudge(Judge(Rules(), names, lambda: 0.5), self.known)
 
-    def known(self, lives: Collection[str]) -> set[str]:
-        return self.lives & set(lives)
+    def known(self, lives: Collection[str]) -> dict[str, bool]:
+        known = (self.lives | self.unfinished) & set(lives)
+        return {one: one in self.lives for one in known}
 
     def cycle(self, *found: tuple[str, str], origin: str = "orders") -> list[Judgement]:
         deliveries = [
@@ -43,8 +46,8 @@ class History:
             )
             for source, number in found
         ]
-        self._judge.prepare(deliveries)
-        judged = [self._judge.judge(one, "i", 1, 1, is_backlog=False) for one in deliveries]
+        ready = self._judge.prepare(deliveries)
+        judged = [self._judge.judge(one, "i", 1, 1, is_backlog=False) for one in ready]
         events = (event for one in judged for event in one.events)
         self.lives |= {one.life for one in events if isinstance(one, Received)} - {""}
         return judged
@@ -93,3 +96,15 @@ def test_a_copy_that_comes_again_is_discarded() -> None:
     history.cycle((COPY, "7-1"))
     [again] = history.cycle((COPY, "7-1"))
     assert is_discarded(again, IS_REPEATED)
+
+
+@pytest.mark.parametrize("taken", [DEAD, COPY])
+@pytest.mark.parametrize("found", [DEAD, COPY])
+def test_what_another_instance_may_still_undo_waits(taken: str, found: str) -> None:
+    """Else both reports of the delivery could be discarded."""
+    other, history = History(), History()
+    other.cycle((taken, "7-1"))
+    history.unfinished = other.lives
+    assert len(history.cycle((found, "7-1"), (DEAD, "8-1"))) == 1
+    history.unfinished = set()
+    assert history.cycle((found, "7-1"))[0].row is not None
