@@ -16,6 +16,7 @@ passes_gates, gate, message_group, final_queue, recall, recall_operation
 
 -- fragment: row_conditions
 -- All conditions of a filter, beside the one that chose the index.
+-- Why likelihood: else SQLite takes the result for so small that it sorts what comes in order.
     (:destination IS NULL OR destination = :destination)
     AND (:redelivery_id IS NULL OR redelivery_id = :redelivery_id)
     AND (:state IS NULL OR state = :state)
