@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from amqsidecar.cli.options import INT_MAX, ConfigFile, OutputFormat, Sets, duration_ms
-from amqsidecar.cli.policy_options import OutputChoice, load_rules
+from amqsidecar.cli.policy_options import OutputChoice, read_rules
 from amqsidecar.cli.printing import print_json, print_lines, say
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
@@ -157,7 +157,7 @@ def explain(
     """
     if batch and (destination is not None or address is not None):
         raise typer.BadParameter("--batch reads its cases from standard input; give no other case")
-    config, rules, plugins = load_rules(config_file, sets)
+    config, rules, plugins = read_rules(config_file, sets)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
     explainer = policies_of(
         lambda: rules,

@@ -1,7 +1,6 @@
 """`amqsidecar import`: a broker's XML in, the equivalent YAML policy out."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,7 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.options import ConfigFile, OutputFormat, Sets
-from amqsidecar.cli.policy_options import OutputChoice, load_rules
+from amqsidecar.cli.policy_options import OutputChoice, read_rules
 from amqsidecar.cli.printing import print_json, say
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
@@ -38,10 +37,10 @@ def import_(
     Warnings go to standard error. With --output json: the policy and the warnings as JSON.
     """
     if source is None:
-        _, rules, plugins = load_rules(config_file, sets)
+        _, rules, plugins = read_rules(config_file, sets)
     else:
         plugins = load_plugins()
-        rules = load_policy(source, plugins, os.environ)
+        rules = load_policy(source, plugins)
     compile_policy(rules, plugins)
     for warning in rules.warnings:
         say(f"warning: {warning}")
