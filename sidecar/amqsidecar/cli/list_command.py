@@ -65,8 +65,7 @@ def list_(listed: ListChoice) -> None:
     check_of_broker(config.store.url, selection, is_simple=listed.group is None)
     select = None
     if selection.looks_into_messages:
-        # Why here: the codecs of every wire, which few lists need.
-        from amqsidecar.operations.select import selector  # noqa: PLC0415
+        from amqsidecar.operations.select import selector  # noqa: PLC0415 - codecs of all wires
 
         select = selector(selection)
     with opened_view(config) as store:
