@@ -427,10 +427,10 @@ class IntakeSession(LookSession, Protocol):
         ...
 
 
-class TakeSession(IntakeSession, Protocol):
-    """An open connection of an instance: what it takes and sends goes with the instance's token."""
+class InstanceToken(Protocol):
+    """The token of an instance, which one process holds at a time."""
 
-    def take_token(self, timeout_s: float) -> int | None:
+    def take(self, timeout_s: float) -> int | None:
         """Return the cycle number of the token once the broker hands it over; None = not in time.
 
         The token stays unsettled in our hand until a transaction takes it. Of several tokens (a
@@ -441,19 +441,27 @@ class TakeSession(IntakeSession, Protocol):
         """
         ...
 
-    def token_exists(self) -> bool | None:
+    def exists(self) -> bool | None:
         """Return whether the token queue holds a token, handed out or not; None = unknown."""
         ...
 
-    def create_token(self, cycle: int) -> None:
+    def create(self, number: int) -> None:
         """Put a first token into the token queue; durable when this returns.
 
         If the process dies inside, the queue holds no token or this one.
+
+        Raises:
+            BrokerRefused: the broker does not take it.
+            LinkLost: no answer in time.
         """
         ...
 
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction, so that the broker works on them meanwhile.
+
+class BegunSends(Protocol):
+    """The sends of the next transaction."""
+
+    def begin(self, sends: Sequence[Resend]) -> None:
+        """Start them, so that the broker works on them meanwhile.
 
         Nothing of it is visible to anyone before `commit_cycle`, which has to be given this very
         sequence and raises what was refused; if the process dies before, nothing happened.
@@ -463,12 +471,26 @@ class TakeSession(IntakeSession, Protocol):
         """
         ...
 
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun.
+    def abandon(self) -> None:
+        """Undo `begin`; no matter whether anything was begun.
 
         Raises:
             LinkLost: the connection is gone, and with it what was begun.
         """
+        ...
+
+
+class TakeSession(IntakeSession, Protocol):
+    """An open connection of an instance: what it takes and sends goes with the instance's token."""
+
+    @property
+    def token(self) -> InstanceToken:
+        """The token of the instance."""
+        ...
+
+    @property
+    def ahead(self) -> BegunSends:
+        """The sends of the next transaction."""
         ...
 
     def commit_cycle(
@@ -481,7 +503,7 @@ class TakeSession(IntakeSession, Protocol):
         Args:
             accepts: deliveries of this link, each at most once; all in the order received, and of
                 one encoding with what is sent.
-            sends: messages to send, unless `begin_sends` has begun with this very sequence; an
+            sends: messages to send, unless `ahead` has begun with this very sequence; an
                 error's index refers to it.
             token: the new cycle number.
 

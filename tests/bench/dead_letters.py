@@ -76,8 +76,8 @@ class ClassicDeadLetters(DeadLetters):
                 instance=f"clones-{self.origin}",
             )
         ).take(f"token.clones-{self.origin}")
-        self._link.create_token(1)
-        assert self._link.take_token(PATIENCE_S) == 1
+        self._link.token.create(1)
+        assert self._link.token.take(PATIENCE_S) == 1
         self._cycle = 1
         self._model = self._take_model()
         return self

@@ -21,6 +21,7 @@ from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.take import OpenWireTake
+from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.cli.main import main
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
@@ -115,9 +116,9 @@ def run() -> None:
         stages.of(
             session,
             receive="read provenance",
-            begin_sends="make and encode re-sends",
             commit_cycle="acknowledge, await answers, settle",
         )
+    stages.of(SendsAhead, begin="make and encode re-sends")
     stages.of(Dispatch, choose="choose what is sent")
     stages.of(CycleEngine, _decide="judge", _begin="begin the cycle")
     stages.of(

@@ -98,7 +98,7 @@ def own(harness: StompArtemisHarness, reports: Connection, seed: str, death: Dea
     link = harness.make_link(f"owner-{uuid4().hex}", crash_point=die).take(
         f"{harness.prefix}.token"
     )
-    token = link.take_token(_TOKEN_TIMEOUT_S)
+    token = link.token.take(_TOKEN_TIMEOUT_S)
     reports.send(token is not None)
     if token is None:
         return
@@ -154,7 +154,7 @@ def _kill_owners(harness: StompArtemisHarness, kills: int, seed: int) -> Tally:
     prefix = harness.prefix
     chance = random.Random(seed)
     first = harness.make_link("first").take(f"{prefix}.token")
-    first.create_token(0)
+    first.token.create(0)
     first.close()
     put: list[str] = []
     killed = stuck_tokens = 0

@@ -31,8 +31,8 @@ def link_to(url: str, instance: str) -> Link:
 
 def begun(url: str, instance: str) -> TakeSession:
     link = link_to(url, instance).take(TOKEN_QUEUE_PREFIX + instance)
-    link.create_token(7)
-    assert link.take_token(PATIENCE_S) == 7
+    link.token.create(7)
+    assert link.token.take(PATIENCE_S) == 7
     return link
 
 

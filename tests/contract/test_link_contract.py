@@ -109,8 +109,8 @@ def open_link(harness: LinkHarness, links: list[LookSession]) -> MakeLink:
         link = opened.take(token_queue(harness))
         links.append(link)
         if token is not None:
-            link.create_token(token)
-            assert link.take_token(PATIENCE_S) == token
+            link.token.create(token)
+            assert link.token.take(PATIENCE_S) == token
         return link
 
     return make
@@ -219,7 +219,7 @@ def test_a_cycle_moves_all_and_exchanges_the_token(
         assert one.properties["amqsidecarRedeliveryCount"] == 1
         assert one.properties["redeliveryDelay"] == 5000
     assert harness.depth(harness.intake().destination.name) == 0
-    assert open_link(token=None).take_token(PATIENCE_S) == 43
+    assert open_link(token=None).token.take(PATIENCE_S) == 43
 
 
 def test_a_message_that_dies_again_shows_its_redelivery(
@@ -298,7 +298,7 @@ def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link
 
     def inherit() -> tuple[TakeSession, list[Delivery]]:
         heir = open_link(token=None)
-        assert heir.take_token(PATIENCE_S) == 7
+        assert heir.token.take(PATIENCE_S) == 7
         heir.attach([harness.intake()], 100)
         return heir, receive(heir, 10)
 
@@ -324,7 +324,7 @@ def test_a_lost_connection_is_reported_and_close_is_always_safe(
     with pytest.raises(LinkLost):
         link.commit_cycle([delivery], redeliveries([delivery]), 1)
     with pytest.raises(LinkLost):
-        link.take_token(0.1)
+        link.token.take(0.1)
     link.close()
     link.close()
     with pytest.raises(LinkLost):
@@ -369,7 +369,7 @@ def begin_while_committing(link: TakeSession, sends: Sequence[Resend]) -> list[i
     begun: list[int] = []
 
     def begin() -> None:
-        link.begin_sends(sends)
+        link.ahead.begin(sends)
         begun.append(len(sends))
 
     background.while_committing(begin)
@@ -401,7 +401,7 @@ def test_the_next_sends_are_begun_while_a_cycle_is_committed(
     link.commit_cycle(deliveries[3:6], second, 2)
     assert begun == [3, 3]
     await_depth(harness, origin, 6)
-    link.abandon_sends()
+    link.ahead.abandon()
     begin_nothing_while_committing(link)
     link.commit_cycle(deliveries[6:], sends[6:], 3)
     assert [one.id for one in harness.drain(origin)] == ids
@@ -427,7 +427,7 @@ def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
             deliveries[:2], [sends[0], redelivery(deliveries[1], destination=refusing)], 1
         )
     assert list(refused.value.refusals) == [1]
-    link.abandon_sends()
+    link.ahead.abandon()
     assert harness.depth(origin) == 0
 
     begin_nothing_while_committing(link)
@@ -440,14 +440,14 @@ def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None
     number = 2**40
     first = open_link(token=number)
     second = open_link(token=None)
-    assert first.token_exists() in (True, None)
-    assert second.token_exists() in (True, None)
-    assert second.take_token(0.5) is None
+    assert first.token.exists() in (True, None)
+    assert second.token.exists() in (True, None)
+    assert second.token.take(0.5) is None
     first.commit_cycle([], [], number + 1)
     first.commit_cycle([], [], number + 2)
-    assert second.take_token(0.5) is None
+    assert second.token.take(0.5) is None
     first.close()
-    assert second.take_token(PATIENCE_S) == number + 2
+    assert second.token.take(PATIENCE_S) == number + 2
     second.commit_cycle([], [], number + 3)
 
 
@@ -456,7 +456,7 @@ def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: Mak
 
     def inherit() -> TakeSession:
         link = open_link(token=None)
-        assert link.take_token(PATIENCE_S) == 3
+        assert link.token.take(PATIENCE_S) == 3
         return link
 
     open_link(token=3).close()
@@ -465,27 +465,27 @@ def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: Mak
     link = inherit()
     link.commit_cycle([], [], 4)
     link.close()
-    assert open_link(token=None).take_token(PATIENCE_S) == 4
+    assert open_link(token=None).token.take(PATIENCE_S) == 4
 
 
 def test_no_token_is_reported(harness: LinkHarness, open_link: MakeLink) -> None:
     """Before the first one, the queue holds none and nothing is handed out."""
     link = open_link(token=None)
-    assert link.token_exists() in (False, None)
-    assert link.take_token(0.2) is None
+    assert link.token.exists() in (False, None)
+    assert link.token.take(0.2) is None
 
 
 def test_of_several_tokens_the_highest_counts(harness: LinkHarness, open_link: MakeLink) -> None:
     """The others are removed, also when they are more than a wire reads ahead."""
     maker = open_link(token=None)
     for number in (5, 9, 7, *range(20, 30), 8):
-        maker.create_token(number)
+        maker.token.create(number)
     maker.close()
     link = open_link(token=None)
-    assert link.take_token(PATIENCE_S) == 29
+    assert link.token.take(PATIENCE_S) == 29
     link.commit_cycle([], [], 30)
     link.close()
-    assert open_link(token=None).take_token(PATIENCE_S) == 30
+    assert open_link(token=None).token.take(PATIENCE_S) == 30
     await_depth(harness, token_queue(harness), 1)
 
 

@@ -56,15 +56,15 @@ def wires(artemis: ArtemisBroker, unique: str) -> Iterator[Wires]:
 def test_each_wire_goes_on_where_the_other_has_ended(wires: Wires, first: str) -> None:
     other = WIRES[first == WIRES[0]]
     link = wires.open(first)
-    link.create_token(5)
+    link.token.create(5)
     number = 5
     for wire in islice(cycle((other, first)), 4):
-        assert link.take_token(PATIENCE_S) == number
+        assert link.token.take(PATIENCE_S) == number
         number += 1
         link.commit_cycle([], [], number)
         link.close()
         link = wires.open(wire)
-    assert link.take_token(PATIENCE_S) == number
+    assert link.token.take(PATIENCE_S) == number
 
 
 @pytest.mark.parametrize("first", WIRES)
@@ -72,15 +72,15 @@ def test_links_that_die_one_after_the_other_leave_the_token(wires: Wires, first:
     """Each death counts as a failed delivery; more of them than the broker allows."""
     other = WIRES[first == WIRES[0]]
     made = wires.open(first)
-    made.create_token(7)
-    assert made.take_token(PATIENCE_S) == 7
+    made.token.create(7)
+    assert made.token.take(PATIENCE_S) == 7
     wires.drop(first, made)
     for wire in islice(cycle((other, first)), DELIVERIES_MAX + 2):
         link = wires.open(wire)
-        assert link.take_token(PATIENCE_S) == 7
+        assert link.token.take(PATIENCE_S) == 7
         wires.drop(wire, link)
     heir = wires.open(first)
-    assert heir.take_token(PATIENCE_S) == 7
+    assert heir.token.take(PATIENCE_S) == 7
     heir.commit_cycle([], [], 8)
 
 
@@ -88,26 +88,26 @@ def test_links_that_die_one_after_the_other_leave_the_token(wires: Wires, first:
 def test_a_released_token_goes_to_the_other_wire_and_back(wires: Wires, first: str) -> None:
     """More often than the broker allows failed deliveries: a release is none."""
     one, two = wires.open(first), wires.open(WIRES[first == WIRES[0]])
-    one.create_token(1)
+    one.token.create(1)
     number = 1
     for holder, waiting in islice(cycle(((one, two), (two, one))), DELIVERIES_MAX + 3):
-        assert holder.take_token(PATIENCE_S) == number
+        assert holder.token.take(PATIENCE_S) == number
         holder.commit_cycle([], [], number + 1)
         number += 1
-        assert waiting.take_token(0) is None
-        holder.release_token()
-    assert one.token_exists() in (True, None)
+        assert waiting.token.take(0) is None
+        holder.token.release()
+    assert one.token.exists() in (True, None)
 
 
 @pytest.mark.parametrize("first", WIRES)
 def test_a_wait_ends_when_the_other_wire_has_got_something(wires: Wires, first: str) -> None:
     one, two = wires.open(first), wires.open(WIRES[first == WIRES[0]])
-    one.create_token(1)
-    one.release_token()
-    two.release_token()
-    assert one.take_token(PATIENCE_S) == 1
-    assert two.take_token(0) is None
+    one.token.create(1)
+    one.token.release()
+    two.token.release()
+    assert one.token.take(PATIENCE_S) == 1
+    assert two.token.take(0) is None
     one.wait_beside(two.descriptor())
-    one.release_token()
+    one.token.release()
     one.wait(3_600)  # Without the other descriptor the test would not end.
-    assert two.take_token(PATIENCE_S) == 1
+    assert two.token.take(PATIENCE_S) == 1

@@ -403,7 +403,7 @@ def test_a_token_that_came_late_is_not_taken_for_the_one_that_was_made(tmp_path:
         world.start()
     [other] = others
     world.connect()
-    token = world.link.take_token(0)
+    token = world.link.token.take(0)
     assert token is not None
     assert token > other
     world.kill()
@@ -416,7 +416,7 @@ def test_two_new_stores_of_one_name_count_from_different_numbers(tmp_path: Path)
         world = World(tmp_path / name)
         world.path.parent.mkdir()
         world.start()
-        token = world.link.take_token(0)
+        token = world.link.token.take(0)
         assert token is not None
         tokens.append(token)
         world.kill()

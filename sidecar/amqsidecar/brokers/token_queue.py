@@ -35,6 +35,18 @@ class TokenMessage(NamedTuple, Generic[H]):
     is_redelivered: bool
 
 
+class TokenQueueMaker(Protocol):
+    """Makes a token queue and looks into it, such as `ArtemisQuestions`."""
+
+    def make_token_queue(self, name: str, /) -> None:
+        """Make the durable queue of an instance's token, where this user may."""
+        ...
+
+    def has_token(self, queue: str, /) -> bool | None:
+        """Return whether the queue holds a token, handed out or not; None = unknown."""
+        ...
+
+
 class TokenWire(Protocol[H]):
     """Messages of one token queue over one wire; each method raises LinkLost if that is gone.
 
@@ -134,6 +146,13 @@ class TokenQueue(Generic[H]):
     def held(self) -> Token | None:
         """The token in hand."""
         return self._state.token if isinstance(self._state, TokenInHand) else None
+
+    @property
+    def number(self) -> int | None:
+        """The number of the token that is in hand or on its way; None = there is none."""
+        if isinstance(self._state, _Sent):
+            return self._state.number
+        return None if self.held is None else self.held.cycle
 
     @property
     def is_awaited(self) -> bool:
@@ -239,7 +258,8 @@ class TokenQueue(Generic[H]):
         """
         number = None if self.held is None else self.held.cycle
         self._state = _Awaited()
-        found = self.take(TOKEN_TIMEOUT_S)
+        # Why not `self.take`: nothing has changed for those that act on a token which comes.
+        found = TokenQueue.take(self, TOKEN_TIMEOUT_S)
         if found is None or found != number:
             raise LinkLost(f"found token {found}, not {number}, which was given back")
 

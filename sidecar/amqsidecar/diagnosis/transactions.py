@@ -66,8 +66,8 @@ def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, 
     Returns:
         Its number and "", or None and what went wrong.
     """
-    if not link.token_exists():
-        link.create_token(1)
+    if not link.token.exists():
+        link.token.create(1)
     number = _take(link)
     if number is None:
         return None, "the broker does not deliver a message that was sent"
@@ -86,7 +86,7 @@ def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, 
 
 def _take(link: TakeSession) -> int | None:
     for _ in range(_TOKEN_WAITS):
-        number = link.take_token(_TOKEN_WAIT_S)
+        number = link.token.take(_TOKEN_WAIT_S)
         if number is not None:
             return number
     return None

@@ -247,7 +247,7 @@ class CycleEngine:
                 # Why not yet: a transaction's sends are begun all at once.
                 may_send_at_once = takes and not is_full and self._may_send_at_once
                 if cycle.resends and not may_send_at_once:
-                    self._link.begin_sends(cycle.resends)
+                    self._link.ahead.begin(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
                     deliveries = self._ready(self._fitting(encoding))
@@ -267,7 +267,7 @@ class CycleEngine:
                     cycle.events.extend([sent_event(row, taken_at_ms) for row in cycle.immediate])
                     cycle.resends += resends
                     if cycle.resends:
-                        self._link.begin_sends(cycle.resends)
+                        self._link.ahead.begin(cycle.resends)
                 if cycle.blocked:
                     tx.record(cycle.blocked)
                 for source, count in self._backlog.counted.items():
@@ -284,7 +284,7 @@ class CycleEngine:
             raise
         except BaseException:
             self._backlog.rollback()
-            self._link.abandon_sends()
+            self._link.ahead.abandon()
             raise
         cycle.deliveries = deliveries
         self._in_hand.remove(deliveries)
@@ -304,7 +304,7 @@ class CycleEngine:
         except BaseException:
             self._give_back(cycle)
             self._backlog.rollback()
-            self._link.abandon_sends()
+            self._link.ahead.abandon()
             raise
         if cycle.before is not None:
             self._unwritten_end = None
@@ -364,7 +364,7 @@ class CycleEngine:
         self._begin(cycle, takes=True, send_limit=self._limits.max_sent)
         if not cycle.does_something:
             self._give_up_ahead()
-            self._link.abandon_sends()
+            self._link.ahead.abandon()
 
     @property
     def _may_send_at_once(self) -> bool:
@@ -437,7 +437,7 @@ class CycleEngine:
         self._unwritten_end = CycleEnd(cycle.number, is_committed=False)
         self._immediate.forget()
         if self._give_up_ahead():
-            self._link.abandon_sends()
+            self._link.ahead.abandon()
         self._give_back(cycle)
         self._backlog.rollback()
 

@@ -136,8 +136,8 @@ class Recovery:
         if events:
             self._observe(events, None)
         if token is None:
-            self._link.create_token(cycle)
-            if self._link.take_token(wait_s) != cycle:
+            self._link.token.create(cycle)
+            if self._link.token.take(wait_s) != cycle:
                 # Why another number: the other process was slow to give its token back.
                 return None
         if not state.token_created:
@@ -154,18 +154,18 @@ class Recovery:
             timeout_s = wait_s
         else:
             # Why ask first: most new stores have no token, and to wait for none takes all the time.
-            timeout_s = min(wait_s, _GLANCE_S if link.token_exists() is False else _LOOK_S)
-        token = link.take_token(timeout_s)
+            timeout_s = min(wait_s, _GLANCE_S if link.token.exists() is False else _LOOK_S)
+        token = link.token.take(timeout_s)
         if token is not None:
             return True, token
         if not state.token_created:
             # Why: a second token would take the queue from another process of the same name.
-            return not link.token_exists(), None
+            return not link.token.exists(), None
         # Why twice: a predecessor's commit in flight may be between its take and its send.
-        if link.token_exists() is not False:
+        if link.token.exists() is not False:
             return False, None
-        token = link.take_token(_LOOK_S)
-        return token is not None or link.token_exists() is False, token
+        token = link.token.take(_LOOK_S)
+        return token is not None or link.token.exists() is False, token
 
     def _leap(self, cycle: int) -> int:
         """Return a cycle number that no other store of this instance name can reach.

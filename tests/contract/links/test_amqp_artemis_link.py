@@ -80,8 +80,8 @@ def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
 
 def open_link(harness: AmqpArtemisHarness) -> AmqpArtemisTake:
     made = harness.make_link("e2e").take(f"{harness.prefix}.token")
-    made.create_token(0)
-    assert made.take_token(PATIENCE_S) == 0
+    made.token.create(0)
+    assert made.token.take(PATIENCE_S) == 0
     return made
 
 
@@ -454,8 +454,8 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
             stranger.take(unique)
 
         link = make(ssl.create_default_context(cafile=pki.ca_file)).take(f"{unique}.token")
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         bare = encode_bare("x" * 2_000_000)
         sends = [bare_send(bare, queue(f"{unique}.orders"), number) for number in range(5)]
         link.commit_cycle([], sends, 1)
@@ -500,9 +500,9 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         )
         link = opened.enter_context(closing(made.take(f"{unique}.token")))
         assert link.description.version == broker.version
-        assert link.token_exists() is None
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        assert link.token.exists() is None
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         with pytest.raises(DiscoveryRefused, match="grant it send and manage"):
             link.discover()
         orders = queue(f"{unique}.orders")
@@ -604,8 +604,8 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> No
             harness = AmqpArtemisHarness(broker, unique)
             link = harness.make_link("killed").take(f"{unique}.token")
             if crash == 0:
-                link.create_token(0)
-            token = link.take_token(PATIENCE_S)
+                link.token.create(0)
+            token = link.token.take(PATIENCE_S)
             assert token is not None
             assert token in (committed, committed + 1)
             committed = token
@@ -721,8 +721,8 @@ def test_nothing_is_dropped_where_dead_letters_have_no_last_resort(
     kept = [one for one in sent if one.type in ("Stream", "Object")]
     link = harness.make_link("e2e").take(f"{harness.prefix}.token")
     try:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([IntakeQueue(queue("DLQ"))], 20)
         moved, cycle = 0, 0
         while moved < len(sent) + len(of_amqp) - len(kept):
@@ -754,21 +754,21 @@ def test_the_token_is_released_uncounted_and_taken_by_another_session(
         closing(harness.make_link("a").take(queue_name)) as one,
         closing(harness.make_link("b").take(queue_name)) as other,
     ):
-        other.release_token()
-        one.create_token(1)
-        assert one.take_token(PATIENCE_S) == 1
+        other.token.release()
+        one.token.create(1)
+        assert one.token.take(PATIENCE_S) == 1
         for _ in range(12):
-            one.release_token()
-            assert other.take_token(PATIENCE_S) == 1
-            other.release_token()
-            assert one.take_token(PATIENCE_S) == 1
+            one.token.release()
+            assert other.token.take(PATIENCE_S) == 1
+            other.token.release()
+            assert one.token.take(PATIENCE_S) == 1
         one.commit_cycle([], [], 2)
-        one.release_token()
-        assert other.take_token(PATIENCE_S) == 2
-        assert one.take_token(0.2) is None
+        one.token.release()
+        assert other.token.take(PATIENCE_S) == 2
+        assert one.token.take(0.2) is None
         other.commit_cycle([], [], 3)
         await_depth(harness, queue_name, 1)
-        assert other.take_token(PATIENCE_S) == 3
+        assert other.token.take(PATIENCE_S) == 3
 
 
 def test_only_what_amqp_clients_made_is_read(artemis: Broker, harness: AmqpArtemisHarness) -> None:

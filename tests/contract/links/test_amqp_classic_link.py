@@ -142,8 +142,8 @@ def opened() -> Iterator[Opened]:
             f"{harness.prefix}.token.{len(links) + 1}"
         )
         links.append(link)
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         return link
 
     yield make
@@ -641,8 +641,8 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
             link.attach(intake, 10)
             assert link.queues_read() == (queue("DLQ.a"),)
             assert ("ActiveMQ.Advisory.>" in caplog.text) == (user == "deaf")
-            link.create_token(0)
-            assert link.take_token(PATIENCE_S) == 0
+            link.token.create(0)
+            assert link.token.take(PATIENCE_S) == 0
             link.commit_cycle(received(link, 1), [], 1)
             # What may not be read takes nothing from the others, and leaves nothing behind.
             forbidden = [

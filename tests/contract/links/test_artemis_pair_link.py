@@ -73,8 +73,8 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
     token_queue = f"{harness.prefix}.token"
     with closing(amqp), closing(pair_link(artemis, "pair").take(token_queue)) as link:
         assert isinstance(link, PairTake)
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         number = 0
         for _ in range(8):
@@ -92,7 +92,7 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
         assert link.left_behind() == ()
         await_depth(harness, token_queue, 1)
     with closing(pair_link(artemis, "heir").take(token_queue)) as heir:
-        assert heir.take_token(PATIENCE_S) == number
+        assert heir.token.take(PATIENCE_S) == number
 
 
 def test_both_are_browsed_and_counted_once(artemis: Broker, harness: PairOfCoreHarness) -> None:
@@ -117,8 +117,8 @@ def test_an_acceptor_without_amqp_is_asked_once_and_served_over_core_alone(uniqu
         with closing(harness), closing(amqp), closing(link.take(f"{unique}.token")) as session:
             assert not isinstance(session, PairTake)
             amqp.put_dead_letters(f"{unique}.amqp", 1)
-            session.create_token(0)
-            assert session.take_token(PATIENCE_S) == 0
+            session.token.create(0)
+            assert session.token.take(PATIENCE_S) == 0
             session.commit_cycle([], [], 1)
             session.attach([harness.intake()], 10)
             [left] = session.left_behind()
@@ -136,8 +136,8 @@ def test_a_group_of_both_kinds_is_read_over_both_wires(
     """Artemis binds the group to the consumer of one wire, until that one is closed."""
     name = f"{harness.prefix}.orders"
     with closing(pair_link(artemis, "groups").take(f"{harness.prefix}.token")) as link:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         for number, provider in enumerate([*artemis.jms_providers, "qpid", "core"], 1):
             JmsPeer.of(artemis, provider).produce(name, "Text", count=3, group="g")
@@ -155,8 +155,8 @@ def test_a_message_of_a_group_gets_its_turn_behind_many_others(
     name, source = f"{harness.prefix}.orders", harness.intake().destination
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "behind").take(f"{harness.prefix}.token")) as link:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 1)
         core.produce(name, "Text", group="g")
         harness.kill(name)
@@ -179,8 +179,8 @@ def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "heir").take(f"{harness.prefix}.heir")) as heir:
         with closing(pair_link(artemis, "first").take(f"{harness.prefix}.token")) as first:
-            first.create_token(0)
-            assert first.take_token(PATIENCE_S) == 0
+            first.token.create(0)
+            assert first.token.take(PATIENCE_S) == 0
             first.attach([harness.intake()], 100)
             core.produce(name, "Text", group="g")
             harness.kill(name)
@@ -202,8 +202,8 @@ def test_a_turn_waits_until_the_group_of_what_the_engine_has_is_free(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "held").take(f"{harness.prefix}.token")) as link:
         assert isinstance(link, PairTake)
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         for number, (holder, other) in enumerate([(core, qpid), (qpid, core)]):
             holder.produce(name, "Text", group="g")
@@ -229,15 +229,15 @@ def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
     peer = JmsPeer.of(artemis, "core")
     with closing(amqp), closing(pair_link(artemis, "begun").take(token_queue)) as link:
         assert isinstance(link, PairTake)
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         harness.put_dead_letters(name, 1)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
         of_core, of_amqp = sorted(gather(link, 2), key=lambda one: one.encoding == AMQP)
         link.commit_cycle([of_amqp], [], 1)
         sends = resends([of_core])
-        link.begin_sends(sends)
+        link.ahead.begin(sends)
         seen: list[int] = []
 
         def disturb(_place: str) -> None:
@@ -276,8 +276,8 @@ def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
         assert harness.kill(name) == 4
         [found] = [one for one in link.discover() if target in one.destination.name]
         assert found.destination.name == f"{target}::DLQ.{name}"
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([found], 100)
         number = 0
         while number < 4:
@@ -337,8 +337,8 @@ def test_chosen_messages_of_a_group_of_both_kinds_come_when_they_are_chosen_agai
     source = harness.intake().destination
     number = 0
     with closing(pair_link(artemis, "chosen").take(f"{harness.prefix}.token")) as link:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         choosing = link.features.choosing
         assert choosing is not None
         while wanted:
@@ -363,16 +363,16 @@ def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
         closing(amqp.make_link("thief").take(token_queue)) as thief,
         closing(pair_link(artemis, "pair").take(token_queue)) as link,
     ):
-        thief.release_token()
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        thief.token.release()
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 100)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
         [delivery] = gather(link, 1)
 
         def steal(name: str) -> None:
             assert name == CHANGING_WIRES
-            assert thief.take_token(PATIENCE_S) == 0
+            assert thief.token.take(PATIENCE_S) == 0
             thief.commit_cycle([], [], 5)
 
         assert isinstance(link, PairTake)

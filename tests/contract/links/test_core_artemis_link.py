@@ -33,8 +33,8 @@ def harness(artemis: Broker, unique: str) -> Iterator[CoreArtemisHarness]:
 def owner(harness: CoreArtemisHarness, instance: str) -> CoreArtemisTake:
     """Return a session that has its token and reads dead letters."""
     link = harness.make_link(instance).take(f"{harness.prefix}.token.{instance}")
-    link.create_token(0)
-    assert link.take_token(PATIENCE_S) == 0
+    link.token.create(0)
+    assert link.token.take(PATIENCE_S) == 0
     link.attach([harness.intake()], 100)
     return link
 
@@ -81,11 +81,11 @@ def test_the_token_is_not_waited_for_once_it_was_read(
 
     with closing(harness):
         with closing(take()) as first:
-            first.create_token(1)
+            first.token.create(1)
         for _ in range(6):
             # A token that was handed out before is sent anew.
             with closing(take()) as link:
-                assert link.take_token(PATIENCE_S) == 1
+                assert link.token.take(PATIENCE_S) == 1
                 harness.drop(link)
     assert unread
     assert not any(unread)
@@ -165,8 +165,8 @@ def test_a_send_that_can_not_be_put_leaves_in_hand_what_is_in_hand(
             with pytest.raises(SendsRefused) as error:
                 link.commit_cycle(found, [taken, refused, taken], number)
             assert list(error.value.refusals) == [1]
-            link.begin_sends([refused])
-            link.abandon_sends()
+            link.ahead.begin([refused])
+            link.ahead.abandon()
         assert other.receive(100) == []
         link.commit_cycle(found, [taken], 13)
     await_depth(harness, origin.name, 1)
@@ -183,8 +183,8 @@ def test_what_another_sidecar_gets_of_an_undone_transaction_is_missed_at_once(
         harness.put_dead_letters(origin.name, 20)
         found = gather(link, 10)
         taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
-        link.begin_sends([taken])
-        link.abandon_sends()
+        link.ahead.begin([taken])
+        link.ahead.abandon()
         with pytest.raises(LinkLost, match="did not come again"):
             link.commit_cycle(found, [], 1)
 
@@ -198,7 +198,7 @@ def test_without_other_readers_messages_return_after_an_undone_transaction(
         found = gather(link, 50)
         taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
         for number in range(1, 6):
-            link.begin_sends([taken])
-            link.abandon_sends()
+            link.ahead.begin([taken])
+            link.ahead.abandon()
             link.commit_cycle(found[:10], [], number)
             del found[:10]

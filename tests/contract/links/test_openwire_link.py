@@ -111,9 +111,9 @@ def link(make_link: MakeLink, unique: str) -> OpenWireTake:
 
 def begin(opened: OpenWireLink, name: str, prefetch: int = 400) -> OpenWireTake:
     link = opened.take(f"amqsidecar.token.{name}")
-    if not link.token_exists():
-        link.create_token(0)
-    assert link.take_token(PATIENCE_S) is not None
+    if not link.token.exists():
+        link.token.create(0)
+    assert link.token.take(PATIENCE_S) is not None
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], prefetch)
     return link
 
@@ -242,7 +242,7 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     dying.close()
 
     heir = opened(make_link(), unique)
-    token = heir.take_token(PATIENCE_S)
+    token = heir.token.take(PATIENCE_S)
     assert token is not None
     assert token in ((0,) if point == "sent" else (0, 1))
     await_depth(harness, unique, 30 * token)
@@ -284,7 +284,7 @@ def test_a_refused_send_is_named_and_the_rest_can_go(
     assert sorted(refused.value.refusals) == [7, 31]
     kept = [one for index, one in enumerate(deliveries) if index not in (7, 31)]
     link.commit_cycle(kept, [redelivery(one) for one in kept], 1)
-    assert link.take_token(PATIENCE_S) == 1
+    assert link.token.take(PATIENCE_S) == 1
     await_depth(harness, f"DLQ.{unique}", 2)
     assert len(harness.drain(unique)) == 38
 
@@ -308,7 +308,7 @@ def test_one_connection_per_instance(link: OpenWireTake, make_link: MakeLink, un
     with pytest.raises(LinkLost, match="another connection of this instance"):
         second.take("amqsidecar.token.other")
     link.close()
-    assert begin(second, unique).take_token(PATIENCE_S) == 0
+    assert begin(second, unique).token.take(PATIENCE_S) == 0
 
 
 def test_expired_messages_are_reported_and_time_to_live_is_restored(
@@ -353,7 +353,7 @@ def test_an_idle_link_is_kept_alive(
     while time.monotonic() < began + 3 * IDLE_S:
         link.wait(IDLE_S)
     link.commit_cycle([], [], 1)
-    assert link.take_token(PATIENCE_S) == 1
+    assert link.token.take(PATIENCE_S) == 1
 
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
@@ -475,7 +475,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
     harness.close()
     made = make_link()
     link = begin(made, unique, prefetch=100)
-    token = link.take_token(PATIENCE_S)
+    token = link.token.take(PATIENCE_S)
     assert token is not None
     moved = kills = in_doubt = 0
     while moved < 600:
@@ -496,7 +496,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
             eventually(lambda: not broker.is_running, what="the broker is dead")
             broker.restart()
             link = opened(made, unique)
-            found = link.take_token(PATIENCE_S)
+            found = link.token.take(PATIENCE_S)
             assert found in (token, token + 1)
             moved += in_doubt if found == token + 1 else 0
             token = found

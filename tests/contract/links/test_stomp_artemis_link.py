@@ -74,8 +74,8 @@ def link(harness: StompArtemisHarness) -> Iterator[TakeSession]:
 def opened(made: Link, harness: StompArtemisHarness, token: int | None = 0) -> TakeSession:
     link = made.take(f"{harness.prefix}.token")
     if token is not None:
-        link.create_token(token)
-        assert link.take_token(PATIENCE_S) == token
+        link.token.create(token)
+        assert link.token.take(PATIENCE_S) == token
     return link
 
 
@@ -83,7 +83,7 @@ def inherited(name: str, harness: StompArtemisHarness, number: int) -> TakeSessi
     """Return a link that has got the token of one that died."""
 
     link = opened(harness.make_link(name), harness, None)
-    assert link.take_token(PATIENCE_S) == number
+    assert link.token.take(PATIENCE_S) == number
     return link
 
 
@@ -631,7 +631,7 @@ def test_the_token_is_never_the_first_message_in_hand(
     waiting = []
     for number in range(3):
         waiting.append(harness.make_link(f"waits-{number}").take(token_queue))
-        assert waiting[-1].take_token(0.1) is None
+        assert waiting[-1].token.take(0.1) is None
     guards = [[False, True, False, False, False]]
     eventually(lambda: in_hand(harness) == guards, what="the guards come after the token")
     for number in range(1, 4):
@@ -664,7 +664,7 @@ def owner_of(links: list[StompArtemisTake], token: int) -> StompArtemisTake:
     """Return the one of these links that gets the token."""
 
     def owner() -> StompArtemisTake | None:
-        return next((one for one in links if one.take_token(0.05) == token), None)
+        return next((one for one in links if one.token.take(0.05) == token), None)
 
     return eventually(owner, what=f"one gets token {token}")
 
@@ -685,7 +685,7 @@ def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
     other.ack(other.receive())
     other.unsubscribe()
     other.close()
-    assert waiting.take_token(PATIENCE_S) == 0
+    assert waiting.token.take(PATIENCE_S) == 0
     # Why not at once: a token that was renewed leaves the hand a moment after the commit.
     eventually(lambda: in_hand(harness) == [[False, True]], what="a guard and one token")
     waiting.close()
@@ -698,17 +698,17 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     token_queue = f"{harness.prefix}.token"
     amqp = AmqpArtemisHarness(artemis, harness.prefix)
     owner = amqp.make_link("owner").take(token_queue)
-    owner.create_token(0)
-    assert owner.take_token(PATIENCE_S) == 0
+    owner.token.create(0)
+    assert owner.token.take(PATIENCE_S) == 0
     for number in range(1, 4):
         waiting = harness.make_link(f"waits-{number}").take(token_queue)
         owner.commit_cycle([], [], number)
-        assert waiting.take_token(0.1) is None
+        assert waiting.token.take(0.1) is None
         waiting.close()
     heir = harness.make_link("heir").take(token_queue)
     owner.commit_cycle([], [], 4)
     owner.close()
-    assert heir.take_token(PATIENCE_S) == 4
+    assert heir.token.take(PATIENCE_S) == 4
     eventually(lambda: in_hand(harness) == [[False, True]], what="a guard and one token")
     heir.close()
     amqp.close()
@@ -721,8 +721,8 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
     token_queue = TOKEN_QUEUE_PREFIX + unique
     amqp, stomp = AmqpArtemisHarness(own, unique), StompArtemisHarness(own, unique)
     other = amqp.make_link("other").take(token_queue)
-    other.create_token(3)
-    assert other.take_token(PATIENCE_S) == 3
+    other.token.create(3)
+    assert other.token.take(PATIENCE_S) == 3
     options = ("intake.queues=[DLQ]", f"store.instance={unique}")
 
     def told() -> list[dict[str, Any]]:
@@ -732,11 +732,11 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
         sidecar.start(ready=False)
         link = stomp.make_link("looks").take(token_queue)
         for _ in range(3):
-            assert link.take_token(0.1) is None
+            assert link.token.take(0.1) is None
             assert link.left_behind() == ()
         link.close()
         wire = other._cycle._wire
-        held = other._token.take_for_commit().handle
+        held = other.token.take_for_commit().handle
         wire.accept(other._cycle._tools.coordinator.begin(), held)
         other._connection.pump(0)
         wire.close()

@@ -128,9 +128,9 @@ def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) ->
             )
         ).take(f"amqsidecar.token.{unique}")
         made.append(link)
-        if link.take_token(0.1) is None and not link.token_exists():
-            link.create_token(0)
-        assert link.take_token(PATIENCE_S) is not None
+        if link.token.take(0.1) is None and not link.token.exists():
+            link.token.create(0)
+        assert link.token.take(PATIENCE_S) is not None
         return link
 
     yield make
@@ -182,7 +182,7 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
 
 def move_all(link: StompClassicTake, count: int) -> list[Delivery]:
     """Take this many dead letters and send them back."""
-    token = link.take_token(PATIENCE_S)
+    token = link.token.take(PATIENCE_S)
     assert token is not None
     deliveries = receive(link, count)
     link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
@@ -539,7 +539,7 @@ def test_a_text_with_a_zero_character_harms_no_other_message(
         link = make_link()
         try:
             link.attach([intake(unique)], 10)
-            token = link.take_token(PATIENCE_S)
+            token = link.token.take(PATIENCE_S)
             assert token is not None
             deliveries: list[Delivery] = []
             while not any(one.message.endswith(b"\nwhole") for one in deliveries):
@@ -585,7 +585,7 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
             return False
         with closing(link), suppress(LinkLost):
             link.attach([intake(unique)], 10)
-            token = link.take_token(PATIENCE_S)
+            token = link.token.take(PATIENCE_S)
             assert token is not None
             while moved < 3:
                 link.wait(1)
@@ -632,9 +632,9 @@ def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
                 )
             )
             with suppress(LinkLost), closing(link.take(name)) as session:
-                if not session.token_exists():
-                    session.create_token(3)
-                return session.take_token(PATIENCE_S)
+                if not session.token.exists():
+                    session.token.create(3)
+                return session.token.take(PATIENCE_S)
             return None
 
         assert eventually(take_token, what="the token is taken") == 3
@@ -677,9 +677,9 @@ def test_the_next_wire_finds_the_token(
         )
     )
     with closing(other.take(f"amqsidecar.token.{unique}")) as session:
-        assert session.take_token(PATIENCE_S) == 7
+        assert session.token.take(PATIENCE_S) == 7
         session.commit_cycle([], [], 8)
-    assert make_link().take_token(PATIENCE_S) == 8
+    assert make_link().token.take(PATIENCE_S) == 8
 
 
 def test_a_time_to_live_restarts(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:

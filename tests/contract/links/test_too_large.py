@@ -80,8 +80,8 @@ def test_a_dead_letter_that_is_too_large_is_left_and_reported(
         put_too_large(harness, origin)
         after = harness.put_dead_letters(origin, 2)
         with closing(harness.make_link("large").take(f"{unique}.token")) as link:
-            link.create_token(0)
-            assert link.take_token(PATIENCE_S) == 0
+            link.token.create(0)
+            assert link.token.take(PATIENCE_S) == 0
             link.attach([harness.intake()], 100)
             found: list[Delivery] = []
 
@@ -91,8 +91,8 @@ def test_a_dead_letter_that_is_too_large_is_left_and_reported(
                 return len(found) >= 4
 
             eventually(have_arrived, what="the others arrive")
-            link.begin_sends([resend(found[0], origin)])
-            link.abandon_sends()
+            link.ahead.begin([resend(found[0], origin)])
+            link.ahead.abandon()
             link.commit_cycle(found, [resend(one, origin) for one in found], 1)
             assert [one.id for one in harness.drain(origin)] == [*before, *after]
             [left] = link.left_behind()

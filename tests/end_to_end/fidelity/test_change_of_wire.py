@@ -41,9 +41,9 @@ def test_each_wire_of_classic_finds_the_token_of_each_other(
         made = LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)
         with closing(made.take(f"amqsidecar.token.{unique}")) as link:
             if number == 1:
-                assert not link.token_exists()
-                link.create_token(number)
-            assert link.take_token(PATIENCE_S) == number, url
+                assert not link.token.exists()
+                link.token.create(number)
+            assert link.token.take(PATIENCE_S) == number, url
             link.commit_cycle([], [], number + 1)
 
 
@@ -79,12 +79,12 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             made = harness.make_link(unique)
             with closing(made.take(f"{unique}.token")) as link:
                 if number == 1:
-                    link.create_token(number)
-                assert link.take_token(PATIENCE_S) == number
+                    link.token.create(number)
+                assert link.token.take(PATIENCE_S) == number
                 link.commit_cycle(take(link, harness, 2), [], number + 1)
         stomp.put_dead_letters(f"{unique}.orders", 2)
         dying = stomp.make_link("dying", crash_point=die).take(f"{unique}.token")
-        assert dying.take_token(PATIENCE_S) == 7
+        assert dying.token.take(PATIENCE_S) == 7
         deliveries = take(dying, stomp, 2)
         with pytest.raises(Died):
             dying.commit_cycle(deliveries, [], 8)
@@ -95,9 +95,9 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             closing(amqp.make_link("heir").take(f"{unique}.token")) as heir,
             pytest.raises(LinkLost, match="once more over stomp://"),
         ):
-            heir.take_token(PATIENCE_S)
+            heir.token.take(PATIENCE_S)
         with closing(stomp.make_link("own").take(f"{unique}.token")) as own:
-            assert own.take_token(PATIENCE_S) == 8
+            assert own.token.take(PATIENCE_S) == 8
             own.attach([stomp.intake()], 10)
 
             def is_acknowledged() -> bool:
@@ -108,7 +108,7 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             eventually(is_acknowledged, what="what the token names is acknowledged")
             own.commit_cycle([], [], 9)
         with closing(amqp.make_link("heir").take(f"{unique}.token")) as heir:
-            assert heir.take_token(PATIENCE_S) == 9
+            assert heir.token.take(PATIENCE_S) == 9
 
 
 def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[str | None, int]]:
@@ -122,8 +122,8 @@ def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[s
     for number, harness in enumerate(harnesses):
         made = harness.make_link(f"wire-{number}")
         with closing(made.take(f"{harness.intake().destination.name}.token.{number}")) as link:
-            link.create_token(0)
-            assert link.take_token(PATIENCE_S) == 0
+            link.token.create(0)
+            assert link.token.take(PATIENCE_S) == 0
             [delivery] = take(link, harness, 1)
             told = delivery.provenance
             lives.append((told.redelivery_id, told.redelivery_count))

@@ -96,8 +96,8 @@ def harness(broker: ArtemisBroker, unique: str) -> Iterator[AmqpArtemisHarness]:
 @pytest.fixture
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
     made = harness.make_link("e2e").take(f"{harness.prefix}.token")
-    made.create_token(0)
-    assert made.take_token(PATIENCE_S) == 0
+    made.token.create(0)
+    assert made.token.take(PATIENCE_S) == 0
     yield made
     made.close()
 
@@ -165,8 +165,8 @@ def test_over_core_all_of_it_comes_back_as_it_was(
         JmsPeer.of(broker, "core").produce_core(one, messages)
     assert harness.kill(name) == len(messages)
     with closing(harness), closing(harness.make_link("e2e").take(f"{unique}.token")) as link:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([IntakeQueue(queue("DLQ"))], 100)
         found: list[Delivery] = []
 
@@ -215,9 +215,9 @@ def test_what_the_broker_would_copy_is_never_tried(unique: str) -> None:
 
         def open_link() -> AmqpArtemisTake:
             made = harness.make_link("e2e").take(token_queue)
-            if not made.token_exists():
-                made.create_token(0)
-            assert made.take_token(PATIENCE_S) == 0
+            if not made.token.exists():
+                made.token.create(0)
+            assert made.token.take(PATIENCE_S) == 0
             return made
 
         with closing(open_link()) as link:

@@ -30,8 +30,8 @@ def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
 @pytest.fixture
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
     made = harness.make_link("hostile").take(f"{harness.prefix}.token")
-    made.create_token(0)
-    assert made.take_token(PATIENCE_S) == 0
+    made.token.create(0)
+    assert made.token.take(PATIENCE_S) == 0
     made.attach([harness.intake()], 10)
     yield made
     made.close()

@@ -38,13 +38,13 @@ def opened(harness: OpenWireHarness) -> OpenWireTake:
 def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWireHarness) -> None:
     """Else one token after the other would be left behind, and the queue be no fence any more."""
     link = opened(harness)
-    link.create_token(4)
-    assert link.take_token(PATIENCE_S) == 4
+    link.token.create(4)
+    assert link.token.take(PATIENCE_S) == 4
     harness.send([token(harness, 2)])
 
     def is_refused() -> bool:
         try:
-            number = link.take_token(0.1)
+            number = link.token.take(0.1)
         except LinkLost:
             return True
         assert number == 4
@@ -55,9 +55,9 @@ def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWir
         link.commit_cycle([], [], 5)
     link.close()
     heir = opened(harness)
-    assert heir.take_token(PATIENCE_S) == 4
+    assert heir.token.take(PATIENCE_S) == 4
     heir.commit_cycle([], [], 5)
-    assert heir.take_token(PATIENCE_S) == 5
+    assert heir.token.take(PATIENCE_S) == 5
     heir.close()
     assert harness.depth(f"amqsidecar.token.{harness.prefix}") == 1
 
@@ -70,8 +70,8 @@ def test_a_dead_letter_that_was_sent_to_a_wildcard_has_no_origin(harness: OpenWi
     assert harness.depth(one) == 2, "the broker has fanned it out"
     harness.put_dead_letters(f"{harness.prefix}.fan.>", 1)
     link = opened(harness)
-    link.create_token(0)
-    link.take_token(PATIENCE_S)
+    link.token.create(0)
+    link.token.take(PATIENCE_S)
     link.attach([harness.intake()], 10)
 
     def received() -> list[Delivery]:

@@ -151,8 +151,8 @@ def test_an_answer_in_a_dead_letter_queue_is_no_dead_letter(
     harness.kill(origin)
     link = harness.make_link("e2e").take(f"{unique}.token")
     try:
-        link.create_token(0)
-        assert link.take_token(PATIENCE_S) == 0
+        link.token.create(0)
+        assert link.token.take(PATIENCE_S) == 0
         link.attach([harness.intake()], 10)
 
         def received() -> list[str | None]:

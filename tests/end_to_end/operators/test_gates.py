@@ -222,8 +222,8 @@ def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: 
         core.produce(name, "Text", properties=in_group, **plain)
         harness.kill(name)
         link = stack.enter_context(closing(harness.make_link(unique).take(f"{unique}.token")))
-        link.create_token(1)
-        assert link.take_token(PATIENCE_S) == 1
+        link.token.create(1)
+        assert link.token.take(PATIENCE_S) == 1
         link.attach([harness.intake()], 10)
         found: list[Delivery] = []
 

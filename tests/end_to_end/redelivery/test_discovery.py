@@ -531,8 +531,8 @@ def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes
     harness = openwire_harness(classic, dead)
     harness.put_dead_letters(unique, 3)
     link = harness.make_link("hand").take(f"{unique}.token")
-    link.create_token(0)
-    assert link.take_token(PATIENCE_S) == 0
+    link.token.create(0)
+    assert link.token.take(PATIENCE_S) == 0
     link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)
     in_hand = eventually(lambda: waited(link).receive(1))
     delete_queue(harness, dead)

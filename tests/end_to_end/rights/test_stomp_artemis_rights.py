@@ -108,9 +108,9 @@ def test_what_is_missing_is_reported(broker: ArtemisBroker, unique: str) -> None
             instance=unique,
         )
     ).take(f"amqsidecar.token.{unique}")
-    link.create_token(0)
-    assert link.take_token(PATIENCE_S) == 0
-    assert link.token_exists()
+    link.token.create(0)
+    assert link.token.take(PATIENCE_S) == 0
+    assert link.token.exists()
     with pytest.raises(DiscoveryRefused, match=r"manage and createAddress on activemq\.management"):
         link.discover()
     asked = link.features.settings

@@ -245,8 +245,8 @@ def test_classic_knows_us_by_the_certificate_alone(
     """Over AMQP with SASL ANONYMOUS, for Classic offers no EXTERNAL: it takes TLS's identity."""
     url = Way(request.getfixturevalue(broker), wire).url(MUTUAL, tls=True)
     with opened(url, *trust(pki, us)) as link:
-        link.create_token(1)
-        assert link.take_token(PATIENCE_S) == 1
+        link.token.create(1)
+        assert link.token.take(PATIENCE_S) == 1
     unnamed = refusal(url, *trust(pki, pki.client("somebody")))
     assert ("whose certificates" if wire == "amqp" else "CN=somebody") in unnamed
 

@@ -234,6 +234,36 @@ def _provenance(message: StoredMessage) -> Provenance:
     )
 
 
+class MemoryParts:
+    """The token of a session in memory, and the sends of its next transaction."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self._link = link
+
+    @property
+    def number(self) -> int | None:
+        token = self._link._check_open().token
+        return None if token is None else token.cycle
+
+    def take(self, timeout_s: float) -> int | None:
+        return self._link.take_token(timeout_s)
+
+    def exists(self) -> bool | None:
+        return self._link.token_exists()
+
+    def create(self, number: int) -> None:
+        self._link.create_token(number)
+
+    def release(self) -> None:
+        self._link.release_token()
+
+    def begin(self, sends: Sequence[Resend]) -> None:
+        self._link.begin_sends(sends)
+
+    def abandon(self) -> None:
+        self._link.abandon_sends()
+
+
 class MemoryLink:
     """A link to a `MemoryBroker`; `commit_fault` of the broker says where a commit breaks.
 
@@ -402,6 +432,14 @@ class MemoryLink:
 
     def wait_beside(self, descriptor: int) -> None:
         """Nothing arrives by itself."""
+
+    @property
+    def token(self) -> MemoryParts:
+        return MemoryParts(self)
+
+    @property
+    def ahead(self) -> MemoryParts:
+        return MemoryParts(self)
 
     def release_token(self) -> None:
         session = self._check_open()

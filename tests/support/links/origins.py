@@ -176,9 +176,9 @@ class Origins:
         made = self._make_link(allowed).take(f"{self.prefix}.token")
         assert isinstance(made, Take)
         try:
-            if not made.token_exists():
-                made.create_token(0)
-            taken = made.take_token(PATIENCE_S)
+            if not made.token.exists():
+                made.token.create(0)
+            taken = made.token.take(PATIENCE_S)
             assert taken is not None
             self.cycle = taken
             yield made

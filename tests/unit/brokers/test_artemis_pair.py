@@ -121,8 +121,8 @@ def test_a_turn_begins_only_for_what_the_other_wire_keeps(
     assert isinstance(session, PairTake)
     session.attach([IntakeQueue(dead_letters)], 10)
     broker.queue("DLQ").append(StoredMessage(b"other", encoding=OTHER_ENCODING))
-    session.create_token(0)
-    assert session.take_token(0) == 0
+    session.token.create(0)
+    assert session.token.take(0) == 0
     session.commit_cycle(session.receive(1), [], 1)
     broker.queue("DLQ").append(StoredMessage(b"stays", encoding="third"))
     second.held_back_count = held_back

@@ -409,13 +409,17 @@ class TokenLink:
         self._queue.clear()
         return None
 
-    def token_exists(self) -> bool:
+    @property
+    def token(self) -> "TokenLink":
+        return self
+
+    def exists(self) -> bool:
         return bool(self._queue)
 
-    def create_token(self, cycle: int) -> None:
-        self._queue.append(cycle)
+    def create(self, number: int) -> None:
+        self._queue.append(number)
 
-    def take_token(self, timeout_s: float) -> int | None:
+    def take(self, timeout_s: float) -> int | None:
         return self._queue[-1] if self._queue else None
 
     def commit_cycle(self, accepts: Any, sends: Any, token: int) -> None:

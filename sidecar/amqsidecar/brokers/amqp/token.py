@@ -20,8 +20,12 @@ from amqsidecar.brokers.amqp.links import (
 )
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
 from amqsidecar.brokers.token import Token, decode
-from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
-from amqsidecar.brokers.token_session import TokenQueueMaker
+from amqsidecar.brokers.token_queue import (
+    TOKEN_TIMEOUT_S,
+    TokenMessage,
+    TokenQueueMaker,
+    TokenWire,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp

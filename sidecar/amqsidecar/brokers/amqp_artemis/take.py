@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpMoves, AmqpTools
-from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
+from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
@@ -20,7 +20,6 @@ from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_artemis_message import encode_resend
@@ -191,7 +190,7 @@ class _IntakeSession(AmqpArtemisLook):
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
 
 
-class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpDelivery]):
+class AmqpArtemisTake(_IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -226,9 +225,9 @@ class AmqpArtemisTake(_IntakeSession, TokenSession[AmqpDelivery]):
         )
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
-        self._token = token
+        self.token = token
         self._cycle = AmqpCycle(self._tools(coordinator), token, wire)
-        self._ahead = self._cycle.ahead
+        self.ahead = self._cycle.ahead
         coordinator.declare_ahead()
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:

@@ -7,7 +7,6 @@ from typing import Final
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
-from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
@@ -20,7 +19,6 @@ from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.queues import is_wildcard
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.errors import (
     BrokerRefused,
     QueueRefused,
@@ -46,10 +44,10 @@ _PATTERN_WITHOUT_RULES: Final = (
 )
 
 
-class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpDelivery]):
+class AmqpClassicTake(AmqpClassicLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
-    `token_exists` is certain: the client id keeps every other connection of the instance out, and
+    `token.exists` is certain: the client id keeps every other connection of the instance out, and
     the broker rolled back what an earlier one left open before it accepted this one.
     """
 
@@ -92,15 +90,15 @@ class AmqpClassicTake(AmqpClassicLook, TokenSession[AmqpDelivery]):
                 rules_digest=settings.rules_digest,
             )
         )
-        self._token = TokenQueue(wire, token_queue)
+        self.token = TokenQueue(wire, token_queue)
         encode = partial(
             encode_resend,
             is_native_wire=self._is_native_wire,
             keeps_non_persistent=settings.keeps_non_persistent,
         )
         tools = AmqpTools(connection, coordinator, pool, self._clock, settings.crash_point, encode)
-        self._cycle = AmqpCycle(tools, self._token, wire)
-        self._ahead = self._cycle.ahead
+        self._cycle = AmqpCycle(tools, self.token, wire)
+        self.ahead = self._cycle.ahead
         self._watch = parts.add(
             ClassicWatch(
                 connection, self._browser, self._names, settings.final_suffix, self._timeout_s

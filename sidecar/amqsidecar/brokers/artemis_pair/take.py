@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from amqsidecar.broker import Delivery, Features, Resend
 from amqsidecar.brokers.artemis.chosen import ChosenOnce, EveryMessage
 from amqsidecar.brokers.artemis_pair.intake import PairIntake
-from amqsidecar.brokers.artemis_pair.wire import TakeWire
+from amqsidecar.brokers.artemis_pair.wire import TakeWire, WireToken
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CHANGING_WIRES, CrashPoint
 from amqsidecar.errors import LinkLost
@@ -28,11 +28,11 @@ class PairTake(PairIntake[TakeWire]):
         """Take over two open sessions; the first one waits for the token."""
         super().__init__(first, second, clock)
         self._holder = first
-        self._token: int | None = None
+        self.ahead = self
         self._crash_point = crash_point
         self._wanted: EveryMessage | ChosenOnce = EveryMessage()
         # Why: of two waiting consumers the broker may hand the token to either.
-        second.release_token()
+        second.token.release()
 
     @property
     def features(self) -> Features:
@@ -47,27 +47,19 @@ class PairTake(PairIntake[TakeWire]):
             delayed=first.delayed,
         )
 
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the number of the token once the broker hands it over; None = not in time."""
-        self._token = self._holder.take_token(timeout_s)
-        return self._token
+    @property
+    def token(self) -> WireToken:
+        """The token, in the hand of the wire that has it or waits for it."""
+        return self._holder.token
 
-    def token_exists(self) -> bool | None:
-        """Return whether the token queue holds a token, handed out or not; None = unknown."""
-        return self._holder.token_exists()
+    def begin(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction, on their wire."""
+        (self.wire_of((), sends) or self._holder).ahead.begin(sends)
 
-    def create_token(self, cycle: int) -> None:
-        """Put a first token into the token queue; durable when this returns."""
-        self._holder.create_token(cycle)
-
-    def begin_sends(self, sends: Sequence[Resend]) -> None:
-        """Start the sends of the next transaction; if the process dies, they never happened."""
-        (self.wire_of((), sends) or self._holder).begin_sends(sends)
-
-    def abandon_sends(self) -> None:
-        """Undo `begin_sends`; no matter whether anything was begun."""
+    def abandon(self) -> None:
+        """Undo `begin`; no matter whether anything was begun."""
         for wire in self.wires:
-            wire.abandon_sends()
+            wire.ahead.abandon()
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -80,7 +72,6 @@ class PairTake(PairIntake[TakeWire]):
         if wire is not self._holder:
             self._change_to(wire)
         wire.commit_cycle(accepts, sends, token)
-        self._token = token
 
     def _change_to(self, wire: TakeWire) -> None:
         """Move the token to another wire.
@@ -90,15 +81,14 @@ class PairTake(PairIntake[TakeWire]):
         Raises:
             LinkLost: another process got it.
         """
-        self._holder.release_token()
+        held = self.token.number
+        self.token.release()
         self._holder = wire
         self._crash_point(CHANGING_WIRES)
-        number = wire.take_token(_TOKEN_TIMEOUT_S)
-        if number is None or number != self._token:
+        number = self.token.take(_TOKEN_TIMEOUT_S)
+        if number is None or number != held:
             came = "did not come" if number is None else f"{number} came"
-            raise LinkLost(
-                f"token {self._token} was to change wires, and {came}: another process has it"
-            )
+            raise LinkLost(f"token {held} was to change wires, and {came}: another process has it")
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit."""

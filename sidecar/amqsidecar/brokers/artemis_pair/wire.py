@@ -5,7 +5,7 @@ Each wire reads only what its own clients have made, so that no message is read 
 
 from typing import Protocol
 
-from amqsidecar.broker import IntakeSession, LookSession, MoveSession, TakeSession
+from amqsidecar.broker import InstanceToken, IntakeSession, LookSession, MoveSession, TakeSession
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.model.destination import Destination
 from amqsidecar.schedule import ShowsSchedule
@@ -66,17 +66,31 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
         ...
 
 
-class TakeWire(TakeSession, IntakeWire, Protocol):
-    """The same of a session with a token."""
+class WireToken(InstanceToken, Protocol):
+    """The token over one wire, which can give it back."""
 
-    def release_token(self) -> None:
-        """Give the token back and wait for it no more, until `take_token`.
+    @property
+    def number(self) -> int | None:
+        """Its number while it is in hand or on its way; None = there is none."""
+        ...
+
+    def release(self) -> None:
+        """Give the token back and wait for it no more, until `take`.
 
         When it returns, the token is in its queue; that does not count as a failed delivery.
 
         Raises:
             LinkLost: the connection is gone.
         """
+        ...
+
+
+class TakeWire(TakeSession, IntakeWire, Protocol):
+    """The same of a session with a token."""
+
+    @property
+    def token(self) -> WireToken:
+        """The token of the instance."""
         ...
 
 
@@ -92,7 +106,7 @@ class LinkOfWire(Protocol):
         ...
 
     def take(self, token_queue: str) -> TakeWire:
-        """See `Link.take`; does not wait for the token before `take_token`."""
+        """See `Link.take`; does not wait for the token before `take`."""
         ...
 
     def move(self) -> MoveWire:

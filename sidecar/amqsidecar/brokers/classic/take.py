@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
-from amqsidecar.brokers.token_queue import H
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
 
-class ListingTake(ListingSession, TokenSession[H]):
-    """The part of a `broker.TakeSession` that its queues and its token do.
+class ListingTake(ListingSession):
+    """The part of a `broker.TakeSession` that its queues do.
 
-    `token_exists` is certain: the client id keeps every other connection of the instance out, and
+    `token.exists` is certain: the client id keeps every other connection of the instance out, and
     whatever an earlier one left open was rolled back before the broker accepted this one.
     """
 

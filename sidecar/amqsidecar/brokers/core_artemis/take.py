@@ -8,7 +8,6 @@ from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
 from amqsidecar.brokers.artemis.meeting import Meeting
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
-from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
@@ -21,7 +20,6 @@ from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.formats.core.primitives import CoreProtocolError
@@ -183,7 +181,7 @@ class _IntakeSession(CoreArtemisLook):
         return None
 
 
-class CoreArtemisTake(_IntakeSession, TokenSession[CoreDelivery]):
+class CoreArtemisTake(_IntakeSession):
     """A session of an instance, with its token; see `broker.TakeSession`."""
 
     def __init__(
@@ -215,9 +213,9 @@ class CoreArtemisTake(_IntakeSession, TokenSession[CoreDelivery]):
             self._route,
             settings.rules_digest,
         )
-        self._token = TokenQueue(self._token_wire, token_queue)
-        self._cycle = CoreCycle(self._tools, self._token, self._token_wire)
-        self._ahead = self._cycle.ahead
+        self.token = TokenQueue(self._token_wire, token_queue)
+        self._cycle = CoreCycle(self._tools, self.token, self._token_wire)
+        self.ahead = self._cycle.ahead
 
     def _route(self) -> None:
         deliveries = self._session.deliveries

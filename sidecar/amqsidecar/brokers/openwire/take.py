@@ -134,7 +134,7 @@ class _Begun(NamedTuple):
 
 class OpenWireTake(
     OpenWireLook,
-    ListingTake[MessageHandle],
+    ListingTake,
 ):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
@@ -157,7 +157,7 @@ class OpenWireTake(
         self._transaction_count = 0
         self._is_committing = False
         self._begin_next: Callable[[], None] = begin_nothing
-        self._ahead: SendsAhead[_Begun] = SendsAhead(self._start, self._undo)
+        self.ahead = SendsAhead(self._start, self._undo)
         name = connection.connection
         self._connection_field = codec.connection_id(name)
         self._wildcards = WildcardIntake(
@@ -175,7 +175,7 @@ class OpenWireTake(
             self._clock,
             settings.rules_digest,
         )
-        self._token = TokenQueue(self._token_wire, str(token_queue))
+        self.token = TokenQueue(self._token_wire, str(token_queue))
         connection.silence.ask = self._find_full
 
     @property
@@ -185,7 +185,7 @@ class OpenWireTake(
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
-        self._ahead.forget()
+        self.ahead.forget()
         super().close()
 
     def _route(self) -> None:
@@ -239,9 +239,9 @@ class OpenWireTake(
             LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
-        held = self._token.take_for_commit().handle
+        held = self.token.take_for_commit().handle
         handles = self._consumers.in_hand(accepts)
-        _, transaction, refusals = self._ahead.take(sends)
+        _, transaction, refusals = self.ahead.take(sends)
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
         self._token_wire.put_exchange(transaction, held, token)
@@ -253,8 +253,8 @@ class OpenWireTake(
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_words or reason)
-        self._sending = self._ahead.sends
-        self._token.exchanged(token)
+        self._sending = self.ahead.sends
+        self.token.exchanged(token)
         self._consumers.settled(handles)
 
     def _begin(self) -> bytes:

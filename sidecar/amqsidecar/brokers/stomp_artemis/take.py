@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.artemis.stuck_messages import StuckToken
@@ -16,7 +18,6 @@ from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.brokers.token_session import TokenSession
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, queue
@@ -104,7 +105,31 @@ class StompNotifications:
             self._state = _Silent()
 
 
-class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
+class _Token(TokenQueue[bytes]):
+    """The token, which names dead letters that its last holder may not have acknowledged."""
+
+    def __init__(
+        self,
+        wire: StompTokenWire,
+        name: str,
+        intake: StompArtemisIntake,
+        keep_alive: Callable[[], None],
+    ) -> None:
+        super().__init__(wire, name)
+        self._intake = intake
+        self._keep_alive = keep_alive
+
+    @override
+    def take(self, timeout_s: float) -> int | None:
+        self._keep_alive()
+        had_token = self.held is not None
+        number = super().take(timeout_s)
+        if self.held is not None and not had_token:
+            self._intake.suspect(self.held.accepted)
+        return number
+
+
+class StompArtemisTake(StompArtemisLook):
     """A session of an instance, with its token; see `broker.TakeSession`.
 
     Attributes:
@@ -134,7 +159,7 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
             self._token_wire = StompTokenWire(
                 settings.connect, self._management, self._clock, token_queue, settings.rules_digest
             )
-            self._token = TokenQueue(self._token_wire, token_queue)
+            self.token = _Token(self._token_wire, token_queue, self._intake, self._keep_alive)
         except BaseException:
             self._intake.close()
             self._management.close()
@@ -142,13 +167,13 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
         self._is_settled = False
         self._cycle = Transactions(
             self._token_wire,
-            self._token,
+            self.token,
             self._clock,
             self._crash_point,
             self._target_of,
             self._watch_sends,
         )
-        self._ahead = self._cycle.ahead
+        self.ahead = self._cycle.ahead
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect.
@@ -161,9 +186,9 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
         self._intake.close()
         if self._is_settled:
             with suppress(LinkLost):
-                token = self._token.take_for_commit().token
+                token = self.token.take_for_commit().token
                 if token.accepted:
-                    self._token.renew(token._replace(accepted={}))
+                    self.token.renew(token._replace(accepted={}))
         self._token_wire.close()
         self._management.close()
         self._notifications.close()
@@ -182,7 +207,7 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
         Also the token, while the link waits for it and no other connection can have it.
         """
         found = super().left_behind() + self._intake.left_behind()
-        is_next = self._token.is_awaited and self._token_wire.has_guard
+        is_next = self.token.is_awaited and self._token_wire.has_guard
         return found + self._stuck_token.look() if is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
@@ -211,15 +236,6 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
         self._token_wire.keep_alive()
         self._management.keep_alive()
 
-    def take_token(self, timeout_s: float) -> int | None:
-        """Return the number of the token once the broker hands it over; None = not in time."""
-        self._keep_alive()
-        had_token = self._token.held is not None
-        number = self._token.take(timeout_s)
-        if self._token.held is not None and not had_token:
-            self._intake.suspect(self._token.held.accepted)
-        return number
-
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
@@ -232,11 +248,11 @@ class StompArtemisTake(StompArtemisLook, TokenSession[bytes]):
         # Why here: without their connection the dead letters are in their queues again.
         self._keep_alive()
         held = intake.in_hand(accepts)
-        lineage = self._token.take_for_commit().token.lineage
+        lineage = self.token.take_for_commit().token.lineage
         self._is_settled = False
         self._cycle.commit(sends, Token(lineage, token, intake.accepted_with(held)))
         self._crash_point(ACCEPTING)
-        self._token.exchanged(token)
+        self.token.exchanged(token)
         intake.accept(held)
         self._is_settled = intake.is_settled
 

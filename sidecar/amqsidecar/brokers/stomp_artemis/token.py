@@ -28,8 +28,12 @@ from typing_extensions import override
 from amqsidecar.brokers.stomp.call import call
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.token import Token, decode, encode
-from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
-from amqsidecar.brokers.token_session import TokenQueueMaker
+from amqsidecar.brokers.token_queue import (
+    TOKEN_TIMEOUT_S,
+    TokenMessage,
+    TokenQueueMaker,
+    TokenWire,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_artemis_message import Arrived, destination_headers, read_frame

@@ -130,7 +130,7 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class StompClassicTake(StompClassicLook, ListingTake[bytes]):
+class StompClassicTake(StompClassicLook, ListingTake):
     """A session over the only connection of an instance; see `broker.TakeSession`."""
 
     def __init__(
@@ -153,7 +153,7 @@ class StompClassicTake(StompClassicLook, ListingTake[bytes]):
         self._frame_limit = settings.frame_limit
         self._largest_bytes = 0
         self._transaction_count = 0
-        self._ahead: SendsAhead[_Begun] = SendsAhead(self._start, self._undo)
+        self.ahead = SendsAhead(self._start, self._undo)
         rules = self._rules
         self._intake = StompClassicIntake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
@@ -175,14 +175,14 @@ class StompClassicTake(StompClassicLook, ListingTake[bytes]):
             settings.rules_digest,
         )
         try:
-            self._token = TokenQueue(self._token_wire, str(token_queue))
+            self.token = TokenQueue(self._token_wire, str(token_queue))
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Give everything back and disconnect; see `StompClassicLook.close`."""
-        self._ahead.forget()
+        self.ahead.forget()
         super().close()
 
     def _note_end(self, was_ended: bool) -> None:
@@ -251,9 +251,9 @@ class StompClassicTake(StompClassicLook, ListingTake[bytes]):
             LinkLost: unknown whether it happened; the token shows it.
         """
         connection = self._connection
-        held = self._token.take_for_commit().handle
+        held = self.token.take_for_commit().handle
         handles = in_hand(accepts)
-        begun = self._ahead.take(sends)
+        begun = self.ahead.take(sends)
         in_transaction = (b"transaction", begun.transaction)
         for handle in handles:
             connection.send("ACK", [(b"id", handle.ack), in_transaction])
@@ -261,7 +261,7 @@ class StompClassicTake(StompClassicLook, ListingTake[bytes]):
         self._check(begun, receipt)
         self._commit(begun.transaction)
         self._sending = ()
-        self._token.exchanged(token)
+        self.token.exchanged(token)
         for handle in handles:
             handle.subscription.in_hand -= 1
 
