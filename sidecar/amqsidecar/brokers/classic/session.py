@@ -152,6 +152,10 @@ class ListingSession(ClassicSession):
         """
         return listed(lambda: self._queues.list_names(None))
 
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue was made while this link listened, so that all in it is new."""
+        return self._queues.is_newborn(destination.name)
+
     def final_names(self) -> tuple[str, ...]:
         """Return the names of all final dead-letter queues; errors as with `queue_names`."""
         return listed(self._queues.list_finals)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
@@ -41,13 +42,17 @@ class WildcardIntake:
         self._is_listed = False
         self._has_changed = False
 
-    def attach(self, wanted: Sequence[Destination], prefetch: int) -> None:
-        """Read from these only; queues that a wildcard matches may be refused without an error.
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these only; deliveries from others stay valid.
+
+        A wildcard stands for all queues that it matches, now and later, but for those that the
+        sidecar itself writes to, and those that can't be read: `left_behind` reports these.
 
         Raises:
             QueueRefused: a named one can't be read, or a wildcard can't be expanded.
         """
-        self._wanted = tuple(wanted)
+        self._queues.taken_back = frozenset(one.destination for one in queues if one.is_final)
+        self._wanted = tuple(one.destination for one in queues)
         self._prefetch = prefetch
         self._refused = {}
         self._read()

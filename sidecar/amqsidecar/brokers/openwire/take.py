@@ -9,9 +9,9 @@ from typing_extensions import override
 from amqsidecar.broker import (
     Delivery,
     Features,
+    IntakeQueue,
     Resend,
 )
-from amqsidecar.brokers.classic.take import ListingTake
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -38,6 +38,7 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_cycle, read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.left_behind import LeftBehind
 
 
 class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
@@ -132,11 +133,12 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class OpenWireTake(
-    OpenWireLook,
-    ListingTake,
-):
-    """A session over the only connection of an instance; see `broker.TakeSession`."""
+class OpenWireTake(OpenWireLook):
+    """A session over the only connection of an instance; see `broker.TakeSession`.
+
+    `token.exists` is certain: the client id keeps every other connection of the instance out, and
+    whatever an earlier one left open was rolled back before the broker accepted this one.
+    """
 
     def __init__(
         self,
@@ -192,9 +194,28 @@ class OpenWireTake(
         super()._route()
         self._wildcards.follow()
 
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues only; see `WildcardIntake.attach`."""
+        self._wildcards.attach(queues, prefetch)
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours; later changes are reported."""
+        return self._wildcards.names()
+
+    def queues_changed(self) -> bool:
+        """Return whether discovery may find other queues than last time; wildcards need none."""
+        return self._wildcards.has_changed()
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return queues that a wildcard stands for and that can't be read."""
+        return self._wildcards.left_behind()
+
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""
         return self._consumers.read
+
+    def _find_full(self) -> None:
+        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return new deliveries in order; never blocks.

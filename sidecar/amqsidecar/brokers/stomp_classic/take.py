@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from amqsidecar.broker import Delivery, Resend
-from amqsidecar.brokers.classic.take import ListingTake
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.sends_ahead import SendsAhead
@@ -130,8 +129,12 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class StompClassicTake(StompClassicLook, ListingTake):
-    """A session over the only connection of an instance; see `broker.TakeSession`."""
+class StompClassicTake(StompClassicLook):
+    """A session over the only connection of an instance; see `broker.TakeSession`.
+
+    `token.exists` is certain: the client id keeps every other connection of the instance out, and
+    whatever an earlier one left open was rolled back before the broker accepted this one.
+    """
 
     def __init__(
         self,
@@ -200,10 +203,25 @@ class StompClassicTake(StompClassicLook, ListingTake):
     def _has_arrived(self) -> bool:
         return self._intake.has_arrived
 
+    def _find_full(self) -> None:
+        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues only; see `WildcardIntake.attach`."""
+        self._wildcards.attach(queues, prefetch)
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours; later changes are reported."""
+        return self._wildcards.names()
+
+    def queues_changed(self) -> bool:
+        """Return whether discovery may find other queues than last time; wildcards need none."""
+        return self._wildcards.has_changed()
+
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages of the intake that STOMP can't take or read; asks the broker."""
         try:
-            return (*super().left_behind(), *self._left.of(self._intake.readers))
+            return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
         except FrameRefused as cause:
             raise BrokerRefused(f"can't count the messages left behind: {cause}") from cause
 
