@@ -45,8 +45,7 @@ def open_instance(config: Config, clock: Clock, instance: str) -> Schedule:
     Raises:
         ConfigError, StoreUnavailable, SchemaMismatch: as `open_schedule`.
     """
-    store = _shared_store(config, clock, instance, read_only=False)
-    return _opened(store, for_service=True)
+    return _opened(_store_of(config, clock, instance), for_service=True)
 
 
 def check_store(config: Config, clock: Clock) -> None:
@@ -75,28 +74,26 @@ def _opened(store: SqliteStore | PostgresStore, *, for_service: bool) -> Schedul
     return store
 
 
-def _store_of(config: Config, clock: Clock, *, read_only: bool) -> SqliteStore | PostgresStore:
+def _store_of(
+    config: Config, clock: Clock, instance: str | None = None, *, read_only: bool = False
+) -> SqliteStore | PostgresStore:
+    """Return the store, not yet open; an instance takes the place of the one in the options."""
     options = config.store
-    if options.is_shared:
-        return _shared_store(config, clock, options.instance or None, read_only=read_only)
-    return SqliteStore(
-        path_of_url(options.url),
-        clock=clock,
-        instance_name=options.instance or None,
-        read_only=read_only,
-        reserve_bytes=options.reserve_mib * 1024 * 1024,
-    )
-
-
-def _shared_store(
-    config: Config, clock: Clock, instance: str | None, *, read_only: bool
-) -> PostgresStore:
+    instance = instance or options.instance or None
+    reserve_bytes = options.reserve_mib * 1024 * 1024
+    if not options.is_shared:
+        return SqliteStore(
+            path_of_url(options.url),
+            clock=clock,
+            instance_name=instance,
+            read_only=read_only,
+            reserve_bytes=reserve_bytes,
+        )
     try:
         from amqsidecar.stores.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = f'needs the driver of PostgreSQL: pip install "amqsidecar[postgres]" ({error})'
         raise ConfigError([Problem("store.url", what)]) from error
-    options = config.store
 
     def password() -> str | None:
         secret = options.password()
@@ -110,5 +107,5 @@ def _shared_store(
         lease_s=options.lease_s,
         schema=SCHEMA,
         password=password,
-        reserve_bytes=options.reserve_mib * 1024 * 1024 // 2,
+        reserve_bytes=reserve_bytes // 2,
     )
