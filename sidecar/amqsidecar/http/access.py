@@ -6,6 +6,7 @@ tricked into needs a token of the caller's session as well.
 """
 
 import hmac
+import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -131,12 +132,16 @@ class Access:
         self._ways = tuple(ways)
         self._csrf = signing.serializer("csrf")
         parts = urlsplit(public_url)
+        self._public_name = _name_of(parts.netloc)
         self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else None
 
     def is_from_outside(self, request: HTTPConnection) -> bool:
-        """Whether a request names the public URL by TLS, so that it came through its proxy."""
-        host = request.headers.get("host", "").lower()
-        return self.is_tls_only and self._public_origin == f"https://{host}"
+        """Whether a request came through the proxy of the public URL, if that is by TLS.
+
+        The proxy hands on what a client wrote into `Host`, also with a port or a final dot.
+        """
+        names_us = _name_of(request.headers.get("host", "")) == self._public_name
+        return self.is_tls_only and (names_us or "x-forwarded-for" in request.headers)
 
     @property
     def is_tls_only(self) -> bool:
@@ -215,10 +220,14 @@ class Access:
             raise HttpRefused(403, "a page of another site sent this request")
 
 
+def _name_of(host: str) -> str:
+    """Return the name in a `Host` header, without its port and its final dot."""
+    return re.sub(r"\.?(:\d*)?$", "", host.lower())
+
+
 def _is_local_name(host: str) -> bool:
     """Whether a `Host` header names this machine in a way that no stranger can register."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.removeprefix("[").removesuffix("]").lower()
+    name = _name_of(host).removeprefix("[").removesuffix("]")
     if name == "localhost":
         return True
     try:

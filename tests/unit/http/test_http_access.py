@@ -349,9 +349,12 @@ def test_metrics_need_a_log_in_by_the_public_name(
         client = site.client()
         for path in ("/metrics", "/healthz", "/readyz"):
             assert client.get(path).status_code != 401
-        for host in ("sidecar.example", "SIDECAR.example"):
+        names = ("sidecar.example", "SIDECAR.example", "sidecar.example.")
+        for host in (name + port for name in names for port in ("", ":", ":443", ":8443")):
             assert client.get("/metrics", headers={"Host": host}).status_code == 401
             assert client.get("/healthz", headers={"Host": host}).status_code != 401
+        passed_on = {"Host": "other.example", "X-Forwarded-For": "203.0.113.7"}
+        assert client.get("/metrics", headers=passed_on).status_code == 401
         viewer = site.client("token", Role.VIEWER)
         assert viewer.get("/metrics", headers={"Host": "sidecar.example"}).status_code == 200
 

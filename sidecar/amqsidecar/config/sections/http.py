@@ -256,8 +256,9 @@ class HttpOptions(Section):
     )
     masked: Patterns = option(
         (),
-        "Regular expressions (Python's `regex`) whose matches in bodies, properties, headers "
-        "and causes are shown as `***`; byte dumps are left out then. Downloads are not masked.",
+        "Regular expressions (Python's `regex`) whose matches in bodies, properties, headers, "
+        "causes, notes and reasons are shown as `***`; byte dumps are left out then. Downloads are "
+        "not masked.",
     )
     reports: OptionalPath = option(
         None,
