@@ -164,7 +164,9 @@ def notes_library() -> Path:
         with tempfile.TemporaryDirectory(dir=cache_root()) as made:
             shutil.copytree(NOTES_LIBRARY / "src", Path(made) / "src")
             shutil.copy(NOTES_LIBRARY / "pom.xml", made)
-            run_tool([tool("mvn"), "-q", "-B", "-f", made, "package"])
+            said = run_tool([tool("mvn"), "-q", "-B", "-f", made, "package"])
+            if "\tat " in said:
+                raise FetchError(f"mvn -q prints a stack trace: {said}")
             [jar] = (Path(made) / "target").glob("amqsidecar-jms-*.jar")
             shutil.copy(jar, folder)
 
