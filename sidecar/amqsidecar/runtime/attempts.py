@@ -1,5 +1,6 @@
 """Attempts to connect: the broker to try next, and the pause before."""
 
+import re
 from typing import Final, Protocol
 
 import structlog
@@ -19,7 +20,8 @@ log = structlog.get_logger()
 
 def describe_broker(url: str, description: BrokerDescription) -> str:
     """Return product, version and address of a broker for people."""
-    return f"{PRODUCT[description.kind]} {description.version}".rstrip() + f" at {url}"
+    address = re.sub("//[^/]*@", "//", url)
+    return f"{PRODUCT[description.kind]} {description.version}".rstrip() + f" at {address}"
 
 
 def log_link_up(url: str, description: BrokerDescription, **facts: str) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from amqsidecar.broker import BrokerDescription, BrokerKind
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerRefused, ConfigError
-from amqsidecar.runtime.attempts import Attempts
+from amqsidecar.runtime.attempts import Attempts, describe_broker
 from amqsidecar.wiring.links import LinkMaker
 from support.brokers.one import OneBroker
 from support.virtual_clock import VirtualClock
@@ -99,3 +100,22 @@ def test_a_refusal_is_reported_whatever_was_learned() -> None:
     attempts = Attempts(Learns(1), 1.0, 4.0, lambda: 0.5)
     with pytest.raises(BrokerRefused):
         attempts.failed(BrokerRefused("no"))
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "version", "said"),
+    [
+        (
+            "artemis://admin:********@mq-0.shop:61616",
+            BrokerKind.ARTEMIS,
+            "2.57.0",
+            "Apache Artemis 2.57.0 at artemis://mq-0.shop:61616",
+        ),
+        ("stomp://mq:61613", BrokerKind.CLASSIC, "", "ActiveMQ Classic at stomp://mq:61613"),
+    ],
+)
+def test_a_broker_is_named_without_its_user(
+    url: str, kind: BrokerKind, version: str, said: str
+) -> None:
+    description = BrokerDescription(kind=kind, version=version, encodings=())
+    assert describe_broker(url, description) == said
