@@ -11,6 +11,9 @@ from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import RowState, TakenRow
+from amqsidecar.operations.status import SidecarStatus, sidecar_status
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
 from support.web.chromium import opened_page, running_chromium
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
@@ -103,6 +106,15 @@ def seed(path: Path) -> None:
     store.close()
 
 
+def well_status() -> SidecarStatus:
+    """Return the status of a sidecar that needs nobody."""
+    health = Health()
+    health.link_up("Apache Artemis 2.57.0 at artemis://mq-0.shop:61616")
+    health.store_ok()
+    health.intake(3, {}, "")
+    return sidecar_status(health, Metrics())
+
+
 def main() -> None:
     """Take the picture."""
     IMAGES.mkdir(exist_ok=True)
@@ -110,7 +122,7 @@ def main() -> None:
         path = Path(folder) / "schedule.db"
         seed(path)
         with (
-            running_console(path) as address,
+            running_console(path, sidecar_status=well_status) as address,
             running_chromium() as browser,
             opened_page(browser, address, viewport=SIZE, color_scheme="light") as page,
         ):
