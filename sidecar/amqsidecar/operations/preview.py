@@ -188,7 +188,7 @@ def _gate_notes(name: str, answer: GateAnswer) -> Iterator[str]:
     elif answer.filters:
         yield (f"{name} takes only messages that match {answer.selector}: others would be parked")
     if answer.terms.exists is False:
-        yield f"{name} does not exist: the broker makes it at the first send; is the name right?"
+        yield f"{name} does not exist: the broker makes it at the first send; check the name"
 
 
 def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
