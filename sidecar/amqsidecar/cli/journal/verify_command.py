@@ -44,10 +44,7 @@ def verify(
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     folder = open_journal(path, config)
-    from amqsidecar.journals.verify import (  # noqa: PLC0415 - an extra
-        verify_against,
-        verify_files,
-    )
+    from amqsidecar.journals.verify import verify_against, verify_files  # noqa: PLC0415 - an extra
 
     if store if store is not None else path is None:
         with opened_schedule(config) as schedule:

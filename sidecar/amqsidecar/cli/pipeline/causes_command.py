@@ -55,10 +55,7 @@ def causes(
     Per destination and over time. Writes tables and `report.html`; what they mean:
     `deploy/reference/pipeline.md`.
     """
-    from amqsidecar.pipeline.causes.causes import (  # noqa: PLC0415 - an extra
-        CausesOptions,
-        run_causes,
-    )
+    from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 

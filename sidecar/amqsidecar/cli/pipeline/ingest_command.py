@@ -82,10 +82,7 @@ def ingest(
     May be killed at any time and is simply run again.
     """
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
-    from amqsidecar.pipeline.sources.ingest import (  # noqa: PLC0415 - an extra
-        IngestOptions,
-        run_ingest,
-    )
+    from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest  # noqa: PLC0415 - an extra
 
     options = IngestOptions(
         journals=tuple(journal),

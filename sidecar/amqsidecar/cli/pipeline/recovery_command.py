@@ -68,10 +68,7 @@ def recovery(
     they mean: `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
-    from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - an extra
-        RecoveryOptions,
-        run_recovery,
-    )
+    from amqsidecar.pipeline.recovery.recovery import RecoveryOptions, run_recovery  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 
     options = RecoveryOptions(
