@@ -149,20 +149,10 @@ class TakesChosen(Protocol):
     Its `attach` does so with queues that name `IntakeQueue.redelivery_ids`.
     """
 
-    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
-        """Read from now on only messages of these redelivery ids; in place of `attach`.
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
+        """Return whether a queue may hold a message of these ids that no consumer has in hand.
 
-        Of several messages with the same id the first that arrives is read. What was received
-        before can still be accepted; what was not is in its queue again when this returns.
-
-        Raises:
-            QueueRefused: a queue can't be read; the error and its message name it.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Return whether a queue holds a message of these ids that no consumer has in hand.
+        None = only reading the whole queue shows it, because the choice does not reach its end.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.

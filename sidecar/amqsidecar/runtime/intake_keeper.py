@@ -89,8 +89,10 @@ class IntakeKeeper:
         # Why all: a queue that is refused now may be read later.
         if wanted != names.queues:
             names.replace(wanted)
-        refused_queues = self._attach(link, list(wanted), prefetch)
-        self._has_looked = True
+        # Why once only: what is left out meanwhile would be read from its front again.
+        if not (finals and self._has_looked):
+            refused_queues = self._attach(link, list(wanted), prefetch)
+            self._has_looked = True
         if finals:
             refused_queues = self._attach(link, [*wanted, *finals], prefetch)
         left_behind = tuple(

@@ -1,7 +1,8 @@
 """Chooses the final dead-letter queues to read, and puts back messages that came out besides.
 
-A queue is read while rows of it are to be taken back. A link that can choose reads those alone.
-Any other takes the whole queue, so that what goes back keeps its order; that waits in the schedule
+A queue is read while rows of it are to be taken back. A link that can choose takes those alone.
+Any other takes the whole queue, so that what goes back keeps its order, and so does a link that
+can't see the end of a queue in which it did not find them. What goes back waits in the schedule
 until nothing is read and no operation runs, because the next step of one may be about it.
 
 All of it stands in the schedule, so a process that dies goes on where it was.
@@ -31,6 +32,10 @@ CHANGED_AT_ONCE: Final = 1_000
 QUIET_S: Final = 1.0
 """A queue without deliveries for this long is read to its end, or holds undeliverable messages."""
 
+_READ_WHOLE: Final = (
+    "chosen messages were not found among those that the broker hands over at once; so all are "
+    "taken, and the others put back in their order"
+)
 _RESTING_S: Final = 1.0
 _BUSY_S: Final = 0.2
 
@@ -144,7 +149,13 @@ class Recalling:
 
     def _miss(self, reading: IntakeQueue, rows: Sequence[RowView]) -> None:
         """Forget rows whose messages are not in their queue, after two looks at it."""
-        if self._holds(reading):
+        holds = self._holds(reading)
+        self._quiet_since_s = self._clock.monotonic_s()
+        if holds is None:
+            queue = reading.destination
+            self._reading[str(queue)] = IntakeQueue(queue, is_final=True)
+            log.warning("final_queue_read_whole", queue=str(queue), meaning=_READ_WHOLE)
+        if holds is not False:
             self._suspects = frozenset()
             return
         ids = frozenset(
@@ -152,7 +163,6 @@ class Recalling:
             for row in rows
             if not reading.redelivery_ids or row.redelivery_id in reading.redelivery_ids
         )
-        self._quiet_since_s = self._clock.monotonic_s()
         self._suspects, before = ids, self._suspects
         if gone := tuple(sorted(ids & before)):
             name = str(reading.destination)
@@ -161,16 +171,17 @@ class Recalling:
             )
             log.warning("exhausted_gone", queue=name, count=count)
 
-    def _holds(self, reading: IntakeQueue) -> bool:
-        """Return whether a queue may hold what is to be taken back; True where this is unknown."""
+    def _holds(self, reading: IntakeQueue) -> bool | None:
+        """Return whether a queue may hold what is to be taken back.
+
+        None = only reading the whole of it shows that; True where nothing does.
+        """
         try:
             choosing = self._link.features.choosing
             if choosing is not None and reading.redelivery_ids:
                 return choosing.holds_chosen(reading.destination, reading.redelivery_ids)
             return self._link.count(reading, 1) > 0
         except BrokerRefused:
-            # Why: each question is a warning in the broker's log.
-            self._quiet_since_s = self._clock.monotonic_s()
             return True
 
     def _settle_taken(self) -> bool:

@@ -16,7 +16,6 @@ from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import queue
-from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 from support.brokers.core_acceptor import CORE_PORT, CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
@@ -288,7 +287,6 @@ def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
         choosing = link.features.choosing
         assert choosing is not None
         assert not choosing.holds_chosen(found.destination, ["r-1"])
-        choosing.choose({found.destination: ["r-1"]})
     types = [one.type for one in JmsPeer.of(artemis, "qpid").consume(name, 4)]
     assert sorted(types) == ["Map", "Map", "Text", "Text"]
 
@@ -322,34 +320,6 @@ def test_a_queue_has_no_consumer_once_it_is_not_read_any_more(
             link.attach([source], 100)
             link.attach([], 100)
             assert core._service.ask_queue(source.destination.name).consumer_count == 0
-
-
-def test_chosen_messages_of_a_group_of_both_kinds_come_when_they_are_chosen_again(
-    artemis: Broker, harness: PairOfCoreHarness
-) -> None:
-    """Choosing takes no turns: it closes all consumers, and so frees the group."""
-    name = f"{harness.prefix}.orders"
-    wanted = [f"r-{number}" for number in range(4)]
-    for redelivery_id, provider in zip(wanted, ["core", "qpid", "core", "qpid"], strict=True):
-        properties = {PROPERTY_REDELIVERY_ID: redelivery_id}
-        JmsPeer.of(artemis, provider).produce(name, "Text", properties=properties, group="g")
-    harness.kill(name)
-    source = harness.intake().destination
-    number = 0
-    with closing(pair_link(artemis, "chosen").take(f"{harness.prefix}.token")) as link:
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
-        choosing = link.features.choosing
-        assert choosing is not None
-        while wanted:
-            choosing.choose({source: wanted})
-            for delivery in gather(link, 1):
-                number += 1
-                link.commit_cycle([delivery], [], number)
-                wanted.remove(str(delivery.provenance.redelivery_id))
-            choosing.choose({})
-    assert number == 4
-    assert harness.depth(source.name) == 0
 
 
 def test_the_token_that_changes_wires_is_missed_when_another_takes_it(

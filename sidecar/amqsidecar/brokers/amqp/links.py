@@ -298,12 +298,6 @@ class Receiver(_Endpoint):
             lib.pn_delivery_update(in_hand.pointer, cproton.PN_ACCEPTED)
         self.settle(in_hand)
 
-    def leave(self, in_hand: AmqpDelivery) -> None:
-        """Release a delivery; it goes back when this link is closed."""
-        if in_hand.pointer is not None:
-            in_hand.pointer = None
-            self.in_hand_count -= 1
-
 
 class Sender(_Endpoint):
     """Puts messages to one address."""

@@ -54,12 +54,6 @@ class ReadAhead:
             self._window = min(self._window * 2, _WINDOW_MAX)
         self.sweep()
 
-    def leave(self, held: Sequence[AmqpDelivery]) -> None:
-        """Release deliveries, which go back when their receiver is closed."""
-        for in_hand in held:
-            self._held_bytes -= in_hand.size_bytes
-            in_hand.receiver.leave(in_hand)
-
     def top_up(self, receivers: Iterable[tuple[Receiver, int]]) -> None:
         """Grant as much credit as share, window and held bytes allow.
 

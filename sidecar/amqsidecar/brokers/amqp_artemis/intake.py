@@ -78,22 +78,6 @@ class AmqpIntake(AheadIntake):
         self.top_up()
         self._connection.pump(0)
 
-    def detach(self) -> None:
-        """Stop reading; unreceived messages are back in their queue when this returns.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        for queue in list(self._receivers):
-            self._retire(queue)
-        self._listed.clear()
-        self._connection.run_until(lambda: self._ahead.is_closed, self._timeout_s)
-        self._ahead.sweep()
-
-    def leave(self, deliveries: Sequence[Delivery]) -> None:
-        """Release deliveries; they go back when their receiver is closed."""
-        self._ahead.leave(self.in_hand(deliveries))
-
     @property
     def has_lost_queues(self) -> bool:
         """Whether the broker has closed a receiver, as it does when a queue is deleted."""

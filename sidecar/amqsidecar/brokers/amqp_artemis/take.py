@@ -120,7 +120,7 @@ class _IntakeSession(AmqpArtemisLook):
                 is_own_only=settings.is_own_only,
             )
         )
-        self._chosen = ChosenMessages(self._management, self.intake, self.attach)
+        self._chosen = ChosenMessages(self._management)
         self._crash_point = settings.crash_point
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
@@ -150,8 +150,7 @@ class _IntakeSession(AmqpArtemisLook):
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks."""
         self._connection.pump(0)
-        deliveries = self.intake.receive(limit, self._routes.read_origin)
-        return self._chosen.sort_out(deliveries)
+        return self.intake.receive(limit, self._routes.read_origin)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""

@@ -5,10 +5,9 @@ a cycle of the other wire the token changes wires: it is given back, which does 
 failure, and received again. Whoever gets it meanwhile owns the instance, and this session ends.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from amqsidecar.broker import Delivery, Features, Resend
-from amqsidecar.brokers.artemis.chosen import ChosenOnce, EveryMessage
 from amqsidecar.brokers.artemis_pair.intake import PairIntake
 from amqsidecar.brokers.artemis_pair.wire import TakeWire, WireToken
 from amqsidecar.clock import Clock
@@ -30,7 +29,6 @@ class PairTake(PairIntake[TakeWire]):
         self._holder = first
         self.ahead = self
         self._crash_point = crash_point
-        self._wanted: EveryMessage | ChosenOnce = EveryMessage()
         # Why: of two waiting consumers the broker may hand the token to either.
         second.token.release()
 
@@ -96,23 +94,7 @@ class PairTake(PairIntake[TakeWire]):
             if (background := wire.features.background) is not None:
                 background.while_committing(begin_next)
 
-    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
-        """Read from now on only messages of these redelivery ids; in place of `attach`."""
-        self._wanted = ChosenOnce(queues)
-        # Why no turns: where a group keeps messages from a wire, the caller misses them and chooses
-        # them again, which closes all consumers and so frees the group.
-        self._queues = ()
-        self._turns.attach((), self._pair_clock.monotonic_s())
-        for wire in self.wires:
-            if (choosing := wire.features.choosing) is not None:
-                choosing.choose(queues)
-
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
         """Return whether a queue holds a message of these ids that is not handed out."""
         found = [wire.features.choosing for wire in self.wires]
         return any(one.holds_chosen(queue, redelivery_ids) for one in found if one is not None)
-
-    def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived over one of the wires; of a chosen id only the first."""
-        # Why: a copied id may arrive over both wires. The second one goes back at the end.
-        return [one for one in super().receive(limit) if self._wanted.takes(one)]

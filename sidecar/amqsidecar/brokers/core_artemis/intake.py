@@ -165,11 +165,6 @@ class CoreIntake:
         if refused:
             raise QueueRefused.all_of(refused)
 
-    def detach(self) -> None:
-        """Stop reading; unreceived messages go back."""
-        for reader in self._active():
-            self._retire(reader)
-
     def _active(self) -> list[DeadLetterConsumer]:
         return [one for one in self._readers.values() if not one.is_leaving]
 
@@ -382,13 +377,6 @@ class CoreIntake:
         wanted = int(self._prefetch * self._mean_bytes * 2)
         window = min(self._window_bytes, max(wanted, _WINDOW_BYTES_MIN))
         return max(_WINDOW_BYTES_MIN, window // max(1, reader_count))
-
-    def leave(self, deliveries: Iterable[Delivery]) -> None:
-        """Release deliveries; they go back when their consumer is closed."""
-        for delivery in deliveries:
-            handle = delivery.handle
-            if isinstance(handle, CoreHandle) and handle.consumer in self._readers:
-                self._readers[handle.consumer].received_count -= 1
 
     def close(self) -> None:
         """Forget what waits to be received, and close its files."""

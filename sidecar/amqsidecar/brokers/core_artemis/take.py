@@ -116,7 +116,7 @@ class _IntakeSession(CoreArtemisLook):
             settings.crash_point,
             self._watch_sends,
         )
-        self._chosen = ChosenMessages(self._management, self.intake, self.attach)
+        self._chosen = ChosenMessages(self._management)
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
@@ -145,8 +145,7 @@ class _IntakeSession(CoreArtemisLook):
         """Return newly arrived messages in order; never blocks."""
         self._connection.poll()
         self._route()
-        deliveries = self.intake.receive(limit, self._routes.read_origin)
-        return self._chosen.sort_out(deliveries)
+        return self.intake.receive(limit, self._routes.read_origin)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""

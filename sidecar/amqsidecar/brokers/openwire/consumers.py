@@ -1,11 +1,12 @@
 """The consumers of one OpenWire connection, and their messages."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
 from amqsidecar.broker import Delivery
+from amqsidecar.brokers.classic.choice import MessageChoice
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.clock import Clock
@@ -28,12 +29,14 @@ class OpenWireConsumer:
 
     Attributes:
         take: who gets what it is handed; None = it is an intake queue.
+        choice: of an intake queue; others than the chosen messages stay in hand.
         place: how many messages it was handed.
         in_hand: deliveries that were returned and not accepted.
         is_leaving: it is removed once nothing of it is in hand.
     """
 
     __slots__ = (
+        "choice",
         "destination",
         "field",
         "in_hand",
@@ -52,6 +55,7 @@ class OpenWireConsumer:
         destination: Destination,
         prefetch: int,
         take: MessageTaker | None,
+        choice: MessageChoice,
     ) -> None:
         self.value = value
         self.nested_id = nested_id
@@ -59,6 +63,7 @@ class OpenWireConsumer:
         self.field = codec.destination_field(destination)
         self.prefetch = prefetch
         self.take = take
+        self.choice = choice
         self.place = 0
         self.in_hand = 0
         self.is_leaving = False
@@ -120,7 +125,11 @@ def _source(field: bytes) -> Destination:
 
 
 class OpenWireConsumers:
-    """All consumers of a connection."""
+    """All consumers of a connection.
+
+    Attributes:
+        chosen: redelivery ids of messages, by the intake queues of which these alone are read.
+    """
 
     def __init__(self, connection: OpenWireConnection, clock: Clock) -> None:
         self._connection = connection
@@ -129,6 +138,7 @@ class OpenWireConsumers:
         self._by_value: dict[int, OpenWireConsumer] = {}
         self._sizes = MessageSizes(_HELD_BYTES_MAX)
         self._prefetch_max = 1
+        self.chosen: Mapping[Destination, frozenset[str]] = {}
         self._arrived: deque[tuple[OpenWireConsumer, codec.MessageDispatch, int]] = deque()
 
     def add(
@@ -141,6 +151,7 @@ class OpenWireConsumers:
         exclusive: bool = False,
         asynchronous: bool = True,
         selector: str = "",
+        chosen: Collection[str] = (),
     ) -> OpenWireConsumer:
         """Begin to consume.
 
@@ -152,13 +163,16 @@ class OpenWireConsumers:
             exclusive: as long as this consumer is there, no other gets anything from the queue.
             asynchronous: False = what is there already arrives before this returns (topics).
             selector: of messages; "" = all.
+            chosen: redelivery ids of the messages that `receive` returns; empty = all.
 
         Raises:
             CommandRefused: the broker does not allow it.
         """
         self._count += 1
         nested_id = codec.consumer_id(self._connection.connection, 1, self._count)
-        consumer = OpenWireConsumer(self._count, nested_id, destination, prefetch, take)
+        consumer = OpenWireConsumer(
+            self._count, nested_id, destination, prefetch, take, MessageChoice(chosen)
+        )
         self._by_value[consumer.value] = consumer
         info = codec.consumer_info(
             nested_id,
@@ -195,7 +209,8 @@ class OpenWireConsumers:
         wanted = dict.fromkeys(destinations)
         present = {}
         for consumer in self._intake():
-            if consumer.destination not in wanted:
+            chosen = self.chosen.get(consumer.destination, frozenset())
+            if consumer.destination not in wanted or consumer.choice.ids != chosen:
                 self._leave(consumer)
             elif not consumer.is_leaving:
                 present[consumer.destination] = consumer
@@ -207,7 +222,7 @@ class OpenWireConsumers:
             known = present.get(destination)
             try:
                 if known is None:
-                    self.add(destination, share)
+                    self.add(destination, share, chosen=self.chosen.get(destination, ()))
                 else:
                     self._change(known, share)
             except CommandRefused as cause:
@@ -220,11 +235,12 @@ class OpenWireConsumers:
         return max(1, ahead // max(1, consumer_count))
 
     def _change(self, consumer: OpenWireConsumer, share: int) -> None:
-        if consumer.prefetch != share:
-            change = codec.consumer_control(consumer.nested_id, consumer.field, share)
+        prefetch = consumer.choice.prefetch(share)
+        if consumer.prefetch != prefetch:
+            change = codec.consumer_control(consumer.nested_id, consumer.field, prefetch)
             # Why no answer: Classic never refuses it, and one would come behind large messages.
             self._connection.send(codec.CONSUMER_CONTROL, change)
-            consumer.prefetch = share
+            consumer.prefetch = prefetch
 
     def drop(self, destination: Destination) -> None:
         """Stop reading a deleted queue; its messages in hand can no longer be accepted."""
@@ -236,7 +252,14 @@ class OpenWireConsumers:
     @property
     def read(self) -> tuple[Destination, ...]:
         """The queues that are read."""
-        return tuple(one.destination for one in self._intake() if not one.is_leaving)
+        return tuple(one.destination for one in self._reading())
+
+    def reader(self, queue: Destination) -> OpenWireConsumer | None:
+        """Return the consumer that reads a queue; None = it is not read."""
+        return next((one for one in self._reading() if one.destination == queue), None)
+
+    def _reading(self) -> list[OpenWireConsumer]:
+        return [one for one in self._intake() if not one.is_leaving]
 
     def _intake(self) -> list[OpenWireConsumer]:
         return [one for one in self._by_value.values() if one.take is None]
@@ -274,6 +297,8 @@ class OpenWireConsumers:
         """Return new messages of the intake in order, up to about `TAKEN_BYTES_MAX`."""
         deliveries: list[Delivery] = []
         arrived = self._arrived
+        if not arrived:
+            return deliveries
         now_ms = self._clock.now_ms()
         left_bytes = TAKEN_BYTES_MAX
         while arrived and len(deliveries) < limit and left_bytes > 0:
@@ -287,16 +312,17 @@ class OpenWireConsumers:
             source = _source(field)
             provenance, message_id = read_dead_letter(message, source, now_ms)
             handle = MessageHandle(consumer, field, message_id, place)
-            consumer.in_hand += 1
+            delivery = Delivery(handle, source, message, provenance, codec.ENCODING)
             self._sizes.note(len(message))
-            deliveries.append(Delivery(handle, source, message, provenance, codec.ENCODING))
-        if deliveries:
-            self._adapt()
+            if consumer.choice.takes(delivery):
+                consumer.in_hand += 1
+                deliveries.append(delivery)
+        self._adapt()
         return deliveries
 
     def _adapt(self) -> None:
         """Adapt the number of deliveries ahead to the sizes of messages."""
-        read = [one for one in self._intake() if not one.is_leaving]
+        read = self._reading()
         share = self._share(len(read))
         for consumer in read:
             self._change(consumer, share)

@@ -1,0 +1,226 @@
+"""Over the wires of Classic chosen messages leave a long queue, and nothing else of it moves."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+import pytest
+
+from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
+from amqsidecar.model.destination import Destination, queue
+from support.brokers.real import ClassicBroker
+from support.links.openwire import ClassicHarness, OpenWireHarness
+from support.versions import CLASSIC_5, CLASSIC_6
+from support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.broker
+
+BROWSES_ALL = """
+<policyEntry queue=">" maxBrowsePageSize="100000"/>
+<policyEntry queue="narrow.>" maxBrowsePageSize="100000" memoryLimit="5mb"/>
+"""
+ALL: Final = 1_000_000
+CHOSEN: Final = 300
+HARNESSES: Final[dict[str, type[ClassicHarness]]] = {"openwire": OpenWireHarness}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(CLASSIC_5, marks=pytest.mark.proof), CLASSIC_6]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
+    """A broker whose browsers see the whole of a queue."""
+    with ClassicBroker(request.param, destination_policy=BROWSES_ALL) as started:
+        yield started
+
+
+@pytest.fixture(params=HARNESSES)
+def harness(
+    request: pytest.FixtureRequest, broker: ClassicBroker, unique: str
+) -> Iterator[ClassicHarness]:
+    with closing(HARNESSES[request.param](broker, unique)) as made:
+        yield made
+
+
+@pytest.fixture
+def other(broker: ClassicBroker, unique: str) -> Iterator[OpenWireHarness]:
+    """A second client."""
+    with closing(OpenWireHarness(broker, f"{unique}.other")) as made:
+        yield made
+
+
+def received(link: TakeSession, limit: int = 100) -> list[Delivery]:
+    link.wait(0.5)
+    return link.receive(limit)
+
+
+def fill(client: OpenWireHarness, name: str, count: int, size_bytes: int = 2_000) -> None:
+    """Put final dead letters into a queue, with redelivery ids r-0, r-1 and so on."""
+    client.put_dead_letters(f"{client.prefix}.orders", 1, size_bytes=size_bytes)
+    with closing(open_with_token(client)) as link:
+        link.attach([client.intake()], 1)
+        [died] = eventually(lambda: received(link))
+        for cycle, begin in enumerate(range(0, count, 500), start=1):
+            sends = [
+                Resend(
+                    destination=queue(name),
+                    message=died.message,
+                    is_final=True,
+                    redelivery_id=f"r-{number}",
+                    redelivery_count=3,
+                    redelivery_delay_ms=0,
+                )
+                for number in range(begin, min(count, begin + 500))
+            ]
+            link.commit_cycle([died] if cycle == 1 else [], sends, cycle)
+
+
+def browsed(client: OpenWireHarness, name: str) -> list[bytes]:
+    return client._consumers.browse(queue(name), ALL)
+
+
+def open_with_token(harness: ClassicHarness) -> TakeSession:
+    link = harness.make_link("choosing").take(f"{harness.prefix}.token")
+    if not link.token.exists():
+        link.token.create(0)
+    assert link.token.take(PATIENCE_S) is not None
+    return link
+
+
+def choose(link: TakeSession, final: Destination, ids: Sequence[str], prefetch: int = 400) -> None:
+    link.attach([IntakeQueue(final, is_final=True, redelivery_ids=tuple(ids))], prefetch)
+
+
+def take(link: TakeSession, ids: Sequence[str], cycle: int = 1) -> list[str]:
+    """Accept chosen messages until all have come, in cycles; return their ids in their order."""
+    taken: list[str] = []
+
+    def have_all() -> bool:
+        if found := received(link):
+            link.commit_cycle(found, [], cycle + len(taken))
+            taken.extend(str(one.provenance.redelivery_id) for one in found)
+        return len(taken) >= len(ids)
+
+    eventually(have_all)
+    return taken
+
+
+class SecondBrowser:
+    """Looks at a queue again and again.
+
+    Attributes:
+        fewest: messages that it saw at least.
+        looks: how many times it has looked.
+    """
+
+    def __init__(self, client: OpenWireHarness, name: str) -> None:
+        self.fewest, self.looks = ALL, 0
+        self._client, self._name = client, name
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._ends.is_set():
+            self.fewest = min(self.fewest, len(browsed(self._client, self._name)))
+            self.looks += 1
+
+    def __enter__(self) -> "SecondBrowser":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def places(count: int, where: str) -> list[int]:
+    chosen = min(CHOSEN, count // 5)
+    first = {"front": 0, "middle": (count - chosen) // 2, "end": count - chosen}
+    if where in first:
+        return list(range(first[where], first[where] + chosen))
+    return list(range(3, count, count // chosen))[:chosen]
+
+
+proof = pytest.mark.proof
+
+
+@pytest.mark.parametrize(
+    ("count", "where"),
+    [
+        (100, "end"),
+        (5_700, "scattered"),
+        *(
+            pytest.param(count, where, marks=proof)
+            for count in (100, 1_000, 5_700, 20_000)
+            for where in ("front", "middle", "end", "scattered")
+            if (count, where) not in {(100, "end"), (5_700, "scattered")}
+        ),
+    ],
+)
+def test_a_second_browser_sees_all_others_and_finds_them_unchanged(
+    harness: ClassicHarness, other: OpenWireHarness, unique: str, count: int, where: str
+) -> None:
+    name, numbers = f"{unique}.exhausted", places(count, where)
+    fill(other, name, count)
+    before = browsed(other, name)
+    assert len(before) == count
+    wanted = [f"r-{one}" for one in numbers]
+    with closing(open_with_token(harness)) as link, SecondBrowser(other, name) as browser:
+        eventually(lambda: browser.looks > 0)
+        choose(link, queue(name), wanted)
+        assert take(link, wanted) == wanted
+        seen = browser.looks
+        eventually(lambda: browser.looks > seen + 1)
+        link.attach([], 400)
+    assert browser.fewest == count - len(wanted)
+    left = set(range(count)) - set(numbers)
+    assert browsed(other, name) == [before[one] for one in sorted(left)]
+
+
+def test_without_counters_gone_messages_are_missed_where_no_other_is(
+    harness: ClassicHarness, other: OpenWireHarness, unique: str
+) -> None:
+    """Else nothing shows the end of the queue: where its memory is full, a browse ends as well."""
+    final = queue(f"{unique}.exhausted")
+    fill(other, final.name, 30)
+    with closing(open_with_token(harness)) as link:
+        choosing = link.features.choosing
+        assert choosing is not None
+
+        def answer(expected: bool | None) -> bool:
+            assert received(link) == []
+            return choosing.holds_chosen(final, ["r-gone"]) is expected
+
+        wanted = [f"r-{one}" for one in range(29)]
+        choose(link, final, [*wanted, "r-gone"])
+        assert take(link, wanted) == wanted
+        eventually(lambda: answer(None))
+        choose(link, final, ["r-29", "r-gone"])
+        assert choosing.holds_chosen(final, ["r-gone"])
+        assert take(link, ["r-29"], cycle=1_000) == ["r-29"]
+        eventually(lambda: answer(False))
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_messages_out_of_reach_are_not_called_gone(
+    harness: ClassicHarness,
+    other: OpenWireHarness,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_narrow: bool,
+) -> None:
+    """Behind more than the sidecar holds, or than the broker has memory for."""
+    if not is_narrow:
+        monkeypatch.setattr("amqsidecar.brokers.classic.choice.REACH_BYTES", 2_000_000)
+    final = queue(f"narrow.{unique}" if is_narrow else unique)
+    fill(other, final.name, 4_000)
+    with closing(open_with_token(harness)) as link:
+        choosing = link.features.choosing
+        assert choosing is not None
+        choose(link, final, ["r-10", "r-3999"])
+        assert take(link, ["r-10"]) == ["r-10"]
+        eventually(lambda: not received(link) and choosing.holds_chosen(final, ["r-3999"]) is None)
+        # What a service does then.
+        link.attach([IntakeQueue(final, is_final=True)], 400)
+        everything = [f"r-{one}" for one in range(4_000) if one != 10]
+        assert take(link, everything, cycle=1_000) == everything
