@@ -1,6 +1,7 @@
 """Everything has exhausted: from the first look to proven success, and taken back through kills."""
 
 import csv
+import dataclasses
 import json
 import signal
 import time
@@ -576,7 +577,8 @@ def test_messages_not_chosen_go_back_in_order_with_their_remaining_time(
         # What it is here for it gains.
         assert abs(is_ms - was_ms) < 30_000, one.test_id
         if site.wire == "openwire":
-            assert one == other
+            # All but the time of the look.
+            assert one == dataclasses.replace(other, received_at_ms=one.received_at_ms)
 
 
 class Person:
