@@ -10,7 +10,7 @@ accepted in the cycle that takes them, so that an undone cycle brings them again
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -99,11 +99,12 @@ class CauseNotebook:
         self._explained = _Bounded[int]()
         self._shown = _Bounded[int]()
         self._late: dict[_Key, Join] = {}
+        self._message_ids = _Bounded[str]()
 
     @property
     def size_bytes(self) -> int:
         """The memory that all of it takes, about."""
-        kept = (self._notes, self._deaths, self._explained, self._shown)
+        kept = (self._notes, self._deaths, self._explained, self._shown, self._message_ids)
         return sum(one.size_bytes for one in kept)
 
     def add(
@@ -119,6 +120,7 @@ class CauseNotebook:
             has_one_queue: see there.
             is_shared: another instance handed it over.
         """
+        note = self._by_message_id(note, now_s)
         deaths = [
             death for death in self._deaths.of(note.message_id, now_s) if _fits(note, death.copy)
         ]
@@ -138,10 +140,24 @@ class CauseNotebook:
                 self._mark(self._shown, death.copy, now_s)
                 self._late[place] = Join(death, note, is_ambiguous=True)
         for queue in note.queues or ("",):
-            key = note.message_id, queue
-            self._notes.put(key, note, note.size_bytes, now_s)
-            if not is_shared:
-                self._unshared[key] = None
+            self._keep(note, queue, now_s, is_shared=is_shared)
+
+    def learn_id(self, copy: MessageCopy, other_id: str, now_s: float) -> None:
+        """Join notes that call a message by another id with the deaths of this copy, too.
+
+        Consumers of one message that use other protocols may see another id.
+        """
+        other_id = cause_note_key(other_id)
+        if not copy.message_id or other_id in ("", copy.message_id):
+            return
+        size_bytes = _MARK_BYTES + len(other_id) + len(copy.queue) + len(copy.message_id)
+        self._message_ids.put((other_id, copy.queue), copy.message_id, size_bytes, now_s)
+        for queue in (copy.queue, ""):
+            note = self._notes.get((other_id, queue), now_s)
+            if note is not None:
+                self._notes.remove((other_id, queue))
+                is_shared = (other_id, queue) not in self._unshared
+                self._keep(self._by_message_id(note, now_s), queue, now_s, is_shared=is_shared)
 
     def unshared(self, now_s: float) -> list[CauseNote]:
         """Return notes since `forget_unshared` that may be of another instance's deaths."""
@@ -208,6 +224,17 @@ class CauseNotebook:
         late, self._late = list(self._late.values()), {}
         return late
 
+    def _by_message_id(self, note: CauseNote, now_s: float) -> CauseNote:
+        """Return a note with the id by which the deaths of its message are known."""
+        found = self._message_ids.of(note.message_id, now_s, note.queues)
+        return msgspec.structs.replace(note, message_id=found[-1]) if found else note
+
+    def _keep(self, note: CauseNote, queue: str, now_s: float, *, is_shared: bool) -> None:
+        key = note.message_id, queue
+        self._notes.put(key, note, note.size_bytes, now_s)
+        if not is_shared:
+            self._unshared[key] = None
+
     def _is_about(
         self,
         note: CauseNote,
@@ -270,9 +297,9 @@ class _Bounded(Generic[_T]):
         found = self._of.get(key)
         return None if found is None or found[2] + NOTES_KEPT_S < now_s else found[0]
 
-    def of(self, message_id: str, now_s: float) -> list[_T]:
-        """Return the values of all queues of a message, the oldest first."""
-        queues = self._queues.get(message_id, ())
+    def of(self, message_id: str, now_s: float, queues: Sequence[str] = ()) -> list[_T]:
+        """Return the values of these queues of a message; none given = of all, the oldest first."""
+        queues = queues or tuple(self._queues.get(message_id, ()))
         found = [self.get((message_id, queue), now_s) for queue in queues]
         return [one for one in found if one is not None]
 

@@ -8,6 +8,12 @@ from amqsidecar.model.destination import Destination
 PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
 """Property with the cause that an OpenWire client gives when it gives a message up."""
 
+PROPERTY_OPENWIRE_ID: Final = "__HDR_MESSAGE_ID"
+"""Property with the message id of an OpenWire producer, which only OpenWire consumers see as id.
+
+Source: Artemis, OpenWireConstants.AMQ_MSG_MESSAGE_ID; OpenWireMessageConverter.
+"""
+
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 INTERCEPTION_ID_PREFIX: Final = "amqsidecar-nack:"
 """Begins the `_AMQ_DUPL_ID` of what the listener has intercepted; it is no producer's."""

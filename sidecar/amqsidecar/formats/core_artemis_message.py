@@ -23,6 +23,7 @@ from amqsidecar.formats.artemis_properties import (
     MULTICAST,
     ORIGIN_PREFIXES,
     PROPERTY_CLIENT_CAUSE,
+    PROPERTY_OPENWIRE_ID,
     STOMP_LEFTOVERS,
     Origin,
     OriginReader,
@@ -267,6 +268,7 @@ def _read_provenance(
         cause=kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE)),
         expired=queue.expires or properties.has_any(_ACTUAL_EXPIRY_KEYS),
         message_id=message_id,
+        openwire_id=properties.text(_KEY_OPENWIRE_ID),
         number=number_of(properties.value(_KEY_ORIGIN_NUMBER), message.timestamp_ms),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
@@ -425,6 +427,7 @@ _KEY_CHECK: Final = key_of(PROPERTY_REDELIVERY_CHECK)
 _KEY_ORIGINAL_ID: Final = key_of(PROPERTY_ORIGINAL_MESSAGE_ID)
 _KEY_CAUSE: Final = key_of(PROPERTY_CAUSE)
 _KEY_CLIENT_CAUSE: Final = key_of(PROPERTY_CLIENT_CAUSE)
+_KEY_OPENWIRE_ID: Final = key_of(PROPERTY_OPENWIRE_ID)
 _KEY_DUPLICATE: Final = key_of(DUPLICATE_ID)
 _KEY_ORIGIN_NUMBER: Final = key_of(_ORIGIN_NUMBER)
 _BROKER_MADE_KEYS: Final = frozenset(map(key_of, BROKER_MADE_PROPERTIES))

@@ -22,6 +22,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         expired: whether it died because its time to live ran out.
         is_store_duplicate: the cause says that the broker's store had the id already.
         message_id: the id that consumers see (`JMSMessageID`, AMQP message-id) as text.
+        openwire_id: the id that OpenWire consumers on Artemis see instead; None = the message has
+            none that stays, or the broker is Classic.
         number: what names it for its broker: a number and a time; "" = the broker did not write it
             down, or the queue is not of Artemis.
         redelivery_id: `amqsidecarRedeliveryId` of an earlier redelivery by a sidecar; None = first
@@ -39,6 +41,7 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     expired: bool = False
     is_store_duplicate: bool = False
     message_id: str | None = None
+    openwire_id: str | None = None
     number: str = ""
     redelivery_id: str | None = None
     redelivery_count: int = 0

@@ -1,6 +1,7 @@
 """The rules that act: given ones, the broker's defaults, or its settings as read live."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -106,7 +107,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         acting: returns what acts now; any thread may call it.
         plugins: name to plugin.
-        explainer_of: compiles other rules for the same sidecar.
+        explainer_of: compiles other rules for the same sidecar; what they do not say, the live
+            settings of an Artemis broker say, as in a run.
     """
 
     acting: Callable[[], ActiveRules]
@@ -153,11 +155,15 @@ def policies_of(
             last = known = found, ActiveRules(found, explainer_of, live_plugins)
         return known[1]
 
-    return Policies(
-        acting=acting,
-        plugins=plugins,
-        explainer_of=lambda asked: explainer_of(asked, asked),
-    )
+    def explainer_here(asked: Rules) -> Explainer:
+        if isinstance(asked, ArtemisRules):
+            found = find_rules()
+            live = found.live if isinstance(found, ArtemisRules) else found
+            if isinstance(live, Mapping):
+                asked = replace(asked, live=live)
+        return explainer_of(asked, asked)
+
+    return Policies(acting=acting, plugins=plugins, explainer_of=explainer_here)
 
 
 def _intake_names(rules: Rules, intake_queues: Sequence[str]) -> IntakeNames:
@@ -170,7 +176,7 @@ def _intake_names(rules: Rules, intake_queues: Sequence[str]) -> IntakeNames:
     else:
         addresses = {
             address
-            for entry in rules.entries
+            for entry in (*rules.entries, *rules.live.values())
             for address in (entry.settings.dead_letter_address, entry.settings.expiry_address)
             if address
         }

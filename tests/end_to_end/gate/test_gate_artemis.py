@@ -206,7 +206,8 @@ def test_a_verdict_sends_nothing_where_it_would_be_lost(
     """A queue whose filter does not match parks it; the sidecar's own queue is no answer at all."""
     origins.queue("a")
     origins.queue("b", filter_string=RED)
-    notes = f"amqsidecar.causes.{origins.prefix}"
+    # Why this name: a prefix of the sidecar's own would protect it, too.
+    notes = f"{origins.prefix}.notes"
     target = f"{origins.prefix}.b" if to == "b" else notes
     peer = JmsPeer.of(origins.broker, "core")
     plain: dict[str, Any] = {"sample_properties": False, "group": None}

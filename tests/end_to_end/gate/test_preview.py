@@ -57,7 +57,7 @@ def sidecar(
     peer.fail("orders", messages=2, deliveries=10)
     eventually(lambda: len(peer.browse("DLQ")) == 2, what="two messages have died")
     policy = write_policy(folder, POLICY)
-    sets = ["intake.backlog=process"]
+    sets = ["intake.backlog=process", "intake.cause_notes=shop.notes"]
     with SidecarProcess(folder, broker.core_url, policy=policy, sets=sets) as started:
         started.start()
         eventually(lambda: started.unsent() == 2, what="they wait")
@@ -80,7 +80,7 @@ def test_a_dry_run_says_that_a_target_does_not_exist_or_takes_others(
     "target",
     [
         *("amqsidecar.causes", "amqsidecar.intercepted", "activemq.management"),
-        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>"),
+        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>", "shop.notes"),
     ],
 )
 def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(

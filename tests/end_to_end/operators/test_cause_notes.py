@@ -36,9 +36,14 @@ class Noted:
     """A queue whose consumers write notes."""
 
     def __init__(
-        self, request: pytest.FixtureRequest, folder: Path, unique: str, wire: str
+        self,
+        request: pytest.FixtureRequest,
+        folder: Path,
+        unique: str,
+        wire: str,
+        client: tuple[str, str, str] | None = None,
     ) -> None:
-        name, provider, self._how = WIRES[wire]
+        name, provider, self._how = client or WIRES[wire]
         self._broker: Broker = request.getfixturevalue(name)
         self._peer = JmsPeer.of(self._broker, provider)
         self.queue, self.notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
@@ -71,10 +76,10 @@ class Noted:
     def write_text(self, text: str) -> None:
         self._peer.produce(self.notes, "Text", text=text, group=None, sample_properties=False)
 
-    def fail(self, count: int) -> None:
+    def fail(self, count: int) -> list[JmsMessage]:
         # Why ten: the broker gives up what is rolled back over Core then.
         deliveries = 10 if self._peer.provider == "core" else 1
-        self._peer.fail(self.queue, self._how, messages=count, deliveries=deliveries)
+        return list(self._peer.fail(self.queue, self._how, messages=count, deliveries=deliveries))
 
     def consume(self, queue: str) -> list[JmsMessage]:
         return list(self._peer.consume(queue, count=1))
@@ -149,6 +154,42 @@ def test_notes_before_and_after_a_death_give_its_cause_once_and_bad_ones_do_no_h
         )
         assert sum(told.values()) == 3
         assert noted.sidecar.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "wire", ["artemis", *(pytest.param(one, marks=pytest.mark.proof) for one in ("core", "amqp"))]
+)
+def test_an_openwire_client_of_artemis_is_joined_by_the_id_that_it_saw(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, wire: str
+) -> None:
+    """All other clients see another id of the same message: `list` shows theirs."""
+    noted = Noted(request, tmp_path, unique, wire, ("artemis", "openwire", "rollback"))
+    [message] = noted.produce(1)
+    # Why first: the queue of notes must exist.
+    noted.write(message, exception="shop.Early", queue=noted.queue, redelivery_count=0)
+    with noted.sidecar.start():
+        eventually(lambda: noted.unread() == 0, what="the note is read before the death")
+        [seen] = noted.fail(1)
+        assert seen.message_id == message.message_id
+        noted.wait_for_rows(1)
+        [first] = noted.rows().values()
+        assert first["message_id"] != message.message_id
+        assert first["cause"] == "shop.Early"
+        noted.sidecar.json_command("retry", str(first["id"]))
+        [again] = noted.fail(1)
+        assert again.message_id == message.message_id
+        noted.wait_for_rows(1)
+        fields = {"exception": "shop.Late", "queue": noted.queue, "redelivery_count": 1}
+        noted.write(again, **fields)
+        eventually(lambda: noted.unread() == 0, what="the late note is read")
+        eventually(lambda: "Late" in (_only(noted)["cause"] or ""), what="the late note")
+        assert len(noted.explained(_only(noted))) == 2
+        assert noted.sidecar.stop() == 0
+
+
+def _only(noted: Noted) -> dict[str, Any]:
+    [row] = noted.rows().values()
+    return row
 
 
 def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:

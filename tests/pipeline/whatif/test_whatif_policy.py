@@ -1,12 +1,14 @@
 """What whatif asks policies, and how it writes one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import Exhaust
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.pipeline.whatif.policy import (
     Setting,
@@ -71,6 +73,20 @@ def test_a_plan_is_what_the_policy_decides_death_by_death() -> None:
     assert delays(classic, "queue://orders.eu") == (1000, 1000)
     assert delays(classic, "queue://orders.eu", expired=True) == ()
     assert delays(rules_of(ARTEMIS), "queue://anything") == (100, 100)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_partial_policy_ends_with_a_message_that_is_kept(expired: bool) -> None:
+    """`run` has no answer for it but to keep it, so the plan ends where that one does."""
+    mapping = {"address_settings": [{"match": "orders.#", "max_delivery_attempts": 3}]}
+    decider = compile_policy(rules_of(mapping), PLUGINS)
+    for place, sends in (("queue://orders.eu", 2), ("queue://w.q", 6)):
+        dead = DeadLetter(parse_destination(place), expired=expired)
+        plan = plan_of(decider, dead, most_attempts=6)
+        assert len(plan.delays_ms) == (0 if expired else sends)
+        last = decider.decide(replace(dead, redelivery_count=9), None)
+        assert isinstance(last, Exhaust)
+        assert last.is_discard_of_broker
 
 
 def test_a_policy_without_an_end_goes_on_and_chance_has_no_part() -> None:

@@ -53,6 +53,38 @@ def copied(_origin: Destination) -> bool:
     return False
 
 
+@pytest.mark.parametrize("place", ["orders", ""])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_note_under_another_id_of_the_message_is_joined_with_its_death(
+    place: str, *, is_early: bool
+) -> None:
+    book = CauseNotebook()
+    other = note(message_id="other", queue=place)
+    if is_early:
+        book.add(other, 0, alone)
+    book.learn_id(copy(), "ID:other", 1)
+    book.assign(copy(), ORDERS, 1, alone)
+    found = book.find(copy(), 1)
+    assert (found is not None) == is_early
+    book.meet(death(), is_explained=is_early, now_s=1)
+    if is_early:
+        assert [one.message_id for one in book.unshared(1)] in ([], ["m"])
+        return
+    book.add(other, 2, alone)
+    [join] = book.take_late()
+    assert (join.death, join.note.message_id, join.is_ambiguous) == (death(), "m", False)
+
+
+def test_a_note_under_another_id_is_of_the_copy_in_its_queue_alone() -> None:
+    book = CauseNotebook()
+    book.add(note(message_id="other", queue="bills"), 0, alone)
+    book.learn_id(copy(), "ID:other", 1)
+    book.assign(copy(), ORDERS, 1, alone)
+    assert book.find(copy(), 1) is None
+    book.learn_id(copy(origin="queue://bills"), "ID:other", 1)
+    assert book.find(copy(origin="queue://bills"), 1) is not None
+
+
 def test_the_last_note_before_a_death_is_the_deaths() -> None:
     book = CauseNotebook()
     book.add(note("first"), 0, copied)

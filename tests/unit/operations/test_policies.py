@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -34,11 +35,12 @@ from amqsidecar.operations.policies import (
     policy_view,
 )
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import load_policy
+from amqsidecar.policy_source.policy_yaml import read_yaml
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.send_rules import send_rules_of
 from support.stores.rows import taken_row
@@ -201,6 +203,46 @@ def test_settings_read_live_are_shown_as_far_as_they_were_read(store: SqliteStor
 
     view = policy_view(store, acting({"other": entry}), NOW_MS)
     assert [(one.rules, one.forecast) for one in view.destinations] == [(NOT_READ, None)]
+
+
+@pytest.mark.parametrize("text", [None, 'address_settings: [{match: "other.#"}]'])
+def test_a_partial_policy_is_tried_over_the_settings_read_live(
+    store: SqliteStore, text: str | None
+) -> None:
+    """A run fills it from the broker, so that what is tried has the same fate as what acts."""
+    settings = AddressSettings(max_delivery_attempts=3, dead_letter_address="D", expiry_address="E")
+    entry = AddressSettingEntry(match="#", settings=settings, source=RuleSource("read at noon"))
+    live = {"orders": entry}
+    given = None if text is None else load_policy(read_yaml("p", text.encode()), load_plugins(), {})
+    assert given is None or isinstance(given, ArtemisRules)
+    here = acting(live if given is None else replace(given, live=live))
+    partial = 'address_settings: [{match: "#", max_delivery_attempts: 2}]'
+    tried = here.explainer_of(load_policy(read_yaml("p", partial.encode()), load_plugins(), {}))
+    for expired, address in ((False, "D"), (True, "E")):
+        dead = DeadLetter(queue("orders"), redelivery_count=5, expired=expired)
+        before = here.acting().forecast(dead)
+        assert before is not None
+        for found in (before.now, tried.explain(dead)):
+            assert (found.action, found.destination) == ("dead_letter", f"queue://{address}")
+            assert f"goes to queue://{address}.exhausted" in str(found.differs)
+    [orders] = [
+        one
+        for one in effect_of(store, here, partial, NOW_MS, opens=True).destinations
+        if one.destination == "queue://orders"
+    ]
+    assert orders.after.end is not None
+    assert orders.after.end.destination == "queue://D"
+
+
+def test_a_partial_policy_alone_says_that_the_sidecar_keeps_what_it_would_destroy() -> None:
+    text = 'address_settings: [{match: "#", max_delivery_attempts: 2}]'
+    tried = acting(load_policy(read_yaml("p", text.encode()), load_plugins(), {})).acting()
+    for expired in (False, True):
+        found = tried.forecast(DeadLetter(queue("orders"), redelivery_count=5, expired=expired))
+        assert found is not None
+        assert "no written line orders a discard: the final dead letter goes to" in str(
+            found.now.differs
+        )
 
 
 def test_the_broker_s_own_defaults_act_where_no_rules_are_given(store: SqliteStore) -> None:

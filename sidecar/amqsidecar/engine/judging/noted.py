@@ -152,8 +152,11 @@ class NotedJudge:
         if notes.is_note(delivery):
             return Judgement(None, ())
         now_s, origin = notes.clock.monotonic_s(), notes.origin_of(delivery)
+        copy, openwire_id = notes.copy_of(delivery), delivery.provenance.openwire_id
+        if openwire_id is not None:
+            notes.book.learn_id(copy, openwire_id, now_s)
         if origin is not None:
-            notes.book.assign(notes.copy_of(delivery), origin, now_s, self._has_one_queue)
+            notes.book.assign(copy, origin, now_s, self._has_one_queue)
         note = notes.find(delivery)
         if note is not None and note.cause:
             cause = kept_cause(note.cause)
