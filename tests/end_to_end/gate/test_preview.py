@@ -80,7 +80,7 @@ def test_a_dry_run_says_that_a_target_does_not_exist_or_takes_others(
     "target",
     [
         *("amqsidecar.causes", "amqsidecar.intercepted", "activemq.management"),
-        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>", "shop.notes"),
+        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>"),
     ],
 )
 def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(
@@ -89,6 +89,13 @@ def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(
     said = sidecar.try_command("redirect", "--to", target, "--state", "waiting", "--yes")
     assert said.returncode == 2, said.stderr
     assert sidecar.unsent() == 2
+
+
+def test_a_redirect_to_a_queue_of_notes_of_another_name_would_be_parked(
+    sidecar: SidecarProcess,
+) -> None:
+    said = sidecar.try_command("redirect", "--dry-run", "--to", "shop.notes", "--state", "waiting")
+    assert "shop.notes holds the notes of consumers" in said.stderr
 
 
 def test_the_api_answers_the_same(sidecar: SidecarProcess) -> None:
