@@ -4,11 +4,15 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import msgspec
+
+from amqsidecar.broker import LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.engine.intake import IntakeNames, named_queues
-from amqsidecar.engine.send_gate import SendGate
+from amqsidecar.engine.send_gate import GateAnswer, SendGate
 from amqsidecar.errors import DiscoveryRefused
+from amqsidecar.model.destination import Destination
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.lying import LyingMessage, ReadLying, read_lying
 from amqsidecar.operations.preview import AskGate
@@ -53,4 +57,27 @@ def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate
             except DiscoveryRefused:
                 queues = ()
         names.replace(queues)
-        yield SendGate(link, send_rules(config, classic, names)).ask
+        gate = SendGate(link, send_rules(config, classic, names))
+        existing = _existing(link)
+
+        def ask(destination: Destination) -> GateAnswer:
+            answer = gate.ask(destination)
+            if existing is None or not destination.is_queue:
+                return answer
+            exists = destination.name in existing
+            terms = msgspec.structs.replace(answer.terms, exists=exists)
+            return msgspec.structs.replace(answer, terms=terms)
+
+        yield ask
+
+
+def _existing(link: LookSession) -> frozenset[str] | None:
+    """Return the queues of a Classic, which makes a missing one at the first send; None = unknown.
+
+    Why not in `send_terms`: only a person can have misspelled a name.
+    """
+    listing = link.features.listing
+    try:
+        return None if listing is None else frozenset(listing.queue_names())
+    except DiscoveryRefused:
+        return None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.broker_xml import STOCK_ADDRESSES
-from support.brokers.real import ArtemisBroker
+from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.doctor import run_doctor
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -62,6 +62,21 @@ def sidecar(
         started.start()
         eventually(lambda: started.unsent() == 2, what="they wait")
         yield started
+
+
+def test_a_dry_run_says_on_classic_that_a_target_does_not_exist(tmp_path: Path) -> None:
+    with (
+        ClassicBroker() as broker,
+        SidecarProcess(tmp_path, broker.openwire_url, sets=["intake.backlog=hold"]) as sidecar,
+    ):
+        peer = JmsPeer.of(broker, "openwire")
+        peer.produce("ActiveMQ.DLQ", "Text", count=1)
+        peer.produce("repair", "Text", count=1)
+        sidecar.start()
+        [row] = eventually(lambda: sidecar.json_command("list")["rows"], what="it was taken")
+        for name, is_missing in ((MISSPELLED, True), ("repair", False)):
+            said = sidecar.try_command("redirect", str(row["id"]), "--dry-run", "--to", name)
+            assert (IS_MADE in said.stderr) is is_missing, said.stderr
 
 
 def test_a_dry_run_says_that_a_target_does_not_exist_or_takes_others(
