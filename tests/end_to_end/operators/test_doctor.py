@@ -429,15 +429,17 @@ CAUSES = (
 def test_the_guides_go_together_on_a_broker_with_one_attempt(tmp_path: Path) -> None:
     """As frameworks.md and cause-notes.md advise, with the broker's file as policy.
 
-    Doctor says that nothing would be redelivered, advises nothing that it warns of, and a line for
-    our configuration can be written where it says, beside the token of a lost store.
+    Doctor and run say that nothing would be redelivered. Doctor advises nothing that it warns of,
+    and a line for our configuration can be written where it says, beside the token of a lost store.
     """
     with ArtemisBroker(address_settings=NEVER + CAUSES) as broker:
         policy = tmp_path / "broker.xml"
         policy.write_text(broker.config_path.read_text(encoding="utf-8"), encoding="utf-8")
         lost = tmp_path / "lost"
         lost.mkdir()
-        assert SidecarProcess(lost, broker.pair_url, policy=policy).start().stop() == 0
+        sidecar = SidecarProcess(lost, broker.pair_url, policy=policy).start()
+        assert "the sidecar never redelivers these messages" in sidecar.log()
+        assert sidecar.stop() == 0
         die(broker, "orders")
         path = tmp_path / "amqsidecar.yaml"
         lines = [
