@@ -251,7 +251,7 @@ class LookSession(Protocol):
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         ...
 
     def close(self) -> None:

@@ -193,8 +193,12 @@ class CycleEngine:
                 return first[:count]
         return first
 
-    def _ready(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return those that can be judged; the others stay in hand."""
+    def _choose_deliveries(self, encoding: str, *, is_ahead: bool) -> Sequence[Delivery]:
+        """Return deliveries in hand that fit and can be judged now; the others stay in hand."""
+        deliveries = self._fitting(encoding)
+        if is_ahead:
+            # Why: the rest of a backlog is known only after the other cycle.
+            deliveries = list(takewhile(self._is_no_backlog, deliveries))
         ready = self._judge.prepare(deliveries)
         self._has_waiting = len(ready) < len(deliveries)
         return ready
@@ -250,11 +254,8 @@ class CycleEngine:
                     self._link.ahead.begin(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
-                    deliveries = self._ready(self._fitting(encoding))
+                    deliveries = self._choose_deliveries(encoding, is_ahead=is_ahead)
                     self._crash_point("gathered")
-                if is_ahead:
-                    # Why: the rest of a backlog is known only after the other cycle.
-                    deliveries = list(takewhile(self._is_no_backlog, deliveries))
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
                 taken_at_ms = self._clock.now_ms()

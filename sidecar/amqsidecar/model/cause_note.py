@@ -118,7 +118,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def place(self) -> str:
         """The classes of its exceptions and the method that threw, as a group; "" = no class.
 
-        The method is the first one that is named of the innermost exception that names any.
+        The method is the first method of the innermost exception that names a method.
         """
         if not self.exception:
             return ""

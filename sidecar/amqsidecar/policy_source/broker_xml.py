@@ -66,7 +66,7 @@ slow-consumer-threshold slow-consumer-threshold-measurement-unit
 """Source: artemis-configuration.xsd of 2.44 to 2.57, without `_FIELDS`."""
 _OTHERS = frozenset(_OTHER_NAMES.split())
 _ACTING = ("redelivery", "max-delivery", "max-redelivery", "dead-letter", "expiry", "no-expiry")
-"""What names of settings that act on dead letters begin with."""
+"""Beginnings of the names of settings that act on dead letters."""
 _SPECIAL_NAMES = {
     "redelivery-delay": "redelivery_delay_ms",
     "max-redelivery-delay": "max_redelivery_delay_ms",

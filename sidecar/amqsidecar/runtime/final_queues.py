@@ -116,7 +116,7 @@ class FinalQueueWatch:
                 self._looks.pop(event.destination, None)
 
     def needs_look_soon(self, queue: str) -> bool:
-        """Return whether the next look may prove what the last one suspects."""
+        """Return whether the next look may prove a suspicion of the latest look."""
         look = self._looks.get(queue)
         return look is not None and look.needs_proof
 

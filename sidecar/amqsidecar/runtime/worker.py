@@ -14,7 +14,7 @@ from amqsidecar.errors import SidecarError
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 RETRY_S: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Pauses after failures in a row; the last one repeats."""
+"""Pauses after failures in a row; the longest pause repeats."""
 STOP_S: Final = 5.0
 """Maximum time a stop waits for a step; an object store may hang."""
 

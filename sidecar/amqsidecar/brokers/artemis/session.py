@@ -329,7 +329,7 @@ class ArtemisSession:
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(settings=self._live_settings, delayed=self)
 
     def waiting_problem(self, destination: Destination) -> str | None:

@@ -225,7 +225,7 @@ class CoreArtemisTake(_IntakeSession):
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(
             background=self._cycle,
             choosing=self._chosen,

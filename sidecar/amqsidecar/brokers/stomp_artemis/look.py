@@ -43,7 +43,7 @@ class StompArtemisLook(ArtemisSession):
 
     @property
     def features(self) -> Features:
-        """What this wire can do beyond the contract."""
+        """The optional features of this wire."""
         return Features(settings=self._live_settings)
 
     def close(self) -> None:

@@ -52,10 +52,10 @@ class PairedJudge:
         What another instance has in an unfinished cycle has to wait: if the cycle is undone, what
         was discarded beside it would be the last report of that delivery.
         """
-        vetted = map(self._judge.vet, self._judge.prepare(deliveries))
+        deliveries = self._judge.prepare(deliveries)
         lives = [
             life_of_death(one.source, one.provenance.origin, one.provenance.number)
-            for one in vetted
+            for one in map(self._judge.vet, deliveries)
         ]
         asked = {name for life in lives if life for name in (life, twin_of(life))}
         known = self._known_lives(asked) if asked else {}
