@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fidelity_page import fidelity_markdown, matrix_markdown
 from records_page import records_page
 from reference_pages import (
     api_page,
@@ -25,7 +26,6 @@ from reference_pages import (
 from ruamel.yaml import YAML
 
 from amqsidecar.config.reference import options_markdown
-from amqsidecar.diagnosis.fidelity_page import fidelity_markdown, matrix_markdown
 from amqsidecar.telemetry.metrics_table import metrics_markdown
 
 ROOT = Path(__file__).parents[2]

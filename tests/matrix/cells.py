@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from amqsidecar.diagnosis import fidelity
-from amqsidecar.diagnosis.fidelity import ADDED, Cell
+from amqsidecar.diagnosis.fidelity import ADDED
 from matrix.explained import explain
 from matrix.play import Change, Outcome, Pair, Played
+from matrix.record import Cell
 from matrix.specimens import COMMON_HEADERS, fields_of
 
 

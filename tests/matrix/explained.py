@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from amqsidecar.diagnosis.fidelity import Cell
 from matrix.play import Change
+from matrix.record import Cell
 
 
 class Rule(NamedTuple):

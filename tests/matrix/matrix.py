@@ -8,6 +8,7 @@ from pathlib import Path
 from amqsidecar.diagnosis import fidelity
 from matrix.cells import cells_of, pairs_of
 from matrix.play import Pair, play
+from matrix.record import Cell, outcomes, rows_of, written
 from matrix.stage import KINDS, clients_of
 
 ROOT = Path(__file__).parents[2]
@@ -16,9 +17,9 @@ RECORD = ROOT / "sidecar" / "amqsidecar" / "diagnosis" / "fidelity.json"
 
 def played(
     kind: str, pairs: list[Pair], folder: Path
-) -> tuple[dict[fidelity.Cell, fidelity.CellOutcome], list[str]]:
+) -> tuple[dict[Cell, fidelity.CellOutcome], list[str]]:
     """Return the cells of one broker and what is wrong: faults and unexplained differences."""
-    cells: dict[fidelity.Cell, fidelity.CellOutcome] = {}
+    cells: dict[Cell, fidelity.CellOutcome] = {}
     wrong: list[str] = []
     for one in play(kind, pairs, folder):
         found, unexplained = cells_of(kind, one)
@@ -32,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("brokers", nargs="*", default=list(KINDS), help=", ".join(KINDS))
     asked = parser.parse_args().brokers
-    cells = fidelity.outcomes(fidelity.recorded()) if RECORD.exists() else {}
+    cells = outcomes(fidelity.recorded()) if RECORD.exists() else {}
     cells = {cell: outcome for cell, outcome in cells.items() if cell.broker not in asked}
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +45,7 @@ def main() -> int:
     for line in wrong:
         print(line, file=sys.stderr)
     if not wrong:
-        RECORD.write_text(fidelity.written(fidelity.rows_of(cells)), encoding="utf-8")
+        RECORD.write_text(written(rows_of(cells)), encoding="utf-8")
     return 1 if wrong else 0
 
 

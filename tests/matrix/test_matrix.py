@@ -9,6 +9,7 @@ from amqsidecar.diagnosis import fidelity
 from amqsidecar.diagnosis.differences import DIFFERENCES
 from matrix.explained import RULES
 from matrix.matrix import played
+from matrix.record import outcomes
 from matrix.stage import KINDS, clients_of, wires_of
 from support.versions import TESTED
 
@@ -41,7 +42,7 @@ def test_a_redelivery_differs_only_as_recorded(kind: str, tmp_path: Path) -> Non
     assert wrong == []
     known = {
         cell: outcome
-        for cell, outcome in fidelity.outcomes(fidelity.recorded()).items()
+        for cell, outcome in outcomes(fidelity.recorded()).items()
         if cell.broker == kind and cell.wire in wires and (cell.producer, cell.consumer) in pairs
     }
     differing = {
@@ -63,7 +64,7 @@ def test_every_difference_that_is_documented_occurs() -> None:
     """An entry that no cell of the record needs is out of date."""
     used = {
         name
-        for outcome in fidelity.outcomes(fidelity.recorded()).values()
+        for outcome in outcomes(fidelity.recorded()).values()
         if not isinstance(outcome, str)
         for name in outcome
     }
@@ -72,7 +73,7 @@ def test_every_difference_that_is_documented_occurs() -> None:
 
 def test_every_wire_and_pair_is_recorded() -> None:
     """Each broker with each of its wires and clients."""
-    recorded = fidelity.outcomes(fidelity.recorded())
+    recorded = outcomes(fidelity.recorded())
     there = {(cell.broker, cell.wire, cell.producer, cell.consumer) for cell in recorded}
     asked = {
         (kind, wire.name, producer, consumer)

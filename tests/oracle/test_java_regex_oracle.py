@@ -1,17 +1,15 @@
 """java.util.regex itself beside our translation: equal, or refused, never silently different.
 
 Run as a program, this file writes the character tables of the Java on the machine into
-``amqsidecar/policy/java_regex/unicode.py``.
+``amqsidecar/policy/java_regex/unicode13.zlib``.
 """
 
-import base64
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import textwrap
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -83,21 +81,8 @@ def unicode_tables() -> str:
     return "\n".join(ask_java("unicode", options=OPEN_UNICODE_NAMES))
 
 
-def write_unicode_module(path: Path) -> None:
-    packed = base64.b85encode(zlib.compress(unicode_tables().encode("ascii"), 9)).decode("ascii")
-    lines = "\n".join(f'    "{line}"' for line in textwrap.wrap(packed, 92))
-    path.write_text(
-        '"""Unicode 13 as Java 17 has it; written by tests/oracle/test_java_regex_oracle.py."""\n\n'
-        "import base64\nimport zlib\nfrom functools import cache\n\n\n"
-        "@cache\ndef _tables() -> dict[str, str]:\n"
-        '    text = zlib.decompress(base64.b85decode(_PACKED)).decode("ascii")\n'
-        '    return dict(line.split(" ", 1) for line in text.splitlines())\n\n\n'
-        "def table(name: str) -> str:\n"
-        '    """Return a table as the oracle printed it (see JavaRegexOracle.java)."""\n'
-        "    return _tables()[name]\n\n\n"
-        f"_PACKED = (\n{lines}\n)\n",
-        encoding="ascii",
-    )
+def write_unicode_tables(path: Path) -> None:
+    path.write_bytes(zlib.compress(unicode_tables().encode("ascii"), 9))
 
 
 @dataclass(frozen=True)
@@ -400,4 +385,4 @@ def test_generated_patterns_are_equal_or_refused(
 
 
 if __name__ == "__main__":
-    write_unicode_module(Path(sys.argv[1]))
+    write_unicode_tables(Path(sys.argv[1]))

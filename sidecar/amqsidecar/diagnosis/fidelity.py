@@ -1,14 +1,14 @@
 """Messages that each wire carries whole, alters or refuses: recorded from runs on real brokers.
 
 `fidelity.json` is written by `make matrix` and compared with real brokers by `make test`. Printed
-for operators by `fidelity_page.py`.
+for operators by `deploy/site/fidelity_page.py`.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.diagnosis.differences import DIFFERENCES
@@ -48,16 +48,6 @@ CellOutcome = str | tuple[str, ...]
 """REFUSED, NOT_SHOWN, or the ids of the differences; () = identical."""
 
 
-class Cell(NamedTuple):
-    """One cell of the matrix."""
-
-    broker: str
-    wire: str
-    producer: str
-    consumer: str
-    subject: str
-
-
 class FidelityRow(NamedTuple):
     """Cells of one outcome: the product of what each column names."""
 
@@ -67,14 +57,6 @@ class FidelityRow(NamedTuple):
     consumers: tuple[str, ...]
     subjects: tuple[str, ...]
     outcome: CellOutcome
-
-    def cells(self) -> Iterator[Cell]:
-        """Yield each cell."""
-        for broker in self.brokers:
-            for producer in self.producers:
-                for consumer in self.consumers:
-                    for subject in self.subjects:
-                        yield Cell(broker, self.wire, producer, consumer, subject)
 
 
 @lru_cache(maxsize=1)
@@ -92,41 +74,6 @@ def recorded() -> tuple[FidelityRow, ...]:
         )
         for brokers, wire, producers, consumers, subjects, outcome in json.loads(text)
     )
-
-
-def outcomes(rows: Iterable[FidelityRow]) -> dict[Cell, CellOutcome]:
-    """Return the outcome of each cell."""
-    return {cell: row.outcome for row in rows for cell in row.cells()}
-
-
-def rows_of(cells: Mapping[Cell, CellOutcome]) -> tuple[FidelityRow, ...]:
-    """Return few rows that say the same as the cells, in a fixed order."""
-    rows = [
-        FidelityRow(
-            (cell.broker,), cell.wire, (cell.producer,), (cell.consumer,), (cell.subject,), outcome
-        )
-        for cell, outcome in sorted(cells.items())
-    ]
-    for column in (4, 0, 3, 2):
-        rows = _merged(rows, column)
-    return tuple(sorted(rows, key=lambda row: (row.wire, *row[:1], *row[2:5])))
-
-
-def _merged(rows: Iterable[FidelityRow], column: int) -> list[FidelityRow]:
-    """Return rows that differ in one column only as one row each."""
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for row in rows:
-        groups.setdefault((*row[:column], *row[column + 1 :]), []).extend(row[column])
-    return [
-        FidelityRow._make((*rest[:column], tuple(sorted(values)), *rest[column:]))
-        for rest, values in groups.items()
-    ]
-
-
-def written(rows: Iterable[FidelityRow]) -> str:
-    """Return the text of `fidelity.json`."""
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 class Summary(NamedTuple):

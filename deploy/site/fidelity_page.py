@@ -1,4 +1,4 @@
-"""Prints the fidelity of each wire: `python -m amqsidecar.diagnosis.fidelity_page`.
+"""Prints the fidelity of each wire: `python deploy/site/fidelity_page.py`.
 
 `--matrix` prints the recorded outcome of each field in place of the summary.
 """
@@ -6,6 +6,8 @@
 import argparse
 import sys
 from collections.abc import Iterable
+
+from marks import MARKS
 
 from amqsidecar.diagnosis.differences import DIFFERENCES
 from amqsidecar.diagnosis.fidelity import (
@@ -21,7 +23,6 @@ from amqsidecar.diagnosis.fidelity import (
     recorded,
     summarised,
 )
-from amqsidecar.diagnosis.marks import MARKS
 
 _INTRODUCTION = """# What each wire carries
 
@@ -32,7 +33,7 @@ that a wire would damage further are not taken, unless `intake.allow_lossy` perm
 
 `make matrix`, on real brokers; `make test` repeats it and compares. Each client sends messages of
 each body type, property and header, reads each one, fails, and reads the redelivery; the two
-readings are compared field by field. `python -m amqsidecar.diagnosis.fidelity_page` prints this
+readings are compared field by field. `python deploy/site/fidelity_page.py` prints this
 page from the record, and with `--matrix` the outcome of each field, which the site has, too.
 
 ## Measured
