@@ -93,7 +93,14 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("taken_count", ColumnType.INT64, "taken_count", True, "messages that the cycle took"),
     Column("sent_count", ColumnType.INT64, "sent_count", True, "messages that the cycle sent"),
     Column("verdict", ColumnType.STRING, "verdict", True, "how an interrupted cycle ended: `committed` or `rolled_back`"),
+    Column("died_at", ColumnType.TIMESTAMP_MS, "died_at_ms", True, "`at` of the death that a note is of"),
+    Column("consumer", ColumnType.STRING, "consumer", True, "name and version of the application that wrote a note; of a proved outcome, on the death before"),
+    Column("outcome", ColumnType.STRING, "outcome", True, "the proved outcome of a re-send: `consumed`, or `queued` (it lies in its queue)"),
 )  # fmt: skip
+
+
+ADDED: Final = frozenset({"died_at", "consumer", "outcome"})
+"""Columns that journals of earlier programs lack: null."""
 
 
 class SegmentFile(NamedTuple):

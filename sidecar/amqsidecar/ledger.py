@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
@@ -270,6 +270,13 @@ class Ledger(Protocol):
 
     def add_observations(self, observations: Sequence[Observation]) -> None:
         """Store observations; of each destination at most one a minute, the latest."""
+        ...
+
+    def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
+        """Record proved outcomes, each once whatever other instances record.
+
+        Left out are those whose message has an event after the re-send. Durable together.
+        """
         ...
 
     # Notes.

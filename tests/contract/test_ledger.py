@@ -12,7 +12,17 @@ import pytest
 from amqsidecar.ledger import Ledger, MemberOutcome, MemberUpdate, RowKey, RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import NO_REASON
-from amqsidecar.model.event import AnyEvent, Discarded, Edited, Explained, Held, Received, Returned
+from amqsidecar.model.event import (
+    AnyEvent,
+    Discarded,
+    Edited,
+    Explained,
+    Held,
+    OutcomeProved,
+    Received,
+    Resent,
+    Returned,
+)
 from amqsidecar.model.failure import (
     BUCKET_MS,
     MORE,
@@ -985,6 +995,31 @@ def test_nothing_is_replaced_of_a_row_that_is_gone_in_flight_or_changed(
     assert store.message(1) == store.message(2) == b"12345"
     assert store.originals("test-000000000001") == []
     assert len(store.history("test-000000000001")) == 2
+
+
+def test_the_outcome_of_a_resend_is_recorded_once(store: Schedule) -> None:
+    """Whoever proves it; and not after the message died again."""
+
+    def proved(at_ms: int, redelivery_count: int = 1) -> OutcomeProved:
+        about: dict[str, Any] = {"at_ms": at_ms, "redelivery_id": "m-1", "destination": "queue://a"}
+        return OutcomeProved(
+            **about, outcome="consumed", redelivery_count=redelivery_count, lateness_ms=0
+        )
+
+    def sent(at_ms: int, redelivery_count: int) -> Resent:
+        about: dict[str, Any] = {"at_ms": at_ms, "redelivery_id": "m-1", "destination": "queue://a"}
+        return Resent(**about, redelivery_count=redelivery_count, lateness_ms=0)
+
+    back = Returned(at_ms=3, redelivery_id="m-1", source="queue://DLQ", redelivery_count=1)
+    record(store, died(1), sent(2, 1))
+    store.record_outcomes([proved(9, 2)])
+    record(store, back)
+    store.record_outcomes([proved(4)])
+    record(store, sent(5, 2))
+    store.record_outcomes([proved(7, 2)])
+    store.record_outcomes([proved(8, 2)])
+    history = [event for event in store.history("m-1") if isinstance(event, OutcomeProved)]
+    assert [event.at_ms for event in history] == [7]
 
 
 # What was seen of destinations.

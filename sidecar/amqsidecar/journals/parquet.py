@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from amqsidecar.errors import JournalError
 from amqsidecar.formats.parquet_pages import unpacking_problem
 from amqsidecar.journal import (
+    ADDED,
     SCHEMA_VERSION,
     SegmentFile,
     stream_folder,
@@ -19,7 +20,7 @@ from amqsidecar.journal import (
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.schema import SCHEMA
 
-_DIFFER_FREELY: Final = ("sidecar", "cause", "cause_group")
+_DIFFER_FREELY: Final = ("sidecar", "cause", "cause_group", *ADDED)
 """Columns that depend on the writer, on `journal.cause_text`, and on the program's version."""
 
 _PORTION_ROWS: Final = 8_192
@@ -78,7 +79,8 @@ def _check(path: str, footer: Any, raw: BinaryIO) -> None:
     problem = version_problem(schema.metadata) or unpacking_problem(footer, raw)
     if problem is not None:
         raise JournalError(f"{path}: {problem}")
-    if not schema.equals(SCHEMA):
+    lacking = ADDED.difference(schema.names)
+    if not schema.equals(pa.schema([one for one in SCHEMA if one.name not in lacking])):
         raise JournalError(f"{path}: has other columns than version {SCHEMA_VERSION}")
 
 
@@ -104,7 +106,11 @@ def portions(
     )
     for batch in batches:
         rows = batch if segment is None else batch.filter(pc.equal(batch["segment"], segment))
-        yield from _bounded(rows)
+        for portion in _bounded(rows):
+            for name in columns[portion.num_columns :]:
+                nothing = pa.nulls(portion.num_rows, SCHEMA.field(name).type)
+                portion = portion.append_column(SCHEMA.field(name), nothing)
+            yield portion
 
 
 def _bounded(rows: Any) -> Iterator[Any]:

@@ -174,6 +174,25 @@ class Resent(Event, frozen=True, gc=False, kw_only=True, tag="resent"):
     lateness_ms: int
 
 
+class OutcomeProved(Event, frozen=True, gc=False, kw_only=True, tag="outcome_proved"):
+    """The broker's counters prove the outcome of a re-send; once for each re-send.
+
+    Without it and without a `Returned`, the outcome is unknown.
+
+    Attributes:
+        outcome: `consumed`, or `queued`: it still lies in its queue.
+        redelivery_count: the count that the re-send carried.
+        lateness_ms: of the re-send.
+        consumer: the application's name and version by the note of the death before; "" = none.
+    """
+
+    destination: str
+    outcome: str
+    redelivery_count: int
+    lateness_ms: int
+    consumer: str = ""
+
+
 class DeadLettered(Event, frozen=True, gc=False, kw_only=True, tag="dead_lettered"):
     """It was sent to the final dead-letter queue."""
 
@@ -285,6 +304,7 @@ AnyEvent = (
     | Parked
     | Held
     | Resent
+    | OutcomeProved
     | DeadLettered
     | DuplicateSuppressed
     | DestinationBlocked

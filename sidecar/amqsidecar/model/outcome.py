@@ -227,6 +227,16 @@ def outcome_of(
     return Outcome(OutcomeKind.UNKNOWN, reason)
 
 
+def lies_in_queue(seen: Observation, resent_at_ms: int) -> bool:
+    """Return whether an observation proves that a re-send is still in its queue.
+
+    Nothing has left the queue since before the re-send.
+    """
+    is_steady = seen.steady_since_ms is not None and seen.steady_since_ms <= resent_at_ms
+    has_left = (seen.moved_at_ms or 0) > resent_at_ms or (seen.empty_at_ms or 0) > resent_at_ms
+    return is_steady and bool(seen.depth) and not has_left and seen.at_ms > resent_at_ms
+
+
 def _doubt(seen: Observation, resent_at_ms: int, window_end_ms: int) -> str | None:
     """Return why an observation proves nothing; None = it proves that all was consumed."""
     is_empty = seen.empty_at_ms is not None and seen.empty_at_ms >= window_end_ms

@@ -125,6 +125,9 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
         f"to {event.destination}, count {event.redelivery_count}, "
         f"{span(max(0, event.lateness_ms))} after its time"
     ),
+    events.OutcomeProved: lambda event: (
+        f"{event.destination}, count {event.redelivery_count}: {event.outcome}"
+    ),
     events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
     events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker already had it",
     events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",

@@ -101,6 +101,7 @@ class Watching:
         window_ms: int,
         interval_s: float,
         resends: OpenResends,
+        keeps_proofs: bool,
         find_unread: FindUnread = no_unread_queues,
         report_counted: Callable[[bool], None] = lambda _is_counted: None,
     ) -> None:
@@ -114,6 +115,7 @@ class Watching:
             window_ms: how long after a re-send.
             interval_s: how often.
             resends: counts outcomes.
+            keeps_proofs: whether proved outcomes are events; if the process dies, some are not.
             find_unread: finds dead-letter queues that are not read; they are looked at, too.
             report_counted: called after each look with whether the broker counts acknowledgements.
         """
@@ -132,6 +134,7 @@ class Watching:
         self._window_ms = window_ms
         self._interval_s = interval_s
         self._resends = resends
+        self._keeps_proofs = keeps_proofs
         self._find_unread = find_unread
         self._finals = FinalQueueWatch()
         self._unread: tuple[str, ...] = ()
@@ -183,7 +186,9 @@ class Watching:
             seen += self._look_unread([one for one in due if self._is_unread(one, known)])
             store.add_observations([self._compare(store, one, known) for one in seen])
         latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
-        self._resends.judge(latest, self._clock.now_ms())
+        proved = self._resends.judge(latest, self._clock.now_ms())
+        if self._keeps_proofs and proved:
+            store.record_outcomes(proved)
 
     def _find(self) -> None:
         """Find dead-letter queues that are not read, if it is time."""

@@ -1,8 +1,11 @@
-"""The change of an operation's member, for every store."""
+"""Outcomes of members of operations, and of re-sends, for every store."""
+
+from collections.abc import Iterable
 
 import msgspec
 
 from amqsidecar.ledger import MemberUpdate
+from amqsidecar.model.event import AnyEvent, OutcomeProved, Received, Resent
 from amqsidecar.model.operation import Member, OutcomeKind
 
 
@@ -33,3 +36,24 @@ def updated(member: Member, update: MemberUpdate) -> Member | None:
         outcome=OutcomeKind.CAME_BACK,
         evidence="it died again",
     )
+
+
+def new_outcomes(
+    known: Iterable[AnyEvent], proved: Iterable[OutcomeProved]
+) -> list[OutcomeProved]:
+    """Return the outcomes of re-sends after which nothing is known of their messages.
+
+    Args:
+        known: all events of these messages in the store, in order.
+        proved: at most one outcome of each message.
+    """
+    latest: dict[str, AnyEvent] = {}
+    for event in known:
+        if isinstance(event, Received | Resent | OutcomeProved):
+            latest[event.redelivery_id] = event
+    return [
+        one
+        for one in proved
+        if isinstance(sent := latest.get(one.redelivery_id), Resent)
+        and sent.redelivery_count == one.redelivery_count
+    ]

@@ -63,6 +63,8 @@ def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None
         window_ms=window_ms,
         interval_s=options.interval_s,
         resends=OpenResends(window_ms, metrics.outcomes),
+        # Why only with a journal: the history shows outcomes by the observations themselves.
+        keeps_proofs=bool(config.journal.path),
         find_unread=lambda link: unread_queues(
             link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
         ),

@@ -5,13 +5,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import ConfigError
+from amqsidecar.journal import ADDED
 from amqsidecar.pipeline.recovery.lives import read_steps, survey
+from amqsidecar.pipeline.sources.datasource import register
 from amqsidecar.pipeline.sources.event_files import (
     EventFile,
     TablePart,
@@ -21,9 +24,9 @@ from amqsidecar.pipeline.sources.event_files import (
 )
 from amqsidecar.pipeline.sources.events import read_events
 from pipeline.generated import Generated
-from pipeline.journals import START_MS, write_segments
+from pipeline.journals import SCHEMA, START_MS, event, write_rows, write_segments
 
-COLUMNS = ("stream", "segment", "position", "type", "at", "redelivery_id")
+COLUMNS = ("stream", "segment", "position", "type", "at", "redelivery_id", "outcome")
 DAY_MS = 86_400_000
 
 
@@ -56,6 +59,22 @@ def test_columns_that_folders_hold_are_read_from_their_names(
     found = by_python(find_files(spark, str(table)))
     assert found == by_spark(spark, table)
     assert {row[0] for row in found} == {"a: %", "c: %"}
+
+
+def test_files_of_earlier_programs_lack_columns(spark: SparkSession, tmp_path: Path) -> None:
+    earlier = pyarrow.schema([one for one in SCHEMA if one.name not in ADDED], SCHEMA.metadata)
+    journal = tmp_path / "journal"
+    write_segments(journal, [1], outcome="consumed")
+    write_rows(journal / "stream=main" / "segment-2-2.parquet", [event(2, 0)], schema=earlier)
+    found = by_python(find_files(spark, str(journal)))
+    assert found == by_spark(spark, journal)
+    assert [row[-1] for row in found] == ["consumed"] * 3 + [None]
+    read_events(spark, str(journal)).drop(*ADDED).write.parquet(str(tmp_path / "table"))
+    found = by_python(find_files(spark, str(tmp_path / "table")))
+    assert found == by_spark(spark, tmp_path / "table")
+    register(spark)
+    rows = spark.read.format("amqsidecar").load(str(journal)).select("outcome").collect()
+    assert [row["outcome"] for row in rows] == ["consumed"] * 3 + [None]
 
 
 def test_a_journal_has_the_same_events_where_files_overlap(

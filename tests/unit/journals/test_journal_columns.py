@@ -29,12 +29,10 @@ def rows_of(*blocks: list[AnyEvent], cause_text: bool = True) -> list[dict[str, 
     return rows
 
 
-# Of notes the journal has cause, group and verdict; the rest stands in the store's history.
+# Of notes the journal has no stack, answer and former group; the rest stands in the store's history.
 ONLY_IN_HISTORY = {
     "answer",
     "attempt",
-    "consumer",
-    "died_at_ms",
     "former_group",
     "stack_hash",
     "traceparent",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import JournalError
-from amqsidecar.journal import SCHEMA_VERSION_KEY, Segment, SegmentFile
+from amqsidecar.journal import ADDED, SCHEMA_VERSION_KEY, Segment, SegmentFile
 from amqsidecar.journals.compact import Compacted, compact
 from amqsidecar.journals.export import ExportFormat, export
 from amqsidecar.journals.folder import Folder, LocalFolder
@@ -139,6 +139,24 @@ def test_tens_of_segments_are_merged_and_nothing_else_changes(journaled: Journal
     assert journaled.folder.names(journaled.stream) == sorted(journaled.names())
     assert journaled.verify().faults == []
     assert compact(journaled.folder, 10**6) == Compacted()
+
+
+def test_files_of_earlier_programs_lack_columns_and_count_all_the_same(
+    journaled: Journaled,
+) -> None:
+    journaled.add(*range(10))
+    before = rows_in(journaled.folder)
+    for number in range(1, 6):
+        path = journaled.path(number, number)
+        earlier = pq.read_table(path, partitioning=None).drop_columns(sorted(ADDED))
+        pq.write_table(earlier, path, write_page_checksum=True)
+    assert journaled.verify().faults == []
+    compact(journaled.folder, 10**6)
+    assert ranges(journaled) == [(1, 10)]
+    nothing = dict.fromkeys(ADDED)
+    assert rows_in(journaled.folder) == [
+        row | nothing if row["segment"] <= 5 else row for row in before
+    ]
 
 
 def test_a_merged_file_has_a_bounded_number_of_events(journaled: Journaled) -> None:

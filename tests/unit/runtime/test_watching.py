@@ -130,6 +130,7 @@ def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options:
         window_ms=60_000,
         interval_s=5,
         resends=OpenResends(60_000, lambda _: None),
+        keeps_proofs=False,
         **options,
     )
 

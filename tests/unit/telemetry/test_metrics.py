@@ -24,6 +24,7 @@ from amqsidecar.model.event import (
     Explained,
     Held,
     Missed,
+    OutcomeProved,
     Parked,
     Received,
     Redirected,
@@ -128,6 +129,12 @@ COUNTED: list[tuple[Callable[[], AnyEvent], list[tuple[str, tuple[str, ...]]]]] 
     (lambda: Explained(at_ms=1, destination=QUEUE), []),
     (lambda: Regrouped(at_ms=1, destination=QUEUE, cause_group="a", former_group="b"), []),
     (lambda: Restored(at_ms=1, destination=QUEUE, actor="cli:me"), []),
+    (
+        lambda: OutcomeProved(
+            at_ms=1, destination=QUEUE, outcome="consumed", redelivery_count=1, lateness_ms=0
+        ),
+        [],
+    ),
     (lambda: Missed(at_ms=1, destination=QUEUE), []),
     (lambda: Retried(at_ms=1, destination=QUEUE, actor="cli:me"), []),
     (lambda: Released(at_ms=1, destination=QUEUE, due_at_ms=1, actor="cli:me"), []),

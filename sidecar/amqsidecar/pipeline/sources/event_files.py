@@ -207,7 +207,7 @@ def _read_part(
         for batch in content.iter_batches(
             batch_size=_BATCH_ROWS, row_groups=groups, columns=there, use_threads=False
         ):
-            yield batch if len(there) == len(columns) else _with_folders(batch, columns, part)
+            yield _with_folders(batch, columns, part.folders)
 
 
 def _middle(footer: parquet.FileMetaData, group: int) -> int:
@@ -221,15 +221,17 @@ _TYPES: Final = {one.name: one.type for one in to_arrow_schema(EVENTS, timezone=
 
 
 def _with_folders(
-    batch: pyarrow.RecordBatch, columns: Sequence[str], part: TablePart
+    batch: pyarrow.RecordBatch, columns: Sequence[str], folders: Mapping[str, str | None]
 ) -> pyarrow.RecordBatch:
     """Add the columns that the file lacks: their folders name their values, else they are null."""
+    if batch.schema.names == list(columns):
+        return batch
     whole = []
     for name in columns:
         if name in batch.schema.names:
             whole.append(batch.column(name))
         else:
-            value = pyarrow.scalar(part.folders.get(name), pyarrow.string())
+            value = pyarrow.scalar(folders.get(name), pyarrow.string())
             whole.append(pyarrow.repeat(value, batch.num_rows).cast(_TYPES[name]))
     return pyarrow.RecordBatch.from_arrays(whole, list(columns))
 
@@ -242,4 +244,4 @@ def _read_slice(
     for batch in content.iter_batches(
         batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted, use_threads=False
     ):
-        yield one.rows_of(batch)
+        yield _with_folders(one.rows_of(batch), columns, {})

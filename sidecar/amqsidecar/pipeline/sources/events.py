@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.journal import ADDED
 from amqsidecar.pipeline.sources.journal_files import (
     Gap,
     JournalFile,
@@ -118,6 +119,8 @@ def _between(events: DataFrame, since_ms: int | None, until_ms: int | None) -> D
 
 def _read_table(spark: SparkSession, url: str) -> DataFrame:
     table = spark.read.parquet(url)
+    for name in ADDED.difference(table.columns):
+        table = table.withColumn(name, f.lit(None).cast(EVENTS[name].dataType))
     # Why by their names: Spark takes what it reads from files as nullable.
     types = dict(table.dtypes)
     wrong = [one.name for one in EVENTS if types.get(one.name) != one.dataType.simpleString()]

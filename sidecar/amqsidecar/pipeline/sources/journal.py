@@ -301,5 +301,10 @@ def _batches(
     ):
         rows = wanted.rows_of(batch)
         if rows.num_rows:
-            columns = [rows.column(field.name).cast(field.type) for field in schema]
+            columns = [
+                rows.column(field.name).cast(field.type)
+                if field.name in rows.schema.names
+                else pyarrow.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)

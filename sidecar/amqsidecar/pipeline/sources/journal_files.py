@@ -17,6 +17,7 @@ from pyarrow import parquet
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.formats.parquet_pages import unpacking_problem
 from amqsidecar.journal import (
+    ADDED,
     COLUMNS,
     segment_file,
     stream_of,
@@ -302,7 +303,7 @@ def row_groups_of(
 
 def _column_problem(footer: parquet.FileMetaData) -> str | None:
     there = set(footer.schema.to_arrow_schema().names)
-    lacking = [column.name for column in COLUMNS if column.name not in there]
+    lacking = [one.name for one in COLUMNS if one.name not in there and one.name not in ADDED]
     return f"lacks columns: {', '.join(lacking)}" if lacking else None
 
 

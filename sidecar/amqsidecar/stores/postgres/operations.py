@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from amqsidecar.ledger import MemberOutcome, MemberUpdate, Original, Select
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import MERGED_BACK_MS
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.ledger import CommonLedger, decode_operation
-from amqsidecar.stores.member_updates import updated
+from amqsidecar.stores.member_updates import new_outcomes, updated
 from amqsidecar.stores.packing import structs_of
 from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
 from amqsidecar.stores.postgres.events import event_key, read_since
@@ -184,6 +184,12 @@ class PostgresOperations(CommonLedger):
                 outcomes=[one.outcome.value for one in outcomes],
                 evidence=[pg_text(one.evidence) for one in outcomes],
             )
+
+    def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
+        """See `Ledger`."""
+        with self._written() as transaction:
+            known = read_since(self._database, (one.redelivery_id for one in proved), 0)
+            transaction.record(new_outcomes(known, proved))
 
     # Editing.
 

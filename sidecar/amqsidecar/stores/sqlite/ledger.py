@@ -16,7 +16,7 @@ from amqsidecar.ledger import (
     Select,
     Tail,
 )
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import (
     BUCKET_MS,
     CountKind,
@@ -27,6 +27,7 @@ from amqsidecar.model.operation import Member, Operation, OperationState, Outcom
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 from amqsidecar.stores.ledger import CommonLedger
+from amqsidecar.stores.member_updates import new_outcomes
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
@@ -43,7 +44,7 @@ from amqsidecar.stores.sqlite.counts import (
     record_events,
 )
 from amqsidecar.stores.sqlite.database import SqliteDatabase
-from amqsidecar.stores.sqlite.events import read_block
+from amqsidecar.stores.sqlite.events import read_block, read_since
 from amqsidecar.stores.sqlite.operations import (
     add_members,
     count_members,
@@ -257,6 +258,13 @@ class SqliteLedger(CommonLedger):
         """Write outcomes of members; durable together."""
         with self._written():
             write_outcomes(self._database, number, outcomes)
+
+    def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
+        """See `Ledger`."""
+        database = self._database
+        with self._written():
+            known = read_since(database, (one.redelivery_id for one in proved), 0)
+            record_events(database, new_outcomes(known, proved))
 
     # Editing.
 
