@@ -106,11 +106,14 @@ def portions(
     )
     for batch in batches:
         rows = batch if segment is None else batch.filter(pc.equal(batch["segment"], segment))
-        for portion in _bounded(rows):
-            for name in columns[portion.num_columns :]:
-                nothing = pa.nulls(portion.num_rows, SCHEMA.field(name).type)
-                portion = portion.append_column(SCHEMA.field(name), nothing)
-            yield portion
+        yield from _bounded(_completed(rows, columns))
+
+
+def _completed(rows: Any, columns: Sequence[str]) -> Any:
+    """Return rows with the last of these columns, null, that an earlier program did not write."""
+    for name in columns[rows.num_columns :]:
+        rows = rows.append_column(SCHEMA.field(name), pa.nulls(len(rows), SCHEMA.field(name).type))
+    return rows
 
 
 def _bounded(rows: Any) -> Iterator[Any]:

@@ -38,9 +38,7 @@ def updated(member: Member, update: MemberUpdate) -> Member | None:
     )
 
 
-def new_outcomes(
-    known: Iterable[AnyEvent], proved: Iterable[OutcomeProved]
-) -> list[OutcomeProved]:
+def new_outcomes(known: Iterable[AnyEvent], proved: Iterable[OutcomeProved]) -> list[OutcomeProved]:
     """Return the outcomes of re-sends after which nothing is known of their messages.
 
     Args:

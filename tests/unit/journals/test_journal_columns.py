@@ -29,7 +29,7 @@ def rows_of(*blocks: list[AnyEvent], cause_text: bool = True) -> list[dict[str, 
     return rows
 
 
-# Of notes the journal has no stack, answer and former group; the rest stands in the store's history.
+# Of notes the journal has the cause and its author; the rest stands in the store's history.
 ONLY_IN_HISTORY = {
     "answer",
     "attempt",
