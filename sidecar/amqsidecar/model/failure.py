@@ -29,8 +29,10 @@ from amqsidecar.model.schedule import RowState
 BUCKET_MS: Final = 60_000
 """Events are counted by the minute that they lie in."""
 
+MINUTES_KEPT_MS: Final = 2 * 3_600_000
+"""Older counts are merged to `MERGED_STEP_MS`, and still older ones to hours."""
+
 MERGED_STEP_MS: Final = 5 * 60_000
-"""Older counts are merged to such steps, and still older ones to hours."""
 
 MERGED_BACK_MS: Final = 3_600_000
 """Older counts are not searched when minutes are merged: they are merged to hours later."""

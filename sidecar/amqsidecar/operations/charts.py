@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.failure import CountKind, FailureCount
+from amqsidecar.model.failure import MERGED_STEP_MS, MINUTES_KEPT_MS, CountKind, FailureCount
 from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups, read_deaths
@@ -38,7 +38,7 @@ class Zoom(StrEnum):
 
     @property
     def step_ms(self) -> int:
-        """Length of one step of it; counts are kept by the minute for an hour only."""
+        """Length of one step of it, where counts by the minute are kept."""
         return HOUR_MS if self is Zoom.DAY else MINUTE_MS
 
 
@@ -72,13 +72,22 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         from_ms: begin of the first step.
-        zoom: its length, and that of a step.
+        step_ms: length of each.
+        zoom: as it was asked for.
         series: each with as many counts as there are steps.
     """
 
     from_ms: int
+    step_ms: int
     zoom: Zoom
     series: list[Series]
+
+    @property
+    def until_ms(self) -> int:
+        """End of the last step."""
+        return self.from_ms + self.step_ms * max(
+            (len(one.counts) for one in self.series), default=0
+        )
 
 
 class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,19 +141,26 @@ def deaths_by_cause(
     zoom: Zoom = Zoom.DAY,
     *,
     place: Place | None = None,
+    until_ms: int | None = None,
     top: int = 5,
 ) -> Timeline:
     """Return deaths by time and cause; the most frequent causes, and one series for the others.
+
+    Where counts by the minute are not kept any more, it is at least an hour, by five minutes.
 
     Args:
         schedule: an open one.
         now_ms: the time.
         zoom: how long before it.
         place: only of this group; None = of all.
+        until_ms: the end of this time; None = now.
         top: maximum causes with a series of their own.
     """
-    step_ms = zoom.step_ms
-    from_ms, steps = _steps(now_ms, zoom)
+    step_ms, end_ms = zoom.step_ms, now_ms if until_ms is None else until_ms - 1
+    from_ms, steps = _steps(end_ms, zoom.span_ms, step_ms)
+    if step_ms < MERGED_STEP_MS and from_ms < now_ms - MINUTES_KEPT_MS:
+        step_ms = MERGED_STEP_MS
+        from_ms, steps = _steps(end_ms, max(HOUR_MS, zoom.span_ms), step_ms)
     counts = [
         one
         for one in read_deaths(
@@ -165,13 +181,25 @@ def deaths_by_cause(
     series = [
         Series(name=name, counts=_binned(by_name[name], from_ms, step_ms, steps)) for name in names
     ]
-    return Timeline(from_ms=from_ms, zoom=zoom, series=series)
+    return Timeline(from_ms=from_ms, step_ms=step_ms, zoom=zoom, series=series)
+
+
+def last_deaths_until(schedule: Schedule, now_ms: int, place: Place | None = None) -> int | None:
+    """Return an end of a timeline soon after the last death of 24 hours; None = there is none."""
+    known, step_ms = read_cause_groups(schedule), MERGED_STEP_MS
+    found = (
+        one.key.bucket_ms
+        for one in read_deaths(schedule, known, now_ms - DAY_MS, now_ms + 1, step_ms)
+        if place in (None, (one.key.destination, one.key.cause_group))
+    )
+    last_ms = max(found, default=None)
+    return None if last_ms is None else last_ms + step_ms
 
 
 def deaths_of_group(schedule: Schedule, place: Place, now_ms: int) -> Timeline:
     """Return deaths of a group by hour: of this day, and at the same times of the day before."""
     step_ms = Zoom.DAY.step_ms
-    from_ms, steps = _steps(now_ms, Zoom.DAY)
+    from_ms, steps = _steps(now_ms, DAY_MS, step_ms)
     known = read_cause_groups(schedule)
     series = []
     for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
@@ -181,14 +209,15 @@ def deaths_of_group(schedule: Schedule, place: Place, now_ms: int) -> Timeline:
             if (one.key.destination, one.key.cause_group) == place
         )
         series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))
-    return Timeline(from_ms=from_ms, zoom=Zoom.DAY, series=series)
+    return Timeline(from_ms=from_ms, step_ms=step_ms, zoom=Zoom.DAY, series=series)
 
 
 def schedule_ahead(schedule: Schedule, now_ms: int, zoom: Zoom = Zoom.DAY) -> Timeline:
     """Return how many waiting messages are due in each step from now on."""
-    steps = zoom.span_ms // zoom.step_ms
-    counts = schedule.due_counts([now_ms + at * zoom.step_ms for at in range(steps + 1)])
-    return Timeline(from_ms=now_ms, zoom=zoom, series=[Series(name="due", counts=list(counts))])
+    step_ms = zoom.step_ms
+    counts = schedule.due_counts([*range(now_ms, now_ms + zoom.span_ms + 1, step_ms)])
+    due = Series(name="due", counts=list(counts))
+    return Timeline(from_ms=now_ms, step_ms=step_ms, zoom=zoom, series=[due])
 
 
 def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
@@ -235,10 +264,10 @@ def lateness(buckets: Sequence[tuple[float | None, int]]) -> list[LatenessBucket
     return [LatenessBucket(upper_s=upper_s, count=count) for upper_s, count in buckets]
 
 
-def _steps(now_ms: int, zoom: Zoom) -> tuple[int, int]:
+def _steps(now_ms: int, span_ms: int, step_ms: int) -> tuple[int, int]:
     """Return the begin of the first step and how many there are; the last one is running."""
-    steps = zoom.span_ms // zoom.step_ms
-    return now_ms - now_ms % zoom.step_ms - (steps - 1) * zoom.step_ms, steps
+    steps = span_ms // step_ms
+    return now_ms - now_ms % step_ms - (steps - 1) * step_ms, steps
 
 
 def _binned(counts: Iterable[FailureCount], from_ms: int, step_ms: int, steps: int) -> list[int]:

@@ -36,6 +36,18 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     next_after: RowKey | None
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """Which of the selected rows an operation takes.
+
+    Attributes:
+        limit: this many, the oldest first; None = all.
+        one_per_message_id: of rows with the same message id, the first.
+    """
+
+    limit: int | None = None
+    one_per_message_id: bool = False
+
+
 def shown_row(row: RowView) -> RowView:
     """Return a row as lists show it, its cause cut to `ROW_BYTES_MAX`; mask it before."""
     if row.cause is None:
@@ -76,12 +88,7 @@ def list_messages(
 
 
 def select_oldest(
-    schedule: ScheduleView,
-    action: Action,
-    selection: Selection,
-    *,
-    limit: int | None,
-    one_per_message_id: bool,
+    schedule: ScheduleView, action: Action, selection: Selection, bounds: Bounds
 ) -> Selection:
     """Return the selection of the oldest rows of another one that an action would change now.
 
@@ -89,13 +96,12 @@ def select_oldest(
         schedule: an open one.
         action: rows that it leaves as they are do not count.
         selection: which rows; messages in final queues are not looked into.
-        limit: maximum rows; None = all.
-        one_per_message_id: of rows with the same message id, select the first.
+        bounds: which of them; without any, the same selection is returned.
 
     Raises:
         ActionRefused: more than `IDS_MAX` rows are selected.
     """
-    if limit is None and not one_per_message_id:
+    if bounds == Bounds():
         return selection
     select = selector(selection)
     act = act_of(action, 0, "", "", "queue://x")
@@ -109,11 +115,11 @@ def select_oldest(
                 row.is_in_final_queue or not select(row, schedule.message(row.id) or b"")
             ):
                 continue
-            name = (one_per_message_id and row.message_id) or f"#{row.id}"
+            name = (bounds.one_per_message_id and row.message_id) or f"#{row.id}"
             found.setdefault(name, row.id)
             if len(found) > IDS_MAX:
                 raise ActionRefused(f"more than {IDS_MAX:,} messages are selected: add a limit")
-            if len(found) == limit:
+            if len(found) == bounds.limit:
                 return _these(found.values())
         after = page[-1].id
     return _these(found.values())

@@ -45,20 +45,18 @@ _WIDEST: Final = 0.4
 
 
 class DestinationWaiting(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages of one destination the schedule knows, by state."""
+    """How many messages of one destination are not exhausted, by state."""
 
     destination: str
     waiting: int
     held: int
     parked: int
-    exhausted: int
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The waiting messages, by the time of their re-sends.
 
     Attributes:
-        total: messages altogether, exhausted ones too.
         next_due_at_ms: when the next one is due, may lie in the past; None = nothing is.
         gates: messages that gates delay, the largest number first; its time is the
             gates', so none of it is overdue.
@@ -68,10 +66,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         hour: due after that within the hour.
         day: due after that within 24 hours.
         later: due after that.
-        by_destination: the largest number first.
+        by_destination: without exhausted messages, the largest number first.
     """
 
-    total: int
     next_due_at_ms: int | None
     overdue: int
     overdue_ms: int
@@ -228,14 +225,14 @@ def read_waiting(schedule: Schedule, now_ms: int) -> Waiting:
     """Return the waiting messages, by the time of their re-sends."""
     counts: dict[str, Counter[RowState]] = defaultdict(Counter)
     for tally in schedule.tallies():
-        counts[tally.destination][tally.state] += tally.count
+        if tally.state is not RowState.EXHAUSTED:
+            counts[tally.destination][tally.state] += tally.count
     by_destination = [
         DestinationWaiting(
             destination=destination,
             waiting=states[RowState.WAITING],
             held=states[RowState.HELD],
             parked=states[RowState.PARKED],
-            exhausted=states[RowState.EXHAUSTED],
         )
         for destination, states in counts.items()
     ]
@@ -246,7 +243,6 @@ def read_waiting(schedule: Schedule, now_ms: int) -> Waiting:
     # Why not counted: of ten million messages most are due later.
     waiting = sum(states[RowState.WAITING] for states in counts.values())
     return Waiting(
-        total=sum(states.total() for states in counts.values()),
         next_due_at_ms=next_due_ms,
         overdue=overdue,
         overdue_ms=0 if next_due_ms is None else max(0, now_ms - next_due_ms),

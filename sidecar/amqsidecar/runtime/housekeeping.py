@@ -12,6 +12,7 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.cause_groups import CauseGroups
+from amqsidecar.model.failure import MINUTES_KEPT_MS
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.operations.failures.former_groups import (
@@ -35,8 +36,6 @@ NEW_MS = 3_600_000
 """Time for which a cause is new."""
 HOURS_AFTER_MS = 2 * 24 * 3_600_000
 """Counts of failures that are older are kept by the hour."""
-STEPS_AFTER_MS = 2 * 3_600_000
-"""And those that are older than this by five minutes, later ones by the minute."""
 WORK_S = 10.0
 """Maximum duration of one run; the rest is left for the next one."""
 
@@ -147,10 +146,11 @@ class Housekeeping:
             log.info("history_forgotten", events=removed)
 
     def _forget_ledger(self, ledger: Schedule, ends_s: float, before_ms: int, now_ms: int) -> None:
-        limit, merged = LEDGER_FORGOTTEN_AT_ONCE, (now_ms - HOURS_AFTER_MS, now_ms - STEPS_AFTER_MS)
+        limit = LEDGER_FORGOTTEN_AT_ONCE
+        hours_ms, steps_ms = now_ms - HOURS_AFTER_MS, now_ms - MINUTES_KEPT_MS
 
         def forget() -> int:
-            return ledger.forget_ledger(before_ms, merged[0], limit, merged[1])
+            return ledger.forget_ledger(before_ms, hours_ms, limit, steps_ms)
 
         self._repeat(ends_s, limit, forget)
 

@@ -247,9 +247,10 @@ def test_paged_at_three_300_of_thousands_after_everything_has_exhausted(
     assert site.exhausted(site.ours) == 0
     kept = [one for one in order if one.startswith(site.others)]
     assert [one.test_id for one in site.peer.browse(site.final)][: len(kept)] == kept
-    history = site.sidecar.run_command("show", example["redelivery_id"])
-    assert "life 2 begins: to queue" in history
-    assert "because: OPS-1207: mended" in history
+    for name in (example["redelivery_id"], str(example["id"])):
+        history = site.sidecar.run_command("show", name)
+        assert "life 2 begins: to queue" in history
+        assert "because: OPS-1207: mended" in history
 
 
 @on_artemis_in_proof
@@ -433,6 +434,9 @@ def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     [mended] = site.peer.consume(site.ours, count=1)
     assert mended.value("mended") == "too"
     assert mended.value("amqsidecarRedeliveryId") == row_of(listed, by_api)["redelivery_id"]
+    for edited in (by_command, by_api):
+        shown = site.sidecar.run_command("show", str(edited))
+        assert row_of(listed, edited)["redelivery_id"] in shown
     all_back(site, 4)
 
 

@@ -62,7 +62,6 @@ def exhausted_by_screen(site: Site, queue: str) -> dict[str, float]:
         ),
         "status, by queue": counted(site.status()["exhausted"], "count"),
         "groups": counted(groups),
-        "first screen": counted(screen["waiting"]["by_destination"]),
         "first screen, exhausted": counted(screen["exhausted"], "count"),
         "policies": counted(policies),
         "metrics": site.sidecar.metric(label),
@@ -168,6 +167,15 @@ class Claims:
         self.solved: set[str] = set()
         self.endings: dict[str, tuple[str, str]] = {}
 
+    def are_solved(self, queue: str) -> bool:
+        """Whether the messages of a queue were called solved."""
+        return f"queue://{queue}" in self.solved
+
+    def says(self, queue: str, ending: str, evidence: str) -> bool:
+        """Whether this is the end of a queue's group and a part of its evidence, as said last."""
+        said = self.endings.get(f"queue://{queue}", ("", ""))
+        return said[0].startswith(ending) and evidence in said[1]
+
 
 @contextmanager
 def listening(site: Site) -> Iterator[Claims]:
@@ -199,6 +207,7 @@ def listening(site: Site) -> Iterator[Claims]:
 def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, unique: str) -> None:
     ours, others = site.ours, site.others
     stolen, elsewhere = f"{unique}.stolen", f"{unique}.elsewhere"
+    moved = f"{unique}.moved"
     site.peer.fill(site.final, FOREIGN, size=10, test_id="foreign-")
     site.sidecar.start()
     with listening(site) as claims:
@@ -208,11 +217,13 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
             agree(site, {ours: expected})
         site.exhaust(others, 4)
         site.exhaust(stolen, 3)
-        agree(site, {ours: 24, others: 4, stolen: 3})
+        site.exhaust(moved, 2)
+        agree(site, {ours: 24, others: 4, stolen: 3, moved: 2})
+        assert overview(site)["waiting"]["by_destination"] == []
         # Each of them died at its consumer, was re-sent once, and died again.
-        for queue, count in ((ours, 24), (others, 4), (stolen, 3)):
+        for queue, count in ((ours, 24), (others, 4), (stolen, 3), (moved, 2)):
             all_show(partial(deaths_by_screen, site, queue), 2 * count, f"deaths of {queue}")
-        all_show(partial(totals_by_screen, site), 31, "messages")
+        all_show(partial(totals_by_screen, site), 33, "messages")
 
         def act(action: str, *options: str) -> None:
             site.sidecar.run_command(action, *options, "--yes")
@@ -222,15 +233,16 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
             return [str(row["id"]) for row in site.sidecar.json_command("list", *chosen)["rows"]]
 
         act("retry", "--destination", others, "--window", "5s")
+        act("redirect", "--destination", moved, "--to", others, "--window", "5s")
         [first, *_] = redirected = some(ours, 5)
         act("redirect", *redirected, "--to", elsewhere)
         assert "is unknown" not in site.sidecar.run_command("show", first)
         act("discard", *some(ours, 5))
-        agree(site, {ours: 14, others: 0})
-        acts_agree(site, {"retry": 4, "redirect": 5, "discard": 5})
+        agree(site, {ours: 14, others: 0, moved: 0})
+        acts_agree(site, {"retry": 4, "redirect": 7, "discard": 5})
         known = FOREIGN if not site.final.startswith("DLQ") else 0
         all_show(partial(totals_by_screen, site), 14 + 3 + known, "messages after three acts")
-        site.sidecar.json_command("operation undo", "3")
+        site.sidecar.json_command("operation undo", "4")
         agree(site, {ours: 19, others: 0, stolen: 3})
         assert len(site.peer.consume(elsewhere, count=5)) == 5
         assert claims.missing == []
@@ -244,30 +256,29 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
         # A stranger takes what lies there; messages of others do not hide it.
         site.peer.consume(site.final, selector=f"testId LIKE '{stolen}-%'", count=3)
         agree(site, {ours: 19, stolen: 0})
-        eventually(
-            lambda: (
-                claims.endings.get(f"queue://{others}", ("", ""))[0].startswith("was re-sent")
-                and "4 messages lie in" in claims.endings[f"queue://{others}"][1]
-            ),
-            within_s=PROVED_WITHIN_S,
-            what="what lies without a consumer is not called solved",
-            last=lambda _: str(claims.endings),
-        )
-        assert claims.solved == set()
-        with site.peer.start_flaky_consumer(others) as consumer:
-            consumed = consumer.wait_for_successes(4)
+        endings = {others: "was re-sent", moved: "was sent elsewhere"}
+        for queue, ending in endings.items():
             eventually(
-                lambda: f"queue://{others}" in claims.solved,
+                partial(claims.says, queue, ending, f"6 messages lie in queue://{others}"),
                 within_s=PROVED_WITHIN_S,
-                what="it is solved once it is consumed",
+                what="what lies without a consumer is not called solved",
                 last=lambda _: str(claims.endings),
             )
-        assert len(consumed) == 4
+        assert claims.solved == set()
+        with site.peer.start_flaky_consumer(others) as consumer:
+            assert len(consumer.wait_for_successes(6)) == 6
+            for queue in endings:
+                eventually(
+                    partial(claims.are_solved, queue),
+                    within_s=PROVED_WITHIN_S,
+                    what="it is solved once it is consumed",
+                    last=lambda _: str(claims.endings),
+                )
         eventually(
-            lambda: "another program" in claims.endings.get(f"queue://{stolen}", ("", ""))[0],
+            partial(claims.says, stolen, "was lost to another program", ""),
             within_s=PROVED_WITHIN_S,
             what="what the stranger took is called lost",
             last=lambda _: str(claims.endings),
         )
-        assert claims.solved == {f"queue://{others}"}
+        assert claims.solved == {f"queue://{others}", f"queue://{moved}"}
         assert {one["queue"] for one in claims.missing} <= {f"queue://{site.final}"}

@@ -724,6 +724,42 @@ def test_one_switch_sends_at_once_or_carefully(client: httpx2.Client, how: str) 
     assert ("20 a second" in said) == (how == "carefully")
 
 
+def test_an_operation_takes_exactly_the_oldest_and_one_of_each_message_id(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    keep(store, [dead(n, "late", now_ms, message_id=f"ID:{n // 3}") for n in range(1, 7)])
+    with running_console(path) as address, web_client(address) as client:
+        page = page_of(client, "/act/retry?destination=orders")
+        assert "6 messages would be changed" in text_of(page)
+        [form] = page.xpath("//form[@aria-label='Only some of these']")
+        fixed = {
+            one.get("name"): one.get("value") for one in form.iter("input") if one.get("value")
+        }
+        asked = urlencode(fixed | {"limit": 2, "one_per_message_id": "yes"})
+        page = page_of(client, f"{form.get('action')}?{asked}")
+        assert "2 messages would be changed" in text_of(page)
+        facts = page.xpath("//section[@aria-labelledby='which']/dl/*")
+        assert [text_of(one) for one in facts[2:]] == [
+            *("of these", "the oldest 2"),
+            *("of the same message id", "only the first"),
+        ]
+        [command] = page.xpath("//pre[@id='command']/text()")
+        assert "--destination queue://orders --limit 2" in command
+        assert "--one-per-message-id" in command
+        assert confirm(client, page).status_code == 303
+        wrong = page_of(client, "/act/retry?limit=0", 400)
+        assert "limit: expected a whole number from 1 to 100,000" in text_of(wrong)
+        for condition in ("contains=x", "property=a%3Db"):
+            assert not page_of(client, f"/act/retry?{condition}").xpath("//input[@name='limit']")
+            assert "can't be used with" in text_of(
+                page_of(client, f"/act/retry?{condition}&limit=1", 400)
+            )
+    [operation] = store.operations(1)
+    assert operation.selection.rows.ids == (1, 3)
+    store.close()
+
+
 def test_a_redirect_offers_the_destinations_of_the_schedule(client: httpx2.Client) -> None:
     page = page_of(client, "/act/redirect?id=1")
     offered = page.xpath("//datalist[@id = //input[@name='target']/@list]/option/@value")

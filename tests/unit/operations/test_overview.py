@@ -21,7 +21,7 @@ from amqsidecar.model.event import (
     Retried,
     Returned,
 )
-from amqsidecar.model.failure import BUCKET_MS
+from amqsidecar.model.failure import BUCKET_MS, MINUTES_KEPT_MS
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -31,6 +31,7 @@ from amqsidecar.operations.charts import (
     Zoom,
     deaths_by_cause,
     deaths_of_group,
+    last_deaths_until,
     lateness,
     marks_since,
     recovery_by_attempt,
@@ -194,7 +195,7 @@ def test_what_waits_is_counted_by_when_it_goes(store: SqliteStore) -> None:
     keep(store, [*rows, dead(9, None, NOW_MS, destination=PAY, state=RowState.HELD)])
     found = read_waiting(store, NOW_MS)
     assert (found.overdue, found.soon, found.hour, found.day, found.later) == (2, 1, 1, 1, 1)
-    assert (found.total, found.overdue_ms, found.next_due_at_ms) == (7, 5_000, NOW_MS - 5_000)
+    assert (found.overdue_ms, found.next_due_at_ms) == (5_000, NOW_MS - 5_000)
     assert [one.destination for one in found.by_destination] == ["queue://orders", PAY]
     ahead = schedule_ahead(store, NOW_MS).series[0].counts
     assert (len(ahead), ahead[0], ahead[20], sum(ahead)) == (24, 2, 1, 3)
@@ -224,7 +225,7 @@ def test_what_gates_let_wait_is_reported_and_is_not_overdue(store: SqliteStore) 
 
 def test_an_empty_schedule_is_an_overview_too(store: SqliteStore) -> None:
     found = read_overview(store, NOW_MS)
-    assert (found.groups, found.recoveries, found.waiting.total) == ([], [], 0)
+    assert (found.groups, found.recoveries, found.waiting.by_destination) == ([], [], [])
     assert found.waiting.next_due_at_ms is None
     assert deaths_by_cause(store, NOW_MS).series == []
     assert recovery_by_attempt(store, NOW_MS) == []
@@ -341,10 +342,7 @@ def test_exhausted_messages_stand_on_the_first_screen_with_their_queue_and_since
         PAY: 3,
         "queue://orders": 0,
     }
-    assert [(one.destination, one.exhausted) for one in found.waiting.by_destination] == [
-        (PAY, 3),
-        ("queue://orders", 0),
-    ]
+    assert [one.destination for one in found.waiting.by_destination] == ["queue://orders"]
 
 
 def test_messages_are_counted_as_messages_and_deaths_beside_them(store: SqliteStore) -> None:
@@ -459,10 +457,11 @@ LIES = look(30_000, 2_400, acknowledged=7)
     [
         (resent_by(""), [CONSUMED], Ending.CONSUMED, ""),
         (resent_by("cli:ann"), [CONSUMED, LIES], Ending.CONSUMED, ""),
-        (redirected(), [], Ending.REDIRECTED, ""),
+        (redirected(), [CONSUMED], Ending.CONSUMED_ELSEWHERE, ""),
+        (redirected(), [], Ending.REDIRECTED, "its queue was not examined after its window"),
         (redirected(), [LIES], Ending.REDIRECTED, "2,400 messages lie in "),
         (resent_by(""), [], Ending.RESENT, "its queue was not examined after its window"),
-        (resent_by("cli:ann"), [LIES], Ending.LIES, "no consumer has acknowledged any since"),
+        (resent_by("cli:ann"), [LIES], Ending.RESENT, "no consumer has acknowledged any since"),
         (resent_by(""), [look(30_000, 0)], Ending.RESENT, "acknowledged counter"),
         (missed(), [], Ending.MISSED, ""),
         ([], [], Ending.UNKNOWN, ""),
@@ -484,7 +483,7 @@ def test_only_what_was_consumed_or_ended_on_purpose_is_solved(
     assert evidence in ended.solution.evidence
     assert bool(evidence) == bool(ended.solution.evidence)
     assert ended.solution.actor == next((one.actor for one in events if hasattr(one, "actor")), "")
-    assert bool(found.solved) == (ending in (Ending.CONSUMED, Ending.REDIRECTED))
+    assert bool(found.solved) == (not evidence and bool(seen))
     at_ms = NOW_MS - (20 * 60_000 if events else AGO_MS)
     assert (ended.solution.at_ms, ended.solution.operation) == (at_ms, None)
 
@@ -549,6 +548,32 @@ def test_the_last_hour_is_counted_by_the_minute_of_all_and_of_one_group(store: S
     )
     [of_group] = deaths_by_cause(store, NOW_MS, Zoom.HOUR, place=(PAY, REFUSED)).series
     assert sum(of_group.counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "zoom", "step_ms", "steps"),
+    [
+        (30 * 60_000, Zoom.MINUTES, 60_000, 5),
+        (3 * HOUR_MS, Zoom.MINUTES, 5 * 60_000, 12),
+        (3 * HOUR_MS, Zoom.HOUR, 5 * 60_000, 12),
+    ],
+)
+def test_a_zoom_shows_the_last_deaths_by_the_finest_counts_that_are_kept(
+    store: SqliteStore, ago_ms: int, zoom: Zoom, step_ms: int, steps: int
+) -> None:
+    keep(store, [dead(n, LIMIT, NOW_MS - ago_ms, destination=PAY) for n in (1, 2)])
+    store.forget_ledger(0, NOW_MS - 2 * DAY_MS, 99, NOW_MS - MINUTES_KEPT_MS)
+    assert deaths_by_cause(store, NOW_MS, zoom).series == [] or ago_ms < zoom.span_ms
+    assert last_deaths_until(store, NOW_MS, (PAY, REFUSED)) is None
+    until_ms = last_deaths_until(store, NOW_MS, (PAY, LIMIT))
+    found = deaths_by_cause(store, NOW_MS, zoom, until_ms=until_ms)
+    [deaths] = found.series
+    assert (found.step_ms, len(deaths.counts), sum(deaths.counts)) == (step_ms, steps, 2)
+    assert found.until_ms == until_ms
+    said = plot_deaths(found, str, is_past=True)
+    assert said.note.startswith("Nothing died in the last ")
+    assert ("kept for 2h" in said.note) == (step_ms != 60_000)
+    assert said.title.startswith(f"Dead letters by {'minute' if steps == 5 else 'five minutes'} ")
 
 
 def started(at_ms: int, digest: str, instance: str = "a") -> ServiceMark:

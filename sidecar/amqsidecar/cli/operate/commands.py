@@ -19,7 +19,7 @@ from amqsidecar.cli.operate.operations_command import (
     print_progress,
     usage_errors,
 )
-from amqsidecar.cli.operate.options import JUDGED, LISTED, Asked, read_chosen, read_pace
+from amqsidecar.cli.operate.options import JUDGED, Asked, read_chosen, read_pace
 from amqsidecar.cli.options import (
     OutputFormat,
     check_of_broker,
@@ -46,7 +46,7 @@ from amqsidecar.model.operation import Action, Operation, OperationPace, Operati
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import ActionRefused, ActionResult, act_directly, check_direct
 from amqsidecar.operations.failures.find_group import where_else
-from amqsidecar.operations.listing import select_oldest
+from amqsidecar.operations.listing import Bounds, select_oldest
 from amqsidecar.operations.operate import Wish, begin, cancel, carry_out, checked, undoable
 from amqsidecar.operations.preview import (
     OpenGate,
@@ -96,7 +96,7 @@ def redirect(asked: Asked) -> None:
     _act("redirect", asked)
 
 
-@takes(Asked, but=("to", *LISTED, *JUDGED))
+@takes(Asked, but=("to", "ids_from", *JUDGED))
 def give_up(asked: Asked) -> None:
     """Send to the final dead-letter queue now.
 
@@ -116,7 +116,7 @@ def discard(asked: Asked) -> None:
     _act("discard", asked)
 
 
-@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
+@takes(Asked, but=("to", "state", "ids_from", *JUDGED))
 def take_back(asked: Asked) -> None:
     """Take exhausted messages out of their final queue.
 
@@ -127,7 +127,7 @@ def take_back(asked: Asked) -> None:
     _act("take-back", asked)
 
 
-@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
+@takes(Asked, but=("to", "state", "ids_from", *JUDGED))
 def hold(asked: Asked) -> None:
     """Keep waiting messages until they are released.
 
@@ -136,7 +136,7 @@ def hold(asked: Asked) -> None:
     _act("hold", asked)
 
 
-@takes(Asked, but=("to", "state", *LISTED, *JUDGED))
+@takes(Asked, but=("to", "state", "ids_from", *JUDGED))
 def release(asked: Asked) -> None:
     """Release held messages.
 
@@ -218,13 +218,8 @@ def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
     else:
         rows = find_group(store, asked, selection.rows)
         selection = msgspec.structs.replace(selection, rows=rows)
-    oldest = select_oldest(
-        store,
-        wish.action,
-        selection,
-        limit=asked.limit,
-        one_per_message_id=asked.one_per_message_id,
-    )
+    bounds = Bounds(asked.limit, asked.one_per_message_id)
+    oldest = select_oldest(store, wish.action, selection, bounds)
     if oldest.rows.ids == ():
         raise NothingFound(f"nothing matched{where_else(store, selection.rows)}")
     selection = oldest

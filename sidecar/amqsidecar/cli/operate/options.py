@@ -163,9 +163,6 @@ class Asked(Chosen):
     output: Output = OutputFormat.TEXT
 
 
-LISTED = ("ids_from", "one_per_message_id")
-"""Options about lists of ids; for commands whose messages leave the schedule."""
-
 JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about returns; for commands that send."""
 

@@ -12,6 +12,7 @@ from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import ActedOn, PreviewQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import unknown
+from amqsidecar.http.console.query import bounded
 from amqsidecar.http.fetching import fetch_message, put_back
 from amqsidecar.http.masking import HIDDEN
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
@@ -27,7 +28,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
-from amqsidecar.operations.listing import select_oldest
+from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
@@ -236,20 +237,7 @@ class ActionEndpoints:
 
     def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:
         asked = understood(at, given, self._queries.masking, call.caller.role).selection
-        is_bounded = given.limit is not None or given.one_per_message_id
-        if is_bounded and asked.looks_into_messages:
-            # Why: it could open each of millions of messages before it answers.
-            raise HttpRefused(
-                400, "`limit` and `one_per_message_id` can't be used with `property` or `contains`"
-            )
-        with _refusals():
-            return select_oldest(
-                at.store,
-                action,
-                asked,
-                limit=given.limit,
-                one_per_message_id=given.one_per_message_id,
-            )
+        return bounded(at.store, action, asked, Bounds(given.limit, given.one_per_message_id))
 
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query

@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute
 
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
-from amqsidecar.http.console.described import ACTIONS, describe
-from amqsidecar.http.console.query import MessageQuery, QueryError
+from amqsidecar.http.console.described import ACTIONS, describe, describe_bounds
+from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext
@@ -39,9 +39,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     def looked(
         store: Schedule, action: Action, selection: Selection, gate: OpenGate | None = None
     ) -> Preview:
-        suffix = tools.final_suffix
-        selection = with_numbered(store, selection)
-        return preview(store, action, selection, suffix=suffix, gate=gate)
+        return preview(store, action, selection, suffix=tools.final_suffix, gate=gate)
 
     async def show(
         request: Request,
@@ -52,7 +50,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     ) -> Response:
         def read(at: QueryContext) -> tuple[Preview, list[str]]:
             known = {one.destination for one in at.store.group_tallies()}
-            return looked(at.store, action, query.selection, tools.gate), sorted(known)
+            selection = _chosen(at.store, action, query)
+            return looked(at.store, action, selection, tools.gate), sorted(known)
 
         found, known = await queries.ask(read)
         if form is None:
@@ -65,12 +64,12 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             words=ACTIONS[action],
             sends=action in SENDS,
             query=query,
-            conditions=describe(query.selection),
+            conditions=[*describe(query.selection), *describe_bounds(query.bounds)],
             preview=found,
             known=known[:KNOWN_MAX],
             form=_in_utc(form),
             problem=problem,
-            command=_command(action, query.selection, form, queries.clock.now_ms()),
+            command=_command(action, query, form, queries.clock.now_ms()),
         )
 
     async def look(request: Request) -> Response:
@@ -89,12 +88,12 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
             def write(at: QueryContext) -> Operation:
                 _refuse_doubtful(tools.gate, wish.target, form)
-                now = looked(at.store, action, query.selection)
+                selection = _chosen(at.store, action, query)
+                now = looked(at.store, action, selection)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
                         raise ActionRefused(changed)
-                selection = with_numbered(at.store, wish.selection)
                 return begin(
                     at.store, msgspec.structs.replace(wish, selection=selection), at.now_ms
                 )
@@ -125,6 +124,11 @@ def _refuse_doubtful(gate: OpenGate | None, target: str | None, form: Mapping[st
         return
     if notes := "; ".join(gate_notes(gate, [target])):
         raise ActionRefused(f"{notes}. To redirect nevertheless, press the button again")
+
+
+def _chosen(store: Schedule, action: Action, query: MessageQuery) -> Selection:
+    """Return the messages that the query means now."""
+    return bounded(store, action, with_numbered(store, query.selection), query.bounds)
 
 
 def _careful(how: str) -> dict[str, str]:
@@ -206,7 +210,7 @@ def _number(form: Mapping[str, str], name: str) -> float | None:
 
 
 def _command(
-    action: Action, selection: Selection, form: Mapping[str, str], now_ms: int
+    action: Action, query: MessageQuery, form: Mapping[str, str], now_ms: int
 ) -> str | None:
     """Return the command of a form; of one with mistakes without its pace."""
     try:
@@ -215,4 +219,4 @@ def _command(
         pace = OperationPace()
     target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
     reason = form.get("reason", "").strip()
-    return command_of(action, selection, pace, target or None, reason, now_ms)
+    return command_of(action, query.selection, pace, target or None, reason, now_ms, query.bounds)

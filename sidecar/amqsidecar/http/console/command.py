@@ -9,6 +9,7 @@ from amqsidecar.http.console.templating import iso
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.shown import shown
 from amqsidecar.operations.conditions import given
+from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.select import NEEDED_STATES
 
 
@@ -19,6 +20,7 @@ def command_of(
     target: str | None,
     reason: str,
     now_ms: int,
+    bounds: Bounds = Bounds(),  # noqa: B008
 ) -> str | None:
     """Return a command line, without `--config`; None = no command does it.
 
@@ -29,6 +31,7 @@ def command_of(
         target: where to, for redirecting.
         reason: in the person's words.
         now_ms: reference time of ages.
+        bounds: which of the selected messages.
     """
     rows, needed = selection.rows, NEEDED_STATES.get(action)
     if needed is not None and rows.state not in (None, needed):
@@ -48,6 +51,7 @@ def command_of(
         words.append("--all")
     is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == OperationPace()
     options += [
+        ("--limit", bounds.limit),
         ("--to", target),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
@@ -59,8 +63,7 @@ def command_of(
     for name, value in options:
         if value is not None:
             words += [name, str(value)]
-    if pace.ramp:
-        words.append("--ramp")
+    words += ["--one-per-message-id"] * bounds.one_per_message_id + ["--ramp"] * pace.ramp
     return " ".join(shell_word(word) for word in words)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from amqsidecar.http.console.templating import percent, utc
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.operations.conditions import given
+from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.words import span
 
 _IDS_SHOWN = 20
@@ -69,6 +70,14 @@ def describe(selection: Selection) -> list[tuple[str, str]]:
             pairs.append((condition.words, _ids(value)))
         else:
             pairs += [(condition.words, text) for text in condition.write(value)]
+    return pairs
+
+
+def describe_bounds(bounds: Bounds) -> list[tuple[str, str]]:
+    """Return which of the selected messages are taken, as pairs of words; none = all."""
+    pairs = [("of these", f"the oldest {bounds.limit:,}")] if bounds.limit else []
+    if bounds.one_per_message_id:
+        pairs.append(("of the same message id", "only the first"))
     return pairs
 
 

@@ -42,6 +42,7 @@ from amqsidecar.operations.charts import (
     Zoom,
     deaths_by_cause,
     deaths_of_group,
+    last_deaths_until,
     marks_since,
     recovery_by_attempt,
     schedule_ahead,
@@ -145,25 +146,29 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
 
 def _urgent_plots(console: Console, at: QueryContext, zoom: Zoom | None) -> Iterable[Plotted]:
     """Return deaths and due messages; if no zoom is chosen, of an hour in which there are any."""
-    marks, masked = marks_since(at.store, at.now_ms - DAY_MS), console.queries.masking.text
-
-    def plot(zoom: Zoom) -> Plotted:
-        return plot_deaths(deaths_by_cause(at.store, at.now_ms, zoom), masked, marks)
-
-    yield _first_of(zoom, plot)
+    yield _plot_of_deaths(console, at, None, zoom)
     yield _first_of(zoom, lambda one: plot_schedule(schedule_ahead(at.store, at.now_ms, one)))
 
 
-def _plot_of_group(console: Console, at: QueryContext, place: Place, zoom: Zoom | None) -> Plotted:
+def _plot_of_deaths(
+    console: Console, at: QueryContext, place: Place | None, zoom: Zoom | None
+) -> Plotted:
+    """Return deaths of a group, or of all; of a chosen time without any, those before it."""
     marks, masked = marks_since(at.store, at.now_ms - DAY_MS), console.queries.masking.text
 
-    def plot(zoom: Zoom) -> Plotted:
-        if zoom is Zoom.DAY:
+    def plot(zoom: Zoom, until_ms: int | None = None) -> Plotted:
+        if place is not None and zoom is Zoom.DAY:
             return plot_group(deaths_of_group(at.store, place, at.now_ms), marks)
-        deaths = deaths_by_cause(at.store, at.now_ms, zoom, place=place)
-        return plot_deaths(deaths, masked, marks, is_one_cause=True)
+        deaths = deaths_by_cause(at.store, at.now_ms, zoom, place=place, until_ms=until_ms)
+        return plot_deaths(
+            deaths, masked, marks, is_one_cause=place is not None, is_past=until_ms is not None
+        )
 
-    return _first_of(zoom, plot)
+    found = _first_of(zoom, plot)
+    if zoom is not None and found.is_empty:
+        until_ms = last_deaths_until(at.store, at.now_ms, place)
+        return found if until_ms is None else plot(zoom, until_ms)
+    return found
 
 
 def _first_of(zoom: Zoom | None, plot: Callable[[Zoom], Plotted]) -> Plotted:
@@ -206,7 +211,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 solution=solutions.get(place),
                 notes=read_notes(at.store, place),
                 example=None if group is None else last_death(at.store.history(group.example_id)),
-                deaths=_plot_of_group(console, at, place, zoom),
+                deaths=_plot_of_deaths(console, at, place, zoom),
                 members=[queries.masking.struct(row) for row in members.rows],
                 has_more=members.next_after is not None,
                 differing=read_differing(queries, at.store.message, members.rows, role, wanted),

@@ -6,13 +6,16 @@ from typing import Final
 from amqsidecar.http.console.svg import Plotted, PlottedMark
 from amqsidecar.http.console.templating import moment, number, percent
 from amqsidecar.model.cause_groups import split_stack
+from amqsidecar.model.failure import MERGED_STEP_MS, MINUTES_KEPT_MS
 from amqsidecar.operations.charts import (
+    MINUTE_MS,
     AttemptRecovery,
     ChartMark,
     LatenessBucket,
     Timeline,
     Zoom,
 )
+from amqsidecar.operations.failures.groups import HOUR_MS
 from amqsidecar.operations.words import span
 
 _PERIODS: Final = {Zoom.MINUTES: "5 minutes", Zoom.HOUR: "hour", Zoom.DAY: "24 hours"}
@@ -24,17 +27,35 @@ def plot_deaths(
     marks: Sequence[ChartMark] = (),
     *,
     is_one_cause: bool = False,
+    is_past: bool = False,
 ) -> Plotted:
-    """Return deaths by time and cause; causes are masked already."""
+    """Return deaths by time and cause.
+
+    Args:
+        timeline: the numbers.
+        masked: returns a cause as it may be seen.
+        marks: what happened meanwhile.
+        is_one_cause: all are of one.
+        is_past: it ends with the last death, since nothing died in the time that was asked for.
+    """
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(split_stack(largest.name)[0])}."
     step = _step_name(timeline)
     causes, period = "" if is_one_cause else " and cause", _PERIODS[timeline.zoom]
+    shown, note = f"last {period}", ""
+    if is_past:
+        is_merged = timeline.step_ms == MERGED_STEP_MS
+        until = moment(timeline.until_ms)
+        shown = f"the {_PERIODS[Zoom.HOUR] if is_merged else period} until {until:%H:%M} UTC"
+        note = f"Nothing died in the last {period}; this is when something died last."
+        if is_merged:
+            note += f" Counts by the minute are kept for {span(MINUTES_KEPT_MS)}."
     return Plotted(
         key="deaths",
-        title=f"Dead letters by {step}{causes}, last {period}",
+        title=f"Dead letters by {step}{causes}, {shown}",
         empty=f"Nothing died in the last {period}.",
+        note=note,
         zoom=timeline.zoom,
         description=f"{number(total)} deaths.{most}",
         axis=f"{step} from, UTC",
@@ -123,18 +144,19 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
 
 
 def _step_name(timeline: Timeline) -> str:
-    return "hour" if timeline.zoom is Zoom.DAY else "minute"
+    names = {MINUTE_MS: "minute", MERGED_STEP_MS: "five minutes", HOUR_MS: "hour"}
+    return names[timeline.step_ms]
 
 
 def _times(timeline: Timeline) -> list[str]:
     steps = len(timeline.series[0].counts) if timeline.series else 0
-    begins = (moment(timeline.from_ms + at * timeline.zoom.step_ms) for at in range(steps))
+    begins = (moment(timeline.from_ms + at * timeline.step_ms) for at in range(steps))
     return [f"{begin:%H:%M}" if begin else "" for begin in begins]
 
 
 def _placed(timeline: Timeline, marks: Sequence[ChartMark]) -> list[PlottedMark]:
     steps = len(timeline.series[0].counts) if timeline.series else 0
-    placed = ((one, (one.at_ms - timeline.from_ms) / timeline.zoom.step_ms) for one in marks)
+    placed = ((one, (one.at_ms - timeline.from_ms) / timeline.step_ms) for one in marks)
     return [
         PlottedMark(place=place, at_ms=one.at_ms, what=one.what, operation=one.operation)
         for one, place in placed

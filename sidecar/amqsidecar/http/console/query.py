@@ -11,11 +11,16 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.datastructures import QueryParams
 
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.ledger import RowKey, RowOrder
-from amqsidecar.model.operation import Selection
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import Zoom
 from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
+from amqsidecar.operations.listing import Bounds, select_oldest
+from amqsidecar.operations.select import IDS_MAX
+from amqsidecar.schedule import Schedule
 
 _ID_MAX = 2**63 - 1
 
@@ -32,12 +37,14 @@ class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
         order: how they are listed.
         after: where the page before ended.
         fields: the address's parameters by name; ages as written.
+        bounds: of an operation on these messages.
     """
 
     selection: Selection
     order: RowOrder
     after: RowKey | None
     fields: dict[str, list[str]]
+    bounds: Bounds = Bounds()
 
     @property
     def is_everything(self) -> bool:
@@ -55,9 +62,16 @@ class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
         pairs += [(name, value) for name, value in changes.items() if value is not None]
         return address(path, pairs)
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The conditions as parameters of an address, whose ages stay fixed between pages."""
+        return _pairs_of(self.selection)
+
     def fixed(self) -> str:
-        """Return the conditions as a query whose ages stay fixed between pages."""
-        return urlencode(_pairs_of(self.selection))
+        """Return conditions and bounds as a query whose ages stay fixed between pages."""
+        limit, is_one = self.bounds.limit, self.bounds.one_per_message_id
+        bounds = [("limit", limit)] * bool(limit) + [("one_per_message_id", "yes")] * is_one
+        return urlencode([*self.pairs, *bounds])
 
 
 FILTER_NAMES: Final = tuple(one.address for one in CONDITIONS if one.address is not None)
@@ -110,7 +124,32 @@ def read_query(params: QueryParams, now_ms: int) -> MessageQuery:
         order=_order(fields.get("order", [None])[-1]),
         after=_after(fields.get("after", [None])[-1]),
         fields=fields,
+        bounds=_bounds(fields),
     )
+
+
+def _bounds(fields: Mapping[str, list[str]]) -> Bounds:
+    text = fields.get("limit", [""])[-1]
+    if text and not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= IDS_MAX):
+        raise QueryError(f"limit: expected a whole number from 1 to {IDS_MAX:,}, found {text!r}")
+    return Bounds(int(text) if text else None, "one_per_message_id" in fields)
+
+
+def bounded(schedule: Schedule, action: Action, selection: Selection, bounds: Bounds) -> Selection:
+    """Return the selection of the rows that an action would take now.
+
+    Raises:
+        HttpRefused: the rows would be too many, or each message would be opened.
+    """
+    if bounds != Bounds() and selection.looks_into_messages:
+        # Why: it could open each of millions of messages before it answers.
+        raise HttpRefused(
+            400, "`limit` and `one_per_message_id` can't be used with `property` or `contains`"
+        )
+    try:
+        return select_oldest(schedule, action, selection, bounds)
+    except ActionRefused as error:
+        raise HttpRefused(409, str(error)) from error
 
 
 def read_zoom(params: QueryParams) -> Zoom | None:

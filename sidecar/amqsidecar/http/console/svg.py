@@ -54,6 +54,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         names: of the series.
         counts: one list for each series, each as long as `labels`.
         empty: what to say where there are no data.
+        note: what to know of the time that is shown.
         zoom: the time that it shows, if another can be chosen.
         is_compared: the series are lines over each other, not stacked.
         marks: what happened meanwhile, in the order of time.
@@ -68,6 +69,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     counts: list[list[int]]
     empty: str
+    note: str = ""
     zoom: Zoom | None = None
     is_compared: bool = False
     marks: list[PlottedMark] = []

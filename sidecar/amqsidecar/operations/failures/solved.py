@@ -1,6 +1,6 @@
 """Groups of which nothing is left: since when, what ended them, and whether that solved them.
 
-Solved are groups whose last message was consumed, or was discarded or sent elsewhere on purpose.
+Solved are groups whose last message was consumed, wherever it went, or was discarded on purpose.
 That a message left the schedule proves neither.
 """
 
@@ -33,16 +33,16 @@ class Ending(StrEnum):
     """The end of the last message of a group, as the predicate of a sentence about it."""
 
     CONSUMED = "was re-sent and consumed"
-    REDIRECTED = "was sent elsewhere"
+    CONSUMED_ELSEWHERE = "was sent elsewhere and consumed"
     DISCARDED = "was discarded"
-    LIES = "was re-sent"
-    RESENT = "was re-sent with an unknown outcome"
+    RESENT = "was re-sent"
+    REDIRECTED = "was sent elsewhere"
     GIVEN_UP = "was moved to its final dead-letter queue"
     MISSED = "was lost to another program, which took it out of its final dead-letter queue"
     UNKNOWN = "left the schedule with an unknown outcome"
 
 
-_SOLVES: Final = (Ending.CONSUMED, Ending.REDIRECTED, Ending.DISCARDED)
+_SOLVES: Final = (Ending.CONSUMED, Ending.CONSUMED_ELSEWHERE, Ending.DISCARDED)
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,29 +122,29 @@ def _ended(schedule: Schedule, group: Group, now_ms: int) -> Solution:
                 pass
     evidence = ""
     if resent is not None and ending in (Ending.RESENT, Ending.REDIRECTED):
-        ending, evidence = _after_resend(schedule, resent, ending, now_ms)
+        evidence = _unproved(schedule, resent, now_ms)
+        if not evidence:
+            is_elsewhere = ending is Ending.REDIRECTED
+            ending = Ending.CONSUMED_ELSEWHERE if is_elsewhere else Ending.CONSUMED
     return Solution(at_ms=at_ms, ending=ending, evidence=evidence, actor=actor, operation=None)
 
 
-def _after_resend(
-    schedule: Schedule, resent: Resent, ending: Ending, now_ms: int
-) -> tuple[Ending, str]:
-    """Return what is known of a message that was re-sent and did not come back."""
+def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
+    """Return what is known of a message that did not come back; "" = it was consumed."""
     place, at_ms = resent.destination, resent.at_ms
     # Why both: the first looks prove what a restart of the watcher hides from the last ones.
     seen = schedule.observations(place, at_ms, min(at_ms + HOUR_MS, now_ms + 1))
     seen += schedule.observations(place, max(at_ms + HOUR_MS, now_ms - HOUR_MS), now_ms + 1)
     outcome = outcome_of(at_ms, None, seen, now_ms, OperationPace().window_ms)
-    last = seen[-1] if seen else None
     if outcome.kind is OutcomeKind.CONSUMED:
-        return (Ending.CONSUMED if ending is Ending.RESENT else ending), ""
+        return ""
+    last = seen[-1] if seen else None
     if last is None or not last.depth:
-        return ending, outcome.evidence if ending is Ending.RESENT else ""
+        return f"the outcome is unknown: {outcome.evidence}"
     unused = last.moved_at_ms is None or last.moved_at_ms <= at_ms
     lies = f"{many(last.depth, 'message lies', 'messages lie')} in {place}"
     idle = ", where no consumer has acknowledged any since" if unused else ""
-    when = f" (seen {span(max(0, now_ms - last.at_ms))} ago)"
-    return (Ending.LIES if ending is Ending.RESENT else ending), f"{lies}{idle}{when}"
+    return f"{lies}{idle} (seen {span(max(0, now_ms - last.at_ms))} ago)"
 
 
 def _is_about(operation: Operation, group: Group) -> bool:
