@@ -23,10 +23,11 @@ def test_a_disk_is_named_by_how_near_its_limit_is(used: float, found: list[Sever
 
 
 def test_the_line_raises_the_limit_above_what_is_in_use() -> None:
-    [found] = disk_findings(BrokerDisk(0.93, 0.9))
-    assert found.mend == "<max-disk-usage>96</max-disk-usage>"
+    [found] = disk_findings(BrokerDisk(0.92, 0.9))
+    assert found.mend == "<max-disk-usage>98</max-disk-usage>"
+    assert list(disk_findings(BrokerDisk(0.92, 0.98))) == []
     assert (
-        "93% of the broker's disk is in use: it blocks all producers until less than 90% is"
+        "92% of the broker's disk is in use: it blocks all producers until less than 90% is"
         in found.what
     )
 
