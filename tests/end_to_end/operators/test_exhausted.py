@@ -435,8 +435,8 @@ def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     assert mended.value("mended") == "too"
     assert mended.value("amqsidecarRedeliveryId") == row_of(listed, by_api)["redelivery_id"]
     for edited in (by_command, by_api):
-        shown = site.sidecar.run_command("show", str(edited))
-        assert row_of(listed, edited)["redelivery_id"] in shown
+        history = site.sidecar.run_command("show", str(edited))
+        assert row_of(listed, edited)["redelivery_id"] in history
     all_back(site, 4)
 
 
