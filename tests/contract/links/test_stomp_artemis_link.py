@@ -725,15 +725,20 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
     assert other.token.take(PATIENCE_S) == 3
     options = ("intake.queues=[DLQ]", f"store.instance={unique}")
 
-    def told() -> list[dict[str, Any]]:
-        return [line for line in sidecar.log_lines() if line.get("reason") == "stuck_in_broker"]
+    # Why by queue: the broker may still count a guard of an earlier test as handed out.
+    def reports() -> list[dict[str, Any]]:
+        return [
+            line
+            for line in sidecar.log_lines()
+            if (line.get("reason"), line.get("queue")) == (STUCK, str(queue(token_queue)))
+        ]
 
     with SidecarProcess(tmp_path, own.stomp_url, sets=options) as sidecar:
         sidecar.start(ready=False)
         link = stomp.make_link("looks").take(token_queue)
         for _ in range(3):
             assert link.token.take(0.1) is None
-            assert link.left_behind() == ()
+            assert token_queue not in {one.queue.name for one in link.left_behind()}
         link.close()
         wire = other._cycle._wire
         held = other.token.take_for_commit().handle
@@ -741,11 +746,10 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
         other._connection.pump(0)
         wire.close()
         other._connection.run_until(lambda: wire.is_closed, PATIENCE_S)
-        eventually(told, what="it is reported")
-        assert [line["queue"] for line in told()] == [str(queue(token_queue))]
+        eventually(reports, what="it is reported")
         other.close()
         sidecar.wait_ready()
-        assert len(told()) == 1
+        assert len(reports()) == 1
     stomp.close()
     amqp.close()
 

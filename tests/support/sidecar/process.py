@@ -193,14 +193,26 @@ class SidecarProcess:
         with opened_view(load_config(None, self.options, os.environ)) as store:
             return read_status(store, store.state(), SystemClock().now_ms())
 
+    def finished_status(self) -> Status:
+        """Return how the schedule stands between two cycles.
+
+        A count leaves out what the unfinished cycle takes and sends.
+        """
+
+        def read() -> Status | None:
+            status = self.status()
+            return status if status.unfinished_cycle is None or not self.is_running() else None
+
+        return eventually(read, what="no cycle is unfinished")
+
     def unsent(self) -> int:
         """Return how many messages of the schedule are not exhausted."""
-        status = self.status()
+        status = self.finished_status()
         return status.total - sum(one.count for one in status.exhausted)
 
     def exhausted(self) -> int:
         """Return how many messages of the schedule are exhausted."""
-        return sum(one.count for one in self.status().exhausted)
+        return sum(one.count for one in self.finished_status().exhausted)
 
     def is_running(self) -> bool:
         """Whether the process runs."""
