@@ -25,6 +25,7 @@ BY_THE_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "a name that does not fit": (configured(store={"instance": "a b"}), "/config/store/instance"),
     "rules of no known kind": (MINIMAL | {"policy": {"key": "rules.json"}}, "/policy/key"),
     "no digest": (MINIMAL | {"image": {"digest": "latest"}}, "/image/digest"),
+    "a volume of no size": (MINIMAL | {"persistence": {"size": "8G1"}}, "/persistence/size"),
     "half a sidecar": (SHARED | {"replicas": 0}, "/replicas"),
 }
 
@@ -69,6 +70,37 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
     "a backlog that nobody holds": (
         configured(store={"url": "broker:"}),
         "config.intake.backlog: with config.store.url broker: there is no place to hold",
+    ),
+    "several beside one broker": (
+        MINIMAL | {"replicas": 3},
+        "replicas is 3, and shape beside has one sidecar",
+    ),
+    "root that may not be root": (
+        MINIMAL | {"podSecurityContext": {"runAsUser": 0}},
+        "podSecurityContext.runAsUser is 0, and runAsNonRoot is true",
+    ),
+    "a container of root that may not be root": (
+        MINIMAL
+        | {"podSecurityContext": {"runAsNonRoot": None}, "securityContext": {"runAsUser": 0}},
+        "podSecurityContext.runAsUser is 0, and runAsNonRoot is true",
+    ),
+    "memory of no quantity": (
+        MINIMAL | {"resources": {"limits": {"memory": "8G1"}}},
+        "resources.limits.memory: 8G1 is no quantity; write it as 512Mi",
+    ),
+    "memory for no message": (
+        MINIMAL | {"resources": {"limits": {"memory": "64Mi"}}},
+        "resources.limits.memory: 64Mi is too little",
+    ),
+    "memory in bytes for no message": (
+        MINIMAL | {"resources": {"limits": {"memory": 100_000_000}}},
+        "at least 128Mi (64Mi + 3.5 x the largest message)",
+    ),
+    "a listener with too little memory": (
+        configured(listener={"acceptor": "stomp://broker:61613", "memory_mib": 512})
+        | {"listener": {"enabled": True, "resources": {"limits": {"memory": "384Mi"}}}},
+        "listener.resources.limits.memory: 384Mi is too little, and Kubernetes would end the "
+        "container again and again: at least 608Mi (96Mi + config.listener.memory_mib)",
     ),
     "several with a file": (MINIMAL | {"shape": "shared"}, "share a schedule in PostgreSQL"),
     "several of one name": (

@@ -30,6 +30,19 @@
 {{- $problems = append $problems (printf "extraEnv: AMQSIDECAR_%s decides what else is made; set config.%s" . (lower . | replace "__" ".")) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (ne $values.shape "shared") (not (has (int $values.replicas) (list 1 2))) -}}
+{{- $problems = append $problems (printf "replicas is %v, and shape %s has one sidecar: remove it, or set shape to shared, with a schedule in PostgreSQL" $values.replicas $values.shape) -}}
+{{- end -}}
+{{- $user := $values.podSecurityContext.runAsUser -}}
+{{- if hasKey $values.securityContext "runAsUser" }}{{ $user = $values.securityContext.runAsUser }}{{ end -}}
+{{- if and (eq (toString $user) "0") (or $values.podSecurityContext.runAsNonRoot $values.securityContext.runAsNonRoot) -}}
+{{- $problems = append $problems "podSecurityContext.runAsUser is 0, and runAsNonRoot is true, so that no container starts: use another user, such as 10001" -}}
+{{- end -}}
+{{- $problems = concat $problems (include "amqsidecar.memoryProblems" (dict "key" "resources" "resources" $values.resources "least" 128 "why" "64Mi + 3.5 x the largest message") | fromYamlArray) -}}
+{{- if $values.listener.enabled -}}
+{{- $least := add 96 (dig "listener" "memory_mib" 64 $config | int) -}}
+{{- $problems = concat $problems (include "amqsidecar.memoryProblems" (dict "key" "listener.resources" "resources" $values.listener.resources "least" $least "why" "96Mi + config.listener.memory_mib") | fromYamlArray) -}}
+{{- end -}}
 {{- $ours := list -}}
 {{- if $values.store.caSecret }}{{ $ours = append $ours "PGSSLROOTCERT" }}{{ end -}}
 {{- if eq (include "amqsidecar.hasVolume" .) "yes" }}{{ $ours = append $ours "SQLITE_TMPDIR" }}{{ end -}}
@@ -189,6 +202,23 @@
 {{- $problems = append $problems (printf "config.broker.url: unknown wire %s://; known: %s" $scheme (join ", " $known)) -}}
 {{- else if not (regexMatch "^[^/]*//([^/@?#]*@)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/?#@]+)(:[0-9]{1,5})?/?$" .) -}}
 {{- $problems = append $problems (printf "config.broker.url: expected %s://user@host:port and nothing behind it; connection options are those below config.broker" $scheme) -}}
+{{- end -}}
+{{- toYaml $problems -}}
+{{- end -}}
+
+{{- /* Why limits of memory can't be right, as YAML, one sentence each. `least` is in MiB. */ -}}
+{{- define "amqsidecar.memoryProblems" -}}
+{{- $problems := list -}}
+{{- $limit := dig "limits" "memory" "" (.resources | default dict) -}}
+{{- $limit = ternary (printf "%.0f" $limit) (toString $limit) (kindIs "float64" $limit) -}}
+{{- if $limit -}}
+{{- $unit := regexFind "[A-Za-z]*$" $limit -}}
+{{- $mib := dict "" 0.00000095367431640625 "k" 0.00095367431640625 "Ki" 0.0009765625 "M" 0.95367431640625 "Mi" 1.0 "G" 953.67431640625 "Gi" 1024.0 "T" 953674.31640625 "Ti" 1048576.0 -}}
+{{- if not (and (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $limit) (hasKey $mib $unit)) -}}
+{{- $problems = append $problems (printf "%s.limits.memory: %s is no quantity; write it as 512Mi" .key $limit) -}}
+{{- else if lt (mulf (trimSuffix $unit $limit | float64) (get $mib $unit)) (float64 .least) -}}
+{{- $problems = append $problems (printf "%s.limits.memory: %s is too little, and Kubernetes would end the container again and again: at least %vMi (%s)" .key $limit .least .why) -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $problems -}}
 {{- end -}}
