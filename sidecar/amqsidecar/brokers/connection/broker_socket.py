@@ -29,6 +29,13 @@ _CERTIFICATE_ALERTS: Final = frozenset(
     )
 )
 
+_TCP_TIMEOUT_S: Final = 3.5
+"""Maximum wait for each address to accept the connection.
+
+Why: a first packet that is lost is sent again after 1 and 3 s. A broker that works accepts at once,
+as its kernel does it; the host of one that moved does not answer, and the next one is waiting.
+"""
+
 
 def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
     """Return a connected socket with a time-out, its TLS handshake done.
@@ -40,10 +47,11 @@ def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
     place, tls = endpoint.place, endpoint.tls
     try:
         address = (endpoint.host, endpoint.port)
-        plain = socket.create_connection(address, endpoint.connect_timeout_s)
+        plain = socket.create_connection(address, min(endpoint.connect_timeout_s, _TCP_TIMEOUT_S))
     except OSError as error:
         raise LinkLost(f"{place} can't be reached: {error}") from error
     try:
+        plain.settimeout(endpoint.connect_timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)

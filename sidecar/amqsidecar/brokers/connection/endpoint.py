@@ -17,7 +17,7 @@ class Endpoint:
         credentials: of the user; sent in clear text where the wire has no other mechanism.
         tls: None = plain TCP.
         mechanisms: of SASL, the preferred first; () = those that fit the credentials. AMQP only.
-        connect_timeout_s: for TCP, login, and each attach of AMQP.
+        connect_timeout_s: for TLS, login, and each attach of AMQP; also for TCP, where it is short.
         idle_timeout_s: a peer that is silent for longer counts as dead; 0 = never.
     """
 
