@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--wire", help="default: core or openwire")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=20_000, help="messages per round and checkout")
+    parser.add_argument("--delay-ms", type=int, default=0, help="1: each is a row of the schedule")
     options = parser.parse_args()
     shared_process(LONG_RUN)
     wire = options.wire or ("core" if options.broker.startswith("artemis") else "openwire")
@@ -61,12 +62,15 @@ def main() -> None:
             told: dict[Program, Told] = {}
             for program in programs if number % 2 else programs[::-1]:
                 run = Path(folder, f"{number}-{len(told)}")
-                told[program] = bench_stages(dead, run, options.count, wire, program)
+                told[program] = bench_stages(
+                    dead, run, options.count, wire, program, options.delay_ms
+                )
             if number:  # The first round warms broker and bytecode up.
                 rounds.append([told[program] for program in programs])
                 print(*(f"{whole_us(one):.1f}" for one in rounds[-1]), "µs", file=sys.stderr)
     print(
-        f"{NAMES[options.broker]}; {wire}://, {options.rounds} rounds of {options.count} messages"
+        f"{NAMES[options.broker]}; {wire}://, {options.rounds} rounds of {options.count} messages, "
+        f"delay {options.delay_ms} ms"
     )
     print(f"load at the end: {os.getloadavg()[0]:.1f}")
     print(table(rounds))
@@ -75,10 +79,12 @@ def main() -> None:
         print(f"median of the ratios of the rounds, here by there: {median(ratios):.2f}")
 
 
-def bench_stages(dead: DeadLetters, folder: Path, count: int, wire: str, program: Program) -> Told:
+def bench_stages(
+    dead: DeadLetters, folder: Path, count: int, wire: str, program: Program, delay_ms: int = 0
+) -> Told:
     """Let a sidecar move this many dead letters, and return what it spent."""
     dead.put(count)
-    with measured_sidecar(folder, dead.broker, delay_ms=0, wire=wire) as sidecar:
+    with measured_sidecar(folder, dead.broker, delay_ms=delay_ms, wire=wire) as sidecar:
         sidecar.program = (str(program.python), *PROGRAM)
         checkout = program.checkout
         folders = (checkout / "sidecar", checkout / "plugins", OWN / "tests")

@@ -7,6 +7,7 @@ The broker writes `_AMQ_ORIG_*` into every message that it moves to a dead-lette
 AMQP client has made it: those are not read over Core, since the broker would convert them.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -33,7 +34,7 @@ from amqsidecar.formats.artemis_properties import (
 )
 from amqsidecar.formats.core.message import (
     PIECE_BYTES,
-    CoreEntry,
+    CoreLayout,
     CoreMessage,
     CoreProperty,
     CorePropertyType,
@@ -44,9 +45,9 @@ from amqsidecar.formats.core.message import (
     encode_headers,
     encode_message,
     header_places,
+    layout_of,
     properties_head,
     read_core_property,
-    split_properties,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
@@ -153,23 +154,24 @@ def _body_end(kept: bytes, end: int) -> int:
 
 
 class CoreProperties:
-    """The properties of a message, each decoded on demand; of two with a name the later."""
+    """The properties of a message, each decoded on demand; of two with a name the later.
+
+    Attributes:
+        layout: where they stand.
+    """
 
     def __init__(self, encoded: bytes) -> None:
-        """Split them.
+        """Find them.
 
         Raises:
             UndecodableMessage: they can't be read.
         """
         self._encoded = encoded
-        self._by_key = {entry[0]: entry for entry in _split(encoded)}
+        self.layout = _layout(encoded)
+        self._by_key = self.layout.by_key
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._by_key
-
-    def has_any(self, keys: frozenset[bytes]) -> bool:
-        """Return whether one of these is there, by its encoded name."""
-        return not keys.isdisjoint(self._by_key)
 
     def value(self, key: bytes) -> CoreValue:
         """Return a value by its encoded name; None = there is none, or it is null."""
@@ -190,10 +192,7 @@ class CoreProperties:
     def encoded(self, key: bytes) -> bytes | None:
         """Return type and value as they are encoded; None = there is none."""
         entry = self._by_key.get(key)
-        if entry is None:
-            return None
-        _, _, value, end = entry
-        return self._encoded[value - 1 : end]
+        return None if entry is None else self._encoded[entry[2] - 1 : entry[3]]
 
 
 def key_of(name: str) -> bytes:
@@ -238,17 +237,19 @@ def read_provenance(
 def _read_provenance(
     message: CoreMessage, queue: IntakeQueue, read_origin: OriginReader
 ) -> Provenance:
-    properties = CoreProperties(message.properties)
-    origin = _origin(properties)
+    encoded = message.properties
+    properties = CoreProperties(encoded)
+    layout = properties.layout
+    past = (_past_in if layout.is_shared else _past_in.__wrapped__)(layout)
     destination: Destination | None = None
     problem: str | None = "it does not show where it comes from"
-    if properties.has_any(_BROKER_MADE_KEYS):
+    if past.is_broker_made:
         problem = BROKER_MADE
-    elif origin is not None:
+    elif (origin := _origin(encoded, past.origin)) is not None:
         destination, problem = read_origin(origin)
     message_id = message_id_of(message)
     redelivery_id, redelivery_count = None, 0
-    if _KEY_ID in properties:
+    if past.is_marked:
         marks = marks_of(
             properties.text(_KEY_ID), properties.value(_KEY_COUNT), properties.text(_KEY_CHECK)
         )
@@ -265,10 +266,10 @@ def _read_provenance(
             )
     return Provenance(
         origin=destination,
-        cause=kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE)),
-        expired=queue.expires or properties.has_any(_ACTUAL_EXPIRY_KEYS),
+        cause=_cause(properties) if past.has_cause else None,
+        expired=queue.expires or past.has_expired,
         message_id=message_id,
-        openwire_id=properties.text(_KEY_OPENWIRE_ID),
+        openwire_id=properties.text(_KEY_OPENWIRE_ID) if past.has_openwire_id else None,
         number=number_of(properties.value(_KEY_ORIGIN_NUMBER), message.timestamp_ms),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
@@ -278,16 +279,54 @@ def _read_provenance(
     )
 
 
-def _origin(properties: CoreProperties) -> Origin | None:
-    for address_key, queue_key, type_key in _ORIGIN_KEYS:
-        address = properties.encoded(address_key)
-        if address is not None:
-            queue = properties.encoded(queue_key) or b""
-            routing_type = properties.encoded(type_key) or b""
-            if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
-                raise UndecodableMessage("the name of its origin is longer than any")
-            return _remembered_origin(address, queue, routing_type)
-    return None
+def _cause(properties: CoreProperties) -> str | None:
+    return kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE))
+
+
+class _Past(NamedTuple):
+    """What properties of one layout show about a death.
+
+    Attributes:
+        origin: begin and end of the values of address, queue and routing type, with their types;
+            0 and 0 = there is none. None = no origin at all.
+        is_broker_made: the broker made the message itself.
+        is_marked: a sidecar has sent it.
+    """
+
+    origin: tuple[tuple[int, int], ...] | None
+    is_broker_made: bool
+    has_expired: bool
+    is_marked: bool
+    has_cause: bool
+    has_openwire_id: bool
+
+
+@lru_cache(maxsize=4096)
+def _past_in(layout: CoreLayout) -> _Past:
+    by_key = layout.by_key
+    origin = None
+    for keys in _ORIGIN_KEYS:
+        if keys[0] in by_key:
+            entries = map(by_key.get, keys)
+            origin = tuple((0, 0) if one is None else (one[2] - 1, one[3]) for one in entries)
+            break
+    return _Past(
+        origin,
+        is_broker_made=not _BROKER_MADE_KEYS.isdisjoint(by_key),
+        has_expired=not _ACTUAL_EXPIRY_KEYS.isdisjoint(by_key),
+        is_marked=_KEY_ID in by_key,
+        has_cause=not by_key.keys().isdisjoint((_KEY_CAUSE, _KEY_CLIENT_CAUSE)),
+        has_openwire_id=_KEY_OPENWIRE_ID in by_key,
+    )
+
+
+def _origin(encoded: bytes, places: tuple[tuple[int, int], ...] | None) -> Origin | None:
+    if places is None:
+        return None
+    address, queue, routing_type = (encoded[start:end] for start, end in places)
+    if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
+        raise UndecodableMessage("the name of its origin is longer than any")
+    return _remembered_origin(address, queue, routing_type)
 
 
 @lru_cache(maxsize=4096)
@@ -363,46 +402,61 @@ def _entries(
         message_id: that JMS shows; None = it has none.
         timestamp_ms: when it was made.
     """
+    layout = _layout(encoded)
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
-    # Why the bytes first: most messages have none of these properties.
-    if _KEY_DUPLICATE in encoded:
+    if _KEY_DUPLICATE in layout.by_key:
         dropped |= _dropped_beside_duplicate_id(CoreProperties(encoded))
-    kept = [b""]
-    for key, start, value, end in _split(encoded):
-        fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
-        if fate in dropped:
-            continue
-        if fate == _DUPLICATE:
-            kept.append(_ENTRY_ORIGINAL_DUPLICATE + encoded[value - 1 : end])
-        else:
-            kept.append(encoded[start:end])
+    find_cuts = _cuts if layout.is_shared else _cuts.__wrapped__
+    entry_count, cuts = find_cuts(layout, dropped)
     identity = identity_of(message_id, timestamp_ms)
-    count, destination = resend.redelivery_count, resend.destination
     redelivery_id = _text(resend.redelivery_id)
     shown_id = None if message_id is None else _text(message_id)
-    if _KEY_ORIGINAL_ID in encoded:
+    if _KEY_ORIGINAL_ID in layout.by_key:
         marks = CoreProperties(encoded)
         is_return = marks.encoded(_KEY_ID) == redelivery_id
         shown_id = original_id(marks.encoded(_KEY_ORIGINAL_ID), shown_id, is_return=is_return)
-    kept += (
+    count, destination = resend.redelivery_count, resend.destination
+    ends = [
         _ROUTING_ANYCAST if destination.is_queue else _ROUTING_MULTICAST,
-        _ENTRY_ID + redelivery_id,
-        _ENTRY_COUNT + _INT.pack(count),
-        _ENTRY_DELAY + _LONG.pack(resend.redelivery_delay_ms),
-        _ENTRY_CHECK + _text(check_of(resend.redelivery_id, count, destination, identity)),
-    )
+        *(_ENTRY_ID, redelivery_id, _ENTRY_COUNT, _INT.pack(count)),
+        *(_ENTRY_DELAY, _LONG.pack(resend.redelivery_delay_ms), _ENTRY_CHECK),
+        _text(check_of(resend.redelivery_id, count, destination, identity)),
+    ]
+    entry_count += _ENTRIES_WRITTEN
     if shown_id is not None:
-        kept.append(_ENTRY_ORIGINAL_ID + shown_id)
+        ends += (_ENTRY_ORIGINAL_ID, shown_id)
+        entry_count += 1
     if resend.deliver_at_ms:
         at = CoreProperty(CorePropertyType.LONG, resend.deliver_at_ms)
-        kept.append(core_entry(DELIVERY_TIME, at))
-    kept[0] = properties_head(len(kept) - 1)
-    return kept
+        ends.append(core_entry(DELIVERY_TIME, at))
+        entry_count += 1
+    kept = [before + encoded[start:end] for before, start, end in cuts]
+    return [properties_head(entry_count), *kept, *ends]
 
 
-def _split(encoded: bytes) -> list[CoreEntry]:
+@lru_cache(maxsize=4096)
+def _cuts(
+    layout: CoreLayout, dropped: frozenset[int]
+) -> tuple[int, Sequence[tuple[bytes, int, int]]]:
+    """Return how many properties a re-send keeps, and the pieces: bytes before it, start, end."""
+    count, cuts = 0, list[tuple[bytes, int, int]]()
+    for key, start, value, end in layout.entries:
+        fate = _fate(key) if len(key) <= _NAME_BYTES_MAX else _fate.__wrapped__(key)
+        if fate in dropped:
+            continue
+        count += 1
+        if fate == _DUPLICATE:
+            cuts.append((_ENTRY_ORIGINAL_DUPLICATE, value - 1, end))
+        elif cuts and cuts[-1][2] == start:
+            cuts[-1] = (*cuts[-1][:2], end)
+        else:
+            cuts.append((b"", start, end))
+    return count, cuts
+
+
+def _layout(encoded: bytes) -> CoreLayout:
     try:
-        return split_properties(encoded)
+        return layout_of(encoded)
     except CoreProtocolError as cause:
         raise UndecodableMessage(str(cause)) from None
 
@@ -411,7 +465,7 @@ def _dropped_beside_duplicate_id(properties: CoreProperties) -> frozenset[int]:
     if (properties.text(_KEY_DUPLICATE) or "").startswith(INTERCEPTION_ID_PREFIX):
         return _DROPPED_OF_INTERCEPTED
     # Why: what is kept beside one is that of the message from which this one was copied.
-    return _DROPPED_OF_COPY if _KEY_DUPLICATE in properties else frozenset()
+    return _DROPPED_OF_COPY
 
 
 _TEXT_CODE: Final = bytes((CorePropertyType.STRING,))
@@ -446,6 +500,8 @@ _ROUTING_ANYCAST, _ROUTING_MULTICAST = (
     core_entry(ROUTING_TYPE, CoreProperty(CorePropertyType.BYTE, one))
     for one in (ANYCAST, MULTICAST)
 )
+
+_ENTRIES_WRITTEN: Final = 5  # The routing type and those of the four marks.
 
 _KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _STOMP = range(6)
 _DROPPED_OF_FINAL: Final = frozenset((_MARK,))

@@ -30,6 +30,9 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 STACKS_MAX: Final = 10_000
 """Maximum stack hashes, the latest ones."""
 
+FOUND_MAX: Final = 1_000
+"""Answers that are remembered until something is learned."""
+
 STACK: Final = "stack"
 """Name of the field that holds a stack hash; the last one of a group."""
 
@@ -53,6 +56,7 @@ class CauseGroups:
         self.merged: dict[tuple[str, str], str] = {}
         self.size_bytes = 0
         self._stacks: dict[tuple[str, str], str] = {}
+        self._found: dict[tuple[str, str], str] = {}
         self._texts: dict[str, dict[tuple[str, str], _Texts]] = {}
 
     def add(self, destination: str, group: str) -> str:
@@ -62,28 +66,40 @@ class CauseGroups:
             destination: where it died.
             group: by `failure.failure_cause`, with the fields of `failure.group_with` if any.
         """
+        known = self._found.get((destination, group))
+        if known is not None:
+            return self._merge(destination, known)
         words, fields = _parts(group)
         if f"{STACK}=" in fields:
             self._stacks.setdefault((destination, fields), group)
             if len(self._stacks) > STACKS_MAX:
                 del self._stacks[next(iter(self._stacks))]
-        elif not words.startswith("("):
+            return self.find(destination, group)
+        if not words.startswith("("):
             texts = self._texts.setdefault(destination, {})
             learned = texts.setdefault((_head(words), fields), _Texts())
             before = learned.size_bytes
             learned.add(words)
             if learned.size_bytes != before:
+                self._found.clear()
                 self._take_room(destination, learned.size_bytes - before)
-        return self.find(destination, group)
+        if len(self._found) >= FOUND_MAX:
+            self._found.clear()
+        found = self._found[destination, group] = self._cover(destination, group)
+        return self._merge(destination, found)
 
     def find(self, destination: str, group: str) -> str:
         """Return the key of the group that a group belongs to by now; learn nothing."""
+        return self._merge(destination, self._cover(destination, group))
+
+    def _cover(self, destination: str, group: str) -> str:
         words, fields = _parts(group)
         if f"{STACK}=" in fields:
-            group = self._stacks.get((destination, fields), group)
-        else:
-            learned = self._texts.get(destination, {}).get((_head(words), fields))
-            group = group if learned is None else learned.find(words) + fields
+            return self._stacks.get((destination, fields), group)
+        learned = self._texts.get(destination, {}).get((_head(words), fields))
+        return group if learned is None else learned.find(words) + fields
+
+    def _merge(self, destination: str, group: str) -> str:
         for _ in range(_MERGES_MAX):
             further = self.merged.get((destination, group))
             if further is None:

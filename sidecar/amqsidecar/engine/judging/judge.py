@@ -6,7 +6,7 @@ Pure: the same delivery, time and chance give the same judgement.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, assert_never
+from typing import NamedTuple, Protocol, assert_never
 
 import msgspec
 
@@ -163,6 +163,8 @@ class Judge:
         self._chance = chance
         self._readers = readers
         self._keeps_exhausted = keeps_exhausted
+        self._remembered: _Remembered | None = None
+        self._has_drawn = False
 
     def vet(self, delivery: Delivery) -> Delivery:
         """Return a delivery whose claims are proven, or that has a problem."""
@@ -170,7 +172,8 @@ class Judge:
         return delivery if vet is None else vet(delivery)
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Return all: each delivery is judged by itself."""
+        """Return all; from now on equal questions are asked once, until the next call."""
+        self._remembered = _Remembered({}, {})
         return deliveries
 
     def judge(
@@ -188,63 +191,100 @@ class Judge:
         readers = self._readers
         delivery = self.vet(delivery)
         provenance = delivery.provenance
-        origin = provenance.origin
-        if origin is not None and len(origin.name) > LONGEST_NAME:
-            provenance = _without_origin(provenance, len(origin.name))
-            origin = None
-        if origin is not None:
-            origin = readers.true_origin(origin, delivery.source)
+        place = self._find_place(provenance, delivery.source)
+        origin = place.origin
         redelivery_id = provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
             redelivery_id = first_redelivery_id(uid, row_id)
             if readers.facts is not None:
                 redelivery_id = dated_redelivery_id(redelivery_id, now_ms)
-        received = self._received(delivery, provenance, origin, row_id, redelivery_id, now_ms)
+        received = self._received(delivery, place, row_id, redelivery_id, now_ms)
         draft = _Draft(
             delivery, row_id, redelivery_id, now_ms, received, self._message_group(delivery)
         )
-        if origin is None:
-            what = provenance.problem or "the message does not name its origin"
-            return draft.park(delivery.source, what)
-        problem = self.send_rules.origin_problem(origin) or provenance.problem
-        if problem is not None:
-            # Why the source: nothing may ever be sent to such an origin.
-            is_never = self.send_rules.final_problem(origin) is not None
-            return draft.park(delivery.source if is_never else origin, problem)
+        if origin is None or place.problem:
+            return draft.park(place.parked_at, place.problem)
         try:
-            dead_letter = _dead_letter(
-                origin,
-                provenance.redelivery_count,
-                provenance.persistent,
-                provenance.expired,
-                provenance.is_store_duplicate,
-            )
-            if readers.facts is not None:
-                facts = readers.facts(delivery, received.cause, age_ms(redelivery_id, now_ms))
-                dead_letter = replace(dead_letter, facts=facts)
-            decision = self._decider.decide(dead_letter, self._chance)
+            decision = self._decide(delivery, origin, received)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
             return draft.park(
                 origin, f"the rules failed on this message: {type(error).__name__}: {error}"
             )
-        if (fault := _fault_of(decision)) is not None:
-            return draft.park(origin, f"the rules failed on this message: {fault}")
+        if isinstance(decision, str):
+            return draft.park(origin, f"the rules failed on this message: {decision}")
         if readers.advice is not None and isinstance(decision, Redeliver):
             decision = self._advised(decision, readers.advice(delivery, decision))
+        if isinstance(decision, Redeliver):
+            if place.redelivery_problem is not None:
+                return draft.park(origin, place.redelivery_problem)
+            return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
+    def _find_place(self, provenance: Provenance, source: Destination) -> "_Place":
+        """Return what is true of all dead letters of an origin in a queue."""
+        key = provenance.origin, source, provenance.problem
+        known = None if self._remembered is None else self._remembered.places.get(key)
+        if known is not None:
+            return known
+        origin, problem = provenance.origin, provenance.problem
+        if origin is not None and len(origin.name) > LONGEST_NAME:
+            length = len(origin.name)
+            origin = None
+            problem = problem or (
+                f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
+            )
+        if origin is None:
+            problem = problem or "the message does not name its origin"
+            place = _Place(None, source, problem, None, str(source), None)
+        else:
+            origin = self._readers.true_origin(origin, source)
+            problem = self.send_rules.origin_problem(origin) or problem
+            # Why the source: nothing may ever be sent to such an origin.
+            is_never = problem and self.send_rules.final_problem(origin) is not None
+            parked_at = source if is_never else origin
+            unsent = self.send_rules.redelivery_problem(origin)
+            place = _Place(origin, parked_at, problem or "", unsent, str(source), str(origin))
+        if self._remembered is not None:
+            self._remembered.places[key] = place
+        return place
+
+    def _decide(
+        self, delivery: Delivery, origin: Destination, received: Received
+    ) -> Decision | str | None:
+        """Return the rules' decision, or what is wrong with their answer; None = there is none."""
+        provenance, facts = delivery.provenance, self._readers.facts
+        kind = (
+            origin,
+            provenance.redelivery_count,
+            provenance.persistent,
+            provenance.expired,
+            provenance.is_store_duplicate,
+        )
+        remembers = facts is None and self._remembered is not None
+        decisions = self._remembered.decisions if remembers else {}
+        if kind in decisions:
+            return decisions[kind]
+        dead_letter = _dead_letter(*kind)
+        if facts is not None:
+            age = age_ms(received.redelivery_id, received.at_ms)
+            dead_letter = replace(dead_letter, facts=facts(delivery, received.cause, age))
+        self._has_drawn = False
+        decision = self._decider.decide(dead_letter, self._draw)
+        answer = _fault_of(decision) or decision
+        if not self._has_drawn:
+            decisions[kind] = answer
+        return answer
+
+    def _draw(self) -> float:
+        self._has_drawn = True
+        return self._chance()
+
     def _received(
-        self,
-        delivery: Delivery,
-        provenance: Provenance,
-        origin: Destination | None,
-        row_id: int,
-        redelivery_id: str,
-        now_ms: int,
+        self, delivery: Delivery, place: "_Place", row_id: int, redelivery_id: str, now_ms: int
     ) -> Received:
-        readers = self._readers
+        readers, provenance, origin = self._readers, delivery.provenance, place.origin
         # Why this order: the consumer's cause is better than the broker's.
         encoding, message = delivery.encoding, delivery.message
         cause = None if readers.cause is None else readers.cause(encoding, message)
@@ -254,8 +294,8 @@ class Judge:
             at_ms=now_ms,
             id=row_id,
             redelivery_id=redelivery_id,
-            source=str(delivery.source),
-            origin=None if origin is None else str(origin),
+            source=place.source_name,
+            origin=place.origin_name,
             cause=cause,
             expired=provenance.expired,
             redelivery_count=provenance.redelivery_count,
@@ -280,14 +320,15 @@ class Judge:
         return advised
 
     def _carry_out(
-        self, decision: Decision | None, origin: Destination, draft: "_Draft", *, is_backlog: bool
+        self,
+        decision: DeadLetterTo | Discard | Redirect | Exhaust | Park | None,
+        origin: Destination,
+        draft: "_Draft",
+        *,
+        is_backlog: bool,
     ) -> Judgement:
         source = draft.delivery.source
         match decision:
-            case Redeliver():
-                if (reason := self.send_rules.redelivery_problem(origin)) is not None:
-                    return draft.park(origin, reason)
-                return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
             case DeadLetterTo():
                 rules = self.send_rules
                 final = final_destination(decision, source, rules.is_intake, rules.final_suffix)
@@ -362,9 +403,36 @@ class Judge:
                 return draft.park(origin, rule)
 
 
-def _without_origin(provenance: Provenance, length: int) -> Provenance:
-    problem = f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
-    return msgspec.structs.replace(provenance, origin=None, problem=provenance.problem or problem)
+class _Place(NamedTuple):
+    """What is true of all dead letters of one origin in one queue.
+
+    Attributes:
+        origin: the true one; None = it is not known.
+        parked_at: where those with a problem are parked.
+        problem: why they are parked, whatever the rules say; "" = they are not.
+        redelivery_problem: why no rule may redeliver them; None = it may.
+        source_name, origin_name: canonical texts.
+    """
+
+    origin: Destination | None
+    parked_at: Destination
+    problem: str
+    redelivery_problem: str | None
+    source_name: str
+    origin_name: str | None
+
+
+class _Remembered(NamedTuple):
+    """Answers that hold for the deliveries of a cycle.
+
+    Attributes:
+        places: by named origin, source and problem of the provenance.
+        decisions: of the rules, or what is wrong with them; by the arguments of `_dead_letter`.
+            None of them was drawn by chance.
+    """
+
+    places: dict[tuple[Destination | None, Destination, str | None], _Place]
+    decisions: dict[tuple[Destination, int, bool, bool, bool], Decision | str | None]
 
 
 def _fault_of(decision: object) -> str | None:
