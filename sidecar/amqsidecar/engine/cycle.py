@@ -85,6 +85,7 @@ class CycleEngine:
         gate = SendGate(link, judge.send_rules)
         self._dispatch = Dispatch(link.description, gate, self._blockages, self._losses, clock)
         self._cycle = 0
+        self._committed_at_s = 0.0
         self._uid = ""
         self._unwritten_end: CycleEnd | None = None
         self._in_hand = InHand()
@@ -183,19 +184,19 @@ class CycleEngine:
             self._in_hand.add(self._link.receive(room))
         return self._room.is_enough and bool(self._in_hand)
 
-    def _fitting(self, encoding: str) -> Sequence[Delivery]:
+    def _fitting(self, encoding: str, due: int) -> Sequence[Delivery]:
         """Return the first deliveries in hand that the store has room for, at least one."""
         left_bytes = self._room.at_once_bytes
-        first = self._in_hand.first(encoding, self._size.max_taken)
+        first = self._in_hand.first(encoding, self._size.taken_beside(due))
         for count, delivery in enumerate(first):
             left_bytes -= len(delivery.message)
             if left_bytes < 0 and count:
                 return first[:count]
         return first
 
-    def _choose_deliveries(self, encoding: str, *, is_ahead: bool) -> Sequence[Delivery]:
+    def _choose_deliveries(self, encoding: str, due: int, *, is_ahead: bool) -> Sequence[Delivery]:
         """Return deliveries in hand that fit and can be judged now; the others stay in hand."""
-        deliveries = self._fitting(encoding)
+        deliveries = self._fitting(encoding, due)
         if is_ahead:
             # Why: the rest of a backlog is known only after the other cycle.
             deliveries = list(takewhile(self._is_no_backlog, deliveries))
@@ -254,7 +255,9 @@ class CycleEngine:
                     self._link.ahead.begin(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
-                    deliveries = self._choose_deliveries(encoding, is_ahead=is_ahead)
+                    deliveries = self._choose_deliveries(
+                        encoding, len(cycle.due), is_ahead=is_ahead
+                    )
                     self._crash_point("gathered")
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
@@ -336,8 +339,12 @@ class CycleEngine:
             return None
         self._crash_point("committed")
         self._succeed(cycle)
-        duration_s = self._clock.monotonic_s() - cycle.started_s
-        stats = CycleStats(len(cycle.deliveries), len(cycle.resends), duration_s)
+        now_s = self._clock.monotonic_s()
+        # Why: a cycle that was begun ahead has waited for the one before it.
+        work_s = now_s - max(cycle.started_s, self._committed_at_s)
+        self._committed_at_s = now_s
+        self._size.note_work(work_s, len(cycle.deliveries), len(cycle.due))
+        stats = CycleStats(len(cycle.deliveries), len(cycle.resends), now_s - cycle.started_s)
         self._observe(cycle.events, stats)
         return self._ahead.take()
 

@@ -1,8 +1,15 @@
 """How much one cycle takes and sends: less after each refusal, more after each success."""
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
+
+BESIDE_DUE_S: Final = 0.05
+"""A cycle that sends what is due takes fewer dead letters after one that took longer than this."""
+
+# Why not fewer: on a busy machine small cycles take as long, and do less.
+_FEWEST_SHARE: Final = 4
 
 
 class CycleLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +35,7 @@ class CycleSize:
         self._limits = limits
         self.max_taken = limits.max_taken
         self.max_sent = max_sent
+        self._beside_due = limits.max_taken
         self._only_sends_next = False
 
     @property
@@ -53,6 +61,22 @@ class CycleSize:
         takes = not self._only_sends_next and gather()
         self._only_sends_next = takes
         return takes
+
+    def taken_beside(self, due: int) -> int:
+        """Return how many dead letters a cycle takes at most that sends this many due messages.
+
+        Why fewer: no consumer sees what is sent before all that the cycle takes is stored.
+        """
+        return min(self.max_taken, self._beside_due) if due else self.max_taken
+
+    def note_work(self, work_s: float, taken: int, due: int) -> None:
+        """Note how long the process worked on a cycle that sent what was due, and took some."""
+        most = self._limits.max_taken
+        if due and work_s > BESIDE_DUE_S:
+            fewer = int(self._beside_due * max(0.5, BESIDE_DUE_S / work_s))
+            self._beside_due = max(1, most // _FEWEST_SHARE, fewer)
+        elif due and taken >= self._beside_due:
+            self._beside_due = min(most, self._beside_due + self._beside_due // 4 + 1)
 
     def is_large(self, taken: int, sent: int) -> bool:
         """Return whether a cycle used a quarter or more of its bound."""

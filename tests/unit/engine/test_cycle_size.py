@@ -1,6 +1,6 @@
 """Cycles shrink after refusals, at least to one message, and grow again to their limits."""
 
-from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
+from amqsidecar.engine.cycle_size import BESIDE_DUE_S, CycleLimits, CycleSize
 
 LIMITS = CycleLimits(max_taken=100, max_sent=40)
 
@@ -35,3 +35,20 @@ def test_a_quarter_of_what_it_may_is_large() -> None:
     assert size.is_large(25, 0)
     assert size.is_large(0, 10)
     assert not size.is_large(24, 9)
+
+
+def test_due_messages_do_not_wait_for_many_dead_letters() -> None:
+    size = CycleSize(CycleLimits(max_taken=160, max_sent=40), 40)
+    assert size.taken_beside(1) == 160
+    size.note_work(2 * BESIDE_DUE_S, 160, 40)
+    assert (size.taken_beside(1), size.taken_beside(0), size.is_whole) == (80, 160, True)
+    for _ in range(10):
+        size.note_work(9.0, 80, 40)
+    assert size.taken_beside(1) == 40
+    size.note_work(BESIDE_DUE_S / 2, 39, 40)
+    assert size.taken_beside(1) == 40
+    for _ in range(20):
+        size.note_work(BESIDE_DUE_S / 2, size.taken_beside(1), 40)
+    assert size.taken_beside(1) == 160
+    size.note_work(9.0, 160, 0)
+    assert size.taken_beside(1) == 160

@@ -14,7 +14,9 @@ from amqsidecar.formats.core.message import (
     decode_message,
     edit_properties,
     encode_message,
+    layout_of,
     read_core_properties,
+    split_properties,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 from support.wires.core_strategies import (
@@ -27,6 +29,38 @@ from support.wires.core_strategies import (
 )
 
 LONG, INT, STRING = CorePropertyType.LONG, CorePropertyType.INT, CorePropertyType.STRING
+
+
+@given(encoded_properties, st.data())
+def test_a_remembered_layout_is_never_taken_for_that_of_other_bytes(
+    encoded: bytes, data: st.DataObject
+) -> None:
+    for _ in range(9):  # Another one of this length may be remembered.
+        assert layout_of(encoded).entries == split_properties(encoded)
+    other = bytearray(encoded)
+    for at in data.draw(st.sets(st.integers(0, len(encoded) - 1), max_size=3)):
+        other[at] = data.draw(st.integers(0, 255))
+    try:
+        expected = split_properties(bytes(other))
+    except CoreProtocolError:
+        with pytest.raises(CoreProtocolError):
+            layout_of(bytes(other))
+    else:
+        found = layout_of(bytes(other))
+        assert found.entries == expected
+        assert found.by_key == {entry[0]: entry for entry in expected}
+
+
+def test_values_of_one_length_share_a_layout() -> None:
+    first, second = (
+        edit_properties(NO_PROPERTIES, {"order": CoreProperty(STRING, text)})
+        for text in ("a unique one", "another, too")
+    )
+    layout = layout_of(first)
+    assert layout.is_shared
+    assert layout_of(second) is layout
+    longer = edit_properties(NO_PROPERTIES, {"order": CoreProperty(STRING, "x" * 5000)})
+    assert not layout_of(longer).is_shared
 
 
 @given(messages())

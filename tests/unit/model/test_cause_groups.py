@@ -70,8 +70,8 @@ def test_what_is_learned_only_generalises(before: list[str], after: list[str]) -
     groups = learned(before)
     seen = sorted({cause_group(text) for text in before})
     first = {text: groups.find(PLACE, text) for text in seen}
-    for text in after:
-        groups.add(PLACE, cause_group(text))
+    for text in (*after, *before, *after):
+        assert groups.add(PLACE, cause_group(text)) == groups.find(PLACE, cause_group(text))
     then = {text: groups.find(PLACE, text) for text in seen}
     for text in seen:
         assert groups.find(PLACE, first[text]) == then[text], "a former key leads to its group"
@@ -156,6 +156,7 @@ def test_the_oldest_destinations_are_forgotten_first(monkeypatch: pytest.MonkeyP
 
 def test_merged_groups_lead_to_one_and_a_circle_ends() -> None:
     groups = CauseGroups()
+    assert groups.add(PLACE, "a") == "a"
     groups.merged = {(PLACE, "a"): "b", (PLACE, "b"): "c", (PLACE, "x"): "y", (PLACE, "y"): "x"}
     assert groups.add(PLACE, "a") == groups.find(PLACE, "b") == "c"
     assert groups.find(PLACE, "x") in ("x", "y")

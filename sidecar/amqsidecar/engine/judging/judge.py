@@ -262,8 +262,8 @@ class Judge:
             provenance.expired,
             provenance.is_store_duplicate,
         )
-        remembers = facts is None and self._remembered is not None
-        decisions = self._remembered.decisions if remembers else {}
+        remembered = self._remembered if facts is None else None
+        decisions = {} if remembered is None else remembered.decisions
         if kind in decisions:
             return decisions[kind]
         dead_letter = _dead_letter(*kind)

@@ -10,7 +10,7 @@ from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import LinkLost
-from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
 from amqsidecar.model.decision import (
     DeadLetterTo,
     Decision,
@@ -97,6 +97,54 @@ def event_of(verdict: Judgement, kind: type[E]) -> E:
 
 
 REDELIVER = Redeliver(500, 1, "rule")
+
+
+class Drawn(Answers):
+    """Rules that draw their delay by chance."""
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        assert chance is not None
+        super().decide(dead_letter, chance)
+        return Redeliver(int(chance() * 1000), 1, "drawn")
+
+
+@pytest.mark.parametrize(
+    ("rules", "readers", "questions"),
+    [
+        (Answers(REDELIVER), Readers(), 2),
+        (Answers(Exhaust("rule")), Readers(), 2),
+        (Answers(None), Readers(), 2),
+        (Answers(Redeliver(1.5, 1, "rule")), Readers(), 2),  # type: ignore[arg-type]
+        (Drawn(None), Readers(), 6),
+        (Answers(REDELIVER), Readers(facts=lambda _, cause, age: KnownFacts(age, cause)), 6),
+    ],
+)
+def test_equal_questions_of_a_cycle_are_asked_once(
+    rules: Answers, readers: Readers, questions: int
+) -> None:
+    chances = iter(range(10))
+    judged = Judge(
+        rules,
+        SendRules(BrokerKind.CLASSIC, lambda one: one.name == "DLQ", ".exhausted"),
+        lambda: next(chances) / 1000,
+        readers,
+    )
+    dead = [
+        Delivery(1, queue("DLQ"), b"x", Provenance(origin=queue(name)), "e/1")
+        for name in ("orders", "orders", "bills", "orders", "orders", "bills")
+    ]
+    alone = [
+        row_of(judged.judge(one, "i1", at, NOW, is_backlog=False)) for at, one in enumerate(dead)
+    ]
+    assert len(rules.asked) == len(dead), "what was not prepared for is asked each time"
+    rules.asked.clear()
+    for _ in range(2):
+        chances = iter(range(10))
+        judged.prepare(dead)
+        found = [judged.judge(one, "i1", at, NOW, is_backlog=False) for at, one in enumerate(dead)]
+        assert [row_of(one) for one in found] == alone
+        assert len(rules.asked) == questions
+        rules.asked.clear()
 
 
 def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
