@@ -9,8 +9,8 @@ import time
 from typing import Any, Self
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
@@ -70,7 +70,7 @@ class ClassicDeadLetters(DeadLetters):
     def __enter__(self) -> Self:
         assert isinstance(self.broker, ClassicBroker)
         self._link = OpenWireLink(
-            OpenWireSettings(
+            ClassicLinkSettings(
                 self.broker.endpoint("OPENWIRE_PORT"),
                 clock=SystemClock(),
                 instance=f"clones-{self.origin}",

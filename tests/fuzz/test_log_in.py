@@ -10,7 +10,7 @@ from amqsidecar.brokers.amqp.sasl import HEADER, SaslExchange
 from amqsidecar.brokers.amqp.scram import ScramClient
 from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
 from amqsidecar.brokers.connection.credentials import fixed_password
-from amqsidecar.brokers.stomp_classic.queues import read_destination_info
+from amqsidecar.brokers.stomp_classic.look import read_destination_info
 from amqsidecar.brokers.token import decode
 from amqsidecar.errors import (
     BrokerRefused,

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.demo.core_applications import CoreApplications
@@ -143,7 +143,7 @@ def guest_of_classic(
 ) -> Guest:
     """Return the guest on a Classic; see `Guest`."""
     link = OpenWireLink(
-        OpenWireSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+        ClassicLinkSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
     )
 
     def existing() -> Collection[str]:

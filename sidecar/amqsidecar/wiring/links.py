@@ -230,10 +230,10 @@ class LinkMaker:
         return self._config.broker.expected_kind or ask(endpoint)
 
     def _openwire(self, common: _Common) -> ExaminedLink:
+        from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings  # noqa: PLC0415
         from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
-        from amqsidecar.brokers.openwire.settings import OpenWireSettings  # noqa: PLC0415
 
-        return OpenWireLink(OpenWireSettings(rooms=self._rooms, **self._of_classic(common)))
+        return OpenWireLink(ClassicLinkSettings(rooms=self._rooms, **self._of_classic(common)))
 
     def _artemis_pair(self, common: _Common) -> "CoreArtemisLink | ArtemisPairLink":
         """Return a link over Core, and over AMQP beside it where its library is installed."""

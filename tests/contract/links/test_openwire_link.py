@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
@@ -84,7 +84,7 @@ def make_link(broker: ClassicBroker, unique: str) -> Iterator[MakeLink]:
 
     def make(endpoint: Endpoint | None = None, **options: object) -> OpenWireLink:
         return Remembered(
-            OpenWireSettings(
+            ClassicLinkSettings(
                 endpoint or broker.endpoint("OPENWIRE_PORT"),
                 clock=SystemClock(),
                 instance=unique,
@@ -509,7 +509,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
 
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
     """Nothing listens there: transient, with the address in the message."""
-    link = OpenWireLink(OpenWireSettings(at_loopback(1), clock=SystemClock(), instance=unique))
+    link = OpenWireLink(ClassicLinkSettings(at_loopback(1), clock=SystemClock(), instance=unique))
     with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
         link.take("amqsidecar.token.none")
 
@@ -532,7 +532,7 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
 
     def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
         return OpenWireLink(
-            OpenWireSettings(
+            ClassicLinkSettings(
                 secured.endpoint("OPENWIRE_PORT", password=password, tls=context),
                 clock=SystemClock(),
                 instance=unique,

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look, trials
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
@@ -670,7 +670,7 @@ def test_the_next_wire_finds_the_token(
     link.commit_cycle([], [], 7)
     link.close()
     other = OpenWireLink(
-        OpenWireSettings(
+        ClassicLinkSettings(
             broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=unique,

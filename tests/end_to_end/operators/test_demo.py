@@ -21,10 +21,10 @@ import pytest
 from playwright.sync_api import expect
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
@@ -218,7 +218,9 @@ def queues_of(broker: Running) -> set[str]:
             # Why not these: the broker's own, and those of connections, which end with them.
             return {one for one in names if not re.match(r"\$sys\.|[0-9a-f-]{36}$", one)}
     link = OpenWireLink(
-        OpenWireSettings(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance=instance)
+        ClassicLinkSettings(
+            broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance=instance
+        )
     )
     with closing(link.look()) as look:
         look.queue_names()

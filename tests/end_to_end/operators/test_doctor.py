@@ -11,8 +11,8 @@ import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
@@ -97,7 +97,9 @@ def own_queues(broker: Broker) -> list[str]:
         link.close()
     else:
         look = OpenWireLink(
-            OpenWireSettings(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test")
+            ClassicLinkSettings(
+                broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test"
+            )
         ).look()
         look.trials().expand([queue(">")])
         names = tuple(look._queues._names)

@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
+from amqsidecar.brokers.openwire.look import OpenWireQueueWatch
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Scheduled
@@ -167,7 +167,7 @@ def url_of(broker: Broker, user: str) -> str:
 def queue_names(broker: ClassicBroker) -> set[str]:
     """Return the names of all queues that the broker has."""
     harness = OpenWireHarness(broker, "names")
-    watch = OpenWireQueueWatch(harness._connection, harness._consumers, ".exhausted")
+    watch = OpenWireQueueWatch(harness._consumers, ".exhausted")
     watch.existing(IntakeQueue(queue(">")))
     harness.close()
     return set(watch._names)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import artemis_xml, classic_xml
@@ -158,7 +158,7 @@ def die(broker: ClassicBroker, *queues: str) -> None:
 
 def remove_queue(broker: ClassicBroker, name: str) -> None:
     link = OpenWireLink(
-        OpenWireSettings(
+        ClassicLinkSettings(
             broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance="test",

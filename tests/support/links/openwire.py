@@ -5,11 +5,11 @@ import uuid
 from abc import ABC, abstractmethod
 
 from amqsidecar.broker import IntakeQueue, Link, LookSession
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
+from amqsidecar.brokers.openwire.look import OpenWireQueueWatch
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.formats import openwire_codec as codec
@@ -157,7 +157,7 @@ class ClassicHarness(ABC):
 
     def exists(self, queue_name: str) -> bool:
         """Return whether the broker has a queue of that name."""
-        watch = OpenWireQueueWatch(self._connection, self._consumers, ".exhausted")
+        watch = OpenWireQueueWatch(self._consumers, ".exhausted")
         return bool(watch.existing(IntakeQueue(queue(queue_name))))
 
     def refusing_destination(self) -> Destination:
@@ -181,7 +181,7 @@ class OpenWireHarness(ClassicHarness):
     def make_link(self, instance: str) -> OpenWireLink:
         """Return a link that is not opened."""
         return OpenWireLink(
-            OpenWireSettings(
+            ClassicLinkSettings(
                 self.broker.endpoint("OPENWIRE_PORT"),
                 clock=SystemClock(),
                 instance=f"{self.prefix}-{instance}",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.brokers.openwire.queues import is_ours, pattern_of
+from amqsidecar.brokers.classic.queues import is_ours, pattern_of
 from amqsidecar.errors import BrokerRefused, RemoteProtocolError, UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import Destination, DestinationKind, queue

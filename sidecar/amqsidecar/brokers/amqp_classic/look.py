@@ -3,15 +3,17 @@
 Source: ActiveMQ Classic, StatisticsBroker.send.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import count
 from typing import Final
-from uuid import uuid4
+
+from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import Receiver, Sender, forget
+from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
@@ -19,20 +21,25 @@ from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic.watch import OriginNames
-from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
+from amqsidecar.brokers.classic.consumers import await_heard
+from amqsidecar.brokers.classic.foreign_tokens import (
+    BROWSED_MAX,
+    TOKEN_QUEUES,
+    TOKENS_ONLY,
+    BrowsedToken,
+)
 from amqsidecar.brokers.classic.queues import is_wildcard, pattern_of
 from amqsidecar.brokers.classic.session import ClassicSession
 from amqsidecar.brokers.classic.statistics import (
     ANSWER_S,
-    BROKER_QUESTION,
     END_PROPERTY,
     ClassicCounters,
+    StatisticsQuestions,
     StatisticsReply,
 )
-from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.selectors import of_redelivery_ids
-from amqsidecar.errors import BrokerRefused, UndecodableMessage
+from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_message import (
     DeadLetterParts,
@@ -43,7 +50,6 @@ from amqsidecar.formats.amqp_classic_message import (
     take_apart,
 )
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
@@ -51,73 +57,51 @@ from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 _CREDIT = 1_000
 
 
-class _Unanswered(Exception):
-    """The broker does not answer: it has no such plugin, or we may not ask it."""
-
-
-class AmqpStatistics:
-    """Questions and answers over one connection, with a temporary queue for the answers."""
+class AmqpStatistics(StatisticsQuestions):
+    """Asks over one connection."""
 
     def __init__(self, connection: AmqpConnection) -> None:
+        super().__init__(self._collect_until)
         self._connection = connection
         self._number = 0
 
-    def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Ask about these destinations; None = no answer.
+    @override
+    def _begin(self) -> None:
+        self._replies = Receiver(self._connection, "amqsidecar-statistics", None)
+        self._connection.run_until(lambda: self._replies.is_answered, ANSWER_S)
+        if not self._replies.is_open:
+            raise RequestRefused(self._replies.refusal or "no answer")
+        self._replies.flow(_CREDIT)
 
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        try:
-            found = self._answered(self._replies, questions, has_end=True)
-        except _Unanswered:
-            return None
-        return [told for told in found if told]
-
-    @cached_property
-    def _replies(self) -> Receiver:
-        """The temporary queue, once something has answered to it."""
-        replies = Receiver(self._connection, "amqsidecar-statistics", None)
-        self._connection.run_until(lambda: replies.is_answered, ANSWER_S)
-        if not replies.is_open:
-            raise _Unanswered
-        replies.flow(_CREDIT)
-        if not self._answered(replies, [BROKER_QUESTION]):
-            replies.end(ANSWER_S)
-            raise _Unanswered
-        return replies
-
-    def _answered(
-        self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False
-    ) -> list[StatisticsReply]:
-        """Return the answers until each question had its last one, or the time is over."""
+    @override
+    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
         # Why one for all: a sender with an address would make that queue.
         self._number += 1
         sender = Sender(self._connection, f"amqsidecar-statistics-{self._number}", None)
         self._connection.run_until(
             lambda: sender.credit >= len(questions) or sender.refusal is not None, ANSWER_S
         )
-        asked = questions[: sender.credit]
-        deliveries = [
-            sender.send(_question(question, replies.address, has_end=has_end)) for question in asked
+        reply_to = self._replies.address
+        sent = [
+            sender.send(_question(question, reply_to, has_end=has_end))
+            for question in questions[: sender.credit]
         ]
-        answers: list[StatisticsReply] = []
-
-        def is_done() -> bool:
-            for in_hand, reply in replies.take_arrived(_CREDIT):
-                replies.accept(in_hand)
-                replies.flow(1)
-                told = _read(reply)
-                if told is not None:
-                    answers.append(told)
-            ends = sum(not told for told in answers) if has_end else len(answers)
-            return ends >= len(asked)
-
-        self._connection.run_until(is_done, ANSWER_S)
-        for delivery in deliveries:
+        self._connection.run_until(lambda: all(map(is_answered, sent)), ANSWER_S)
+        for delivery in sent:
             forget(delivery)
         sender.end(ANSWER_S)
-        return answers
+
+    def _collect_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        def collect() -> bool:
+            for in_hand, reply in self._replies.take_arrived(_CREDIT):
+                self._replies.accept(in_hand)
+                self._replies.flow(1)
+                told = _read(reply)
+                if told is not None:
+                    self._answers.append(told)
+            return is_done()
+
+        return self._connection.run_until(collect, timeout_s)
 
 
 def _question(question: Destination, reply_to: str, *, has_end: bool) -> bytes:
@@ -217,31 +201,7 @@ def _delivery(
     return Delivery(None, source, message, provenance, encoding)
 
 
-_QUIET_S = 0.25
 _CREATION_TIME = 9
-
-
-def foreign_tokens(
-    connection: AmqpConnection, browser: Browser, known: Collection[str], timeout_s: float
-) -> tuple[ForeignToken, ...]:
-    """Return the tokens of all instances but these.
-
-    One that an older program left over AMQP does not report its queue, and is not found.
-
-    Raises:
-        BrokerRefused: the user may not look.
-        LinkLost: the connection is gone.
-    """
-    tokens = classic_tokens.ForeignTokens(known)
-    for message in browser.look(
-        classic_tokens.TOKEN_QUEUES.name, classic_tokens.BROWSED_MAX, classic_tokens.TOKENS_ONLY
-    ):
-        try:
-            found = take_apart(message)
-            tokens.note(named_destination(found), _sent_at_ms(found), _rules_digest(found))
-        except UndecodableMessage:
-            continue
-    return tokens.found(_consumers(connection, timeout_s) if tokens else ())
 
 
 def _sent_at_ms(found: DeadLetterParts) -> int:
@@ -259,27 +219,6 @@ def _rules_digest(found: DeadLetterParts) -> str:
         if key == name:
             return str(amqp.scalar(value))
     return ""
-
-
-def _consumers(connection: AmqpConnection, timeout_s: float) -> list[Destination | None]:
-    """Return the advisories' topics, once the broker has sent all."""
-    topic = str(classic_tokens.TOKEN_CONSUMERS)
-    receiver = Receiver(connection, f"amqsidecar-consumers-{uuid4().hex[:8]}", topic)
-    try:
-        connection.run_until(lambda: receiver.is_answered, timeout_s)
-        if receiver.refusal is not None:
-            raise BrokerRefused(f"can't read {topic}: {receiver.refusal}; allow the user to do so")
-        receiver.flow(classic_tokens.CONSUMERS_MAX)
-        count = -1
-        while count != len(receiver.arrived):
-            count = len(receiver.arrived)
-            connection.run_until(lambda: False, _QUIET_S)
-        arrived = receiver.take_arrived(classic_tokens.CONSUMERS_MAX)
-        for in_hand, _ in arrived:
-            receiver.accept(in_hand)
-        return [_place(message) for _, message in arrived]
-    finally:
-        receiver.end(timeout_s)
 
 
 def _place(message: bytes) -> Destination | None:
@@ -341,9 +280,14 @@ class AmqpClassicLook(ClassicSession):
     def _shown(self, destination: Destination, at_most: int) -> int:
         return self._browser.count(destination.name, at_most)
 
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name."""
-        return foreign_tokens(self._connection, self._browser, known, self._timeout_s)
+    @override
+    def _browse_tokens(self) -> Iterable[BrowsedToken]:
+        # A token that an older program left over AMQP does not report its queue.
+        for message in self._browser.look(TOKEN_QUEUES.name, BROWSED_MAX, TOKENS_ONLY):
+            with suppress(UndecodableMessage):
+                found = take_apart(message)
+                place = named_destination(found)
+                yield BrowsedToken(place, _sent_at_ms(found), _rules_digest(found))
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return nothing: a browse shows all that it can."""
@@ -360,24 +304,23 @@ class AmqpClassicLook(ClassicSession):
         """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
-    def _hears(self, advisories: Destination) -> bool:
-        receiver = Receiver(
-            self._connection, f"amqsidecar-subscribers-{next(self._numbers)}", str(advisories)
-        )
+    @override
+    def _hear(self, advisories: Destination, at_most: int) -> Sequence[Destination | None]:
+        connection = self._connection
+        name = f"amqsidecar-subscribers-{next(self._numbers)}"
+        receiver = Receiver(connection, name, str(advisories))
         try:
-            self._connection.run_until(lambda: receiver.is_answered, self._timeout_s)
+            connection.run_until(lambda: receiver.is_answered, self._timeout_s)
             if receiver.refusal is not None:
                 raise RequestRefused(receiver.refusal)
-            receiver.flow(1)
-            self._connection.run_until(lambda: bool(receiver.arrived), HEARD_WITHIN_S)
-            heard = receiver.take_arrived(1)
+            receiver.flow(at_most)
+            await_heard(connection.run_until, receiver.arrived, at_most)
+            heard = receiver.take_arrived(at_most)
             for in_hand, _ in heard:
                 receiver.accept(in_hand)
-            return bool(heard)
+            return [_place(message) for _, message in heard]
         finally:
-            receiver.close()
-            if self._connection.run_until(lambda: receiver.is_closed, self._timeout_s):
-                receiver.forget()
+            receiver.end(self._timeout_s)
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""

@@ -7,7 +7,9 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers t
 """
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
+from amqsidecar.brokers.classic.consumers import Hear
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.foreign_token import ForeignToken
@@ -17,39 +19,45 @@ TOKENS_ONLY = "amqsidecarCycle IS NOT NULL"
 """A selector: no other messages are read."""
 
 _CONSUMERS = "ActiveMQ.Advisory.Consumer.Queue."
-TOKEN_CONSUMERS = topic(f"{_CONSUMERS}{TOKEN_QUEUE_PREFIX}>")
+_TOKEN_CONSUMERS = topic(f"{_CONSUMERS}{TOKEN_QUEUE_PREFIX}>")
 BROWSED_MAX = 1000
-CONSUMERS_MAX = 1000
+_CONSUMERS_MAX = 1000
 
 
-class ForeignTokens:
-    """Collects browsed tokens; of several in a queue the youngest counts."""
+class BrowsedToken(NamedTuple):
+    """A token that a browse has shown.
 
-    def __init__(self, known: Collection[str]) -> None:
-        self._known = known
-        self._latest: dict[str, tuple[int, str]] = {}
+    Attributes:
+        place: its queue; None = it does not show it.
+        sent_at_ms: 0 = unknown.
+        rules_digest: "" = it shows none.
+    """
 
-    def __bool__(self) -> bool:
-        return bool(self._latest)
+    place: Destination | None
+    sent_at_ms: int
+    rules_digest: str
 
-    def note(self, place: Destination | None, sent_at_ms: int, rules_digest: str) -> None:
-        """Take note of a token; a place that is no token queue does not count."""
+
+def find_foreign_tokens(
+    browsed: Iterable[BrowsedToken], known: Collection[str], hear: Hear
+) -> tuple[ForeignToken, ...]:
+    """Return the tokens of all instances but these; of several in a queue the youngest counts."""
+    latest: dict[str, tuple[int, str]] = {}
+    for place, sent_at_ms, rules_digest in browsed:
         if place is None or not place.name.startswith(TOKEN_QUEUE_PREFIX):
-            return
+            continue
         instance = place.name.removeprefix(TOKEN_QUEUE_PREFIX)
-        if instance not in self._known and not is_examiner(instance):
-            known = self._latest.get(instance, (0, ""))
-            self._latest[instance] = max((sent_at_ms, rules_digest), known)
-
-    def found(self, advisories: Iterable[Destination | None]) -> tuple[ForeignToken, ...]:
-        """Return them, with the topics of the advisories about consumers."""
-        held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
-        return tuple(
-            ForeignToken(
-                instance=instance,
-                sent_at_ms=sent_at_ms or None,
-                is_held=instance in held,
-                rules_digest=rules_digest,
-            )
-            for instance, (sent_at_ms, rules_digest) in sorted(self._latest.items())
+        if instance not in known and not is_examiner(instance):
+            before = latest.get(instance, (0, ""))
+            latest[instance] = max((sent_at_ms, rules_digest), before)
+    advisories = hear(_TOKEN_CONSUMERS, _CONSUMERS_MAX) if latest else ()
+    held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
+    return tuple(
+        ForeignToken(
+            instance=instance,
+            sent_at_ms=sent_at_ms or None,
+            is_held=instance in held,
+            rules_digest=rules_digest,
         )
+        for instance, (sent_at_ms, rules_digest) in sorted(latest.items())
+    )

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.classic.consumers import ClassicConnection
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.errors import BrokerError, LinkLost
 from amqsidecar.model.destination import Destination
@@ -35,14 +35,6 @@ def of_a_trial(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, idle_timeout_s=_IDLE_TIMEOUT_S)
 
 
-class Resets(Protocol):
-    """A connection that can be ended without waiting for its peer."""
-
-    def reset(self) -> None:
-        """Close it so that the broker notices at once; never raises."""
-        ...
-
-
 class Rooms:
     """Remembers destinations that held up a connection; outlives links; used by one thread."""
 
@@ -62,7 +54,7 @@ class Rooms:
 
     def give_up(
         self,
-        connection: Resets,
+        connection: ClassicConnection,
         sends: Sequence[Resend],
         takes: Callable[[Destination], bool],
         ours: Destination | None,

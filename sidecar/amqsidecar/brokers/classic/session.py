@@ -1,20 +1,18 @@
 """The parts of sessions on Classic that its wires have in common."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
 
 from amqsidecar.broker import IntakeQueue, Resend
+from amqsidecar.brokers.classic.consumers import ClassicConsumers
+from amqsidecar.brokers.classic.foreign_tokens import BrowsedToken, find_foreign_tokens
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
-from amqsidecar.brokers.classic.room import Resets, Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
 from amqsidecar.brokers.classic.subscribers import TopicSubscribers
-from amqsidecar.brokers.classic.token import Connection
 from amqsidecar.brokers.classic.wildcards import listed
-from amqsidecar.brokers.connection.refusal import RequestRefused
-from amqsidecar.clock import Clock
+from amqsidecar.brokers.connection.refusal import RequestRefused, raised_as
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.foreign_token import ForeignToken
@@ -47,23 +45,21 @@ class ClassicSession(ABC):
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
 
     @abstractmethod
-    def _hears(self, advisories: Destination) -> bool:
-        """Return whether a new consumer of an advisory topic gets a message.
+    def _hear(self, advisories: Destination, at_most: int) -> Sequence[Destination | None]:
+        """See `classic.consumers.Hear`; raises RequestRefused."""
 
-        Raises:
-            RequestRefused: the user may not ask.
-        """
+    @abstractmethod
+    def _browse_tokens(self) -> Iterable[BrowsedToken]:
+        """Return what browses of all token queues show; raises RequestRefused."""
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        with raised_as("can't look for other sidecars' tokens: {}"):
+            return find_foreign_tokens(self._browse_tokens(), known, self._hear)
 
     @cached_property
     def _subscribers(self) -> TopicSubscribers:
-        settings = self._settings
-        return TopicSubscribers(
-            settings.clock,
-            settings.virtual_topics,
-            self._hears,
-            self._counters.consumers,
-            demands=settings.demands_subscribers,
-        )
+        return TopicSubscribers(self._settings, self._hear, self._counters.consumers)
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return what becomes of a send; Classic makes a queue on the first send, and keeps it."""
@@ -80,63 +76,38 @@ class ClassicSession(ABC):
         return lambda _name: UNKNOWN
 
 
-class ListingConnection(Connection, Resets, Protocol):
-    """A connection over which Classic reports its queues."""
-
-    is_woken: bool
-
-    @property
-    def name(self) -> str:
-        """Host and port, for messages."""
-        ...
-
-    def wake(self) -> None:
-        """End a running or the next `wait` at once; for any thread."""
-        ...
-
-
 class ListingSession(ClassicSession):
     """The part of a `broker.LookSession` over a wire on which Classic reports its queues."""
 
     def __init__(
-        self,
-        connection: ListingConnection,
-        queues: ClassicQueues,
-        clock: Clock,
-        rooms: Rooms,
-        takes: Callable[[Destination], bool],
+        self, consumers: ClassicConsumers, queues: ClassicQueues, settings: ClassicLinkSettings
     ) -> None:
         """Look over a connection that is logged in.
 
         Args:
-            connection: of the session.
+            consumers: of the connection.
             queues: knows which exist.
-            clock: where the time comes from.
-            rooms: which destinations held up a connection.
-            takes: tries whether a destination takes a message now.
+            settings: of the link.
         """
-        self._connection: ListingConnection = connection
-        self._queues: ClassicQueues = queues
-        self._clock = clock
-        self._rooms = rooms
-        self._takes = takes
+        self._consumers: ClassicConsumers = consumers
+        self._connection = consumers.connection
+        self._queues = queues
+        self._settings = settings
+        self._clock = settings.clock
+        self._rooms = settings.rooms
 
     @abstractmethod
+    def _takes(self, destination: Destination) -> bool:
+        """Return whether a destination takes a message now, tried on a connection of its own."""
+
     def _route(self) -> None:
         """Hand what has arrived to those that asked for it."""
+        self._consumers.route()
 
     @property
-    @abstractmethod
     def _has_arrived(self) -> bool:
         """Whether `receive` would return something."""
-
-    @abstractmethod
-    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name.
-
-        Raises:
-            RequestRefused: the user may not look at them.
-        """
+        return False
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return none: a browse shows every message."""
@@ -144,12 +115,7 @@ class ListingSession(ClassicSession):
         return ()
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours.
-
-        Raises:
-            DiscoveryRefused: the broker does not report them.
-            LinkLost: the connection is gone.
-        """
+        """Return the names of all queues of the broker but ours."""
         return listed(lambda: self._queues.list_names(None))
 
     def is_newborn(self, destination: Destination) -> bool:
@@ -160,35 +126,16 @@ class ListingSession(ClassicSession):
         """Return the names of all final dead-letter queues; errors as with `queue_names`."""
         return listed(self._queues.list_finals)
 
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name.
-
-        Raises:
-            BrokerRefused: the user may not look at them.
-            LinkLost: the connection is gone.
-        """
-        try:
-            return self._find_tokens(known)
-        except RequestRefused as cause:
-            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
-
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over.
+        """Block until something arrived, `wake` was called, or the time is over."""
+        connection, consumers = self._connection, self._consumers
 
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        connection = self._connection
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while True:
+        def is_done() -> bool:
             self._route()
-            if self._has_arrived or connection.is_woken:
-                connection.is_woken = False
-                return
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return
-            connection.wait(left_s)
+            return self._has_arrived or connection.is_woken
+
+        if consumers.run_until(is_done, timeout_s):
+            connection.is_woken = False
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; for any thread."""

@@ -21,10 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from amqsidecar.brokers.classic.consumers import RunUntil
 from amqsidecar.brokers.classic.queues import is_wildcard
-from amqsidecar.brokers.classic.token import Connection, Routes
 from amqsidecar.brokers.connection.refusal import RequestRefused
-from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.outcome import Counters
 
@@ -58,16 +57,11 @@ def about(destination: Destination) -> Destination:
 
 
 class StatisticsQuestions(ABC):
-    """Questions and answers over one connection, with a temporary queue for the answers.
+    """Questions and answers over one connection, with a temporary queue for the answers."""
 
-    For wires that hand an arrived message to the part that asked for it.
-    """
-
-    def __init__(self, connection: Connection, routes: Routes, clock: Clock) -> None:
+    def __init__(self, run_until: RunUntil) -> None:
         """Ask nothing yet."""
-        self._waits = connection
-        self._routes = routes
-        self._clock = clock
+        self._run_until = run_until
         self._is_begun = False
         self._answers: list[StatisticsReply] = []
 
@@ -105,17 +99,13 @@ class StatisticsQuestions(ABC):
         """Return the answers until each question had its last one, or the time is over."""
         self._answers.clear()
         self._put(questions, has_end=has_end)
-        ends_s = self._clock.monotonic_s() + ANSWER_S
-        while self._count_ends(has_end=has_end) < len(questions):
-            left_s = ends_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                break
-            self._waits.wait(left_s)
-            self._routes.route()
-        return list(self._answers)
 
-    def _count_ends(self, *, has_end: bool) -> int:
-        return sum(not told for told in self._answers) if has_end else len(self._answers)
+        def is_done() -> bool:
+            ends = [told for told in self._answers if not (has_end and told)]
+            return len(ends) >= len(questions)
+
+        self._run_until(is_done, ANSWER_S)
+        return list(self._answers)
 
 
 class _Seen(NamedTuple):

@@ -7,26 +7,20 @@ Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer hears of al
 VirtualTopicInterceptor.send, Topic.addSubscription (counts durable subscriptions until they end).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from amqsidecar.brokers.classic.consumers import Hear
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES
 from amqsidecar.brokers.connection.refusal import RequestRefused
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.policy.classic_rules import VirtualTopic
 from amqsidecar.policy.destination_map import DestinationMap
-
-HEARD_WITHIN_S = 0.5
-"""How long an advisory of what exists takes at most, once its topic is subscribed to."""
 
 _KEEP_S = 5.0
 _TOPICS = "ActiveMQ.Advisory.Consumer.Topic."
 _QUEUES = "ActiveMQ.Advisory.Consumer.Queue."
-
-Hears = Callable[[Destination], bool]
-"""Returns whether a new consumer of an advisory topic gets a message; raises RequestRefused."""
 
 Counts = Callable[[Destination], int | None]
 """See `ClassicCounters.consumers`."""
@@ -37,27 +31,23 @@ class TopicSubscribers:
 
     def __init__(
         self,
-        clock: Clock,
-        virtual_topics: Sequence[VirtualTopic],
-        hears: Hears,
+        settings: ClassicLinkSettings,
+        hear: Hear,
         count: Counts,
-        *,
-        demands: bool,
     ) -> None:
         """Know nothing yet.
 
         Args:
-            clock: where the time comes from.
-            virtual_topics: of the broker.
-            hears: asks the broker.
+            settings: of the link.
+            hear: asks the broker.
             count: asks for its counters, if there are any.
-            demands: False = the operator lets messages go to topics without subscribers.
         """
-        self._clock = clock
+        self._clock = settings.clock
+        virtual_topics = settings.virtual_topics
         self._virtual = DestinationMap([(one.destinations, one) for one in virtual_topics])
-        self._hears = hears
+        self._hear = hear
         self._count = count
-        self._demands = demands
+        self._demands = settings.demands_subscribers
         self._until_s: dict[Destination, float] = {}
 
     def problem(self, destination: Destination) -> str | None:
@@ -72,7 +62,7 @@ class TopicSubscribers:
         if now_s < self._until_s.get(destination, 0.0):
             return None
         try:
-            has_any = any(map(self._hears, self._advisories(destination.name)))
+            has_any = any(self._hear(one, 1) for one in self._advisories(destination.name))
             count = None if has_any else self._count(destination)
         except (RequestRefused, BrokerRefused) as cause:
             return f"whether {destination} has subscribers can't be asked: {cause}; {_CURE}"

@@ -2,39 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from typing_extensions import override
 
-from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.brokers.classic.consumers import ClassicConsumers
+from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import H, TokenMessage, TokenWire
-from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import Destination
 
 PREFETCH = 10
 """Maximum tokens that a link receives; more than one needs a crash at the first start."""
-
-
-class Connection(Protocol):
-    """The part of a connection that is needed to wait for tokens."""
-
-    def poll(self) -> None:
-        """Take in what has arrived."""
-        ...
-
-    def wait(self, timeout_s: float) -> None:
-        """Block until something arrives, or the time is over."""
-        ...
-
-
-class Routes(Protocol):
-    """Hands what has arrived to those that asked for it."""
-
-    def route(self) -> None:
-        """Hand it over."""
-        ...
 
 
 class ClassicTokenWire(TokenWire[H]):
@@ -43,12 +22,11 @@ class ClassicTokenWire(TokenWire[H]):
     accepts_later = False
 
     def __init__(
-        self, destination: Destination, connection: Connection, routes: Routes, clock: Clock
+        self, destination: Destination, consumers: ClassicConsumers, rules_digest: str
     ) -> None:
         self._destination = destination
-        self._waits = connection
-        self._routes = routes
-        self._clock = clock
+        self._consumers: ClassicConsumers = consumers
+        self._rules_digest = rules_digest
         self._arrived: list[tuple[int, H]] = []
         self._is_in_hand = False
 
@@ -66,15 +44,13 @@ class ClassicTokenWire(TokenWire[H]):
 
     @override
     def open(self) -> None:
-        try:
+        with raised_as(f"{self._destination} can't be read: {{}}"):
             self._subscribe()
-        except RequestRefused as cause:
-            raise BrokerRefused(f"{self._destination} can't be read: {cause}") from cause
 
     @override
     def poll(self) -> None:
-        self._waits.poll()
-        self._routes.route()
+        self._consumers.connection.poll()
+        self._consumers.route()
         if self._is_in_hand:
             self._refuse_others()
 
@@ -88,10 +64,11 @@ class ClassicTokenWire(TokenWire[H]):
 
     @override
     def collect(self, timeout_s: float) -> Sequence[TokenMessage[H]]:
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while self._await(1, deadline_s):
+        clock = self._consumers.clock
+        deadline_s = clock.monotonic_s() + timeout_s
+        while self._await(1, deadline_s - clock.monotonic_s()):
             waiting = self._count_or_raise()
-            if not self._await(min(waiting, PREFETCH), deadline_s):
+            if not self._await(min(waiting, PREFETCH), deadline_s - clock.monotonic_s()):
                 break
             self._arrived.sort(key=lambda one: one[0])
             if waiting <= PREFETCH:
@@ -105,21 +82,14 @@ class ClassicTokenWire(TokenWire[H]):
 
     @override
     def next(self, timeout_s: float) -> TokenMessage[H] | None:
-        if not self._await(1, self._clock.monotonic_s() + timeout_s):
+        if not self._await(1, timeout_s):
             return None
         self._is_in_hand = True
         return _found(*self._arrived.pop(0))
 
-    def _await(self, count: int, deadline_s: float) -> bool:
-        while True:
-            self._waits.poll()
-            self._routes.route()
-            if len(self._arrived) >= count:
-                return True
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self._waits.wait(left_s)
+    def _await(self, count: int, timeout_s: float) -> bool:
+        self._consumers.connection.poll()
+        return self._consumers.run_until(lambda: len(self._arrived) >= count, timeout_s)
 
     @override
     def replace(self, handle: H, token: Token) -> bool:
@@ -135,10 +105,8 @@ class ClassicTokenWire(TokenWire[H]):
         return bool(self._arrived) or self._count_or_raise() > 0
 
     def _count_or_raise(self) -> int:
-        try:
+        with raised_as(f"can't browse {self._destination}: {{}}"):
             return self._count()
-        except RequestRefused as cause:
-            raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
 
 
 def _found(number: int, handle: H) -> TokenMessage[H]:

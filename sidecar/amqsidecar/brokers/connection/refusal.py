@@ -1,5 +1,28 @@
 """A request that the broker refuses, over any wire that carries its words."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from amqsidecar.errors import BrokerError, BrokerRefused
+
 
 class RequestRefused(Exception):
     """The broker refuses a request; never leaves `brokers/`."""
+
+
+@contextmanager
+def raised_as(sentence: str = "{}", error: type[BrokerError] = BrokerRefused) -> Iterator[None]:
+    """Raise what the broker refuses in the block as an error; `{}` stands for its words."""
+    try:
+        yield
+    except RequestRefused as cause:
+        raise error(sentence.replace("{}", str(cause))) from cause
+
+
+def refusal_of(request: Callable[[], object]) -> str | None:
+    """Return the broker's words why it refuses a request; None = it does not."""
+    try:
+        request()
+    except RequestRefused as cause:
+        return str(cause)
+    return None

@@ -5,8 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
+from typing_extensions import override
+
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.classic.choice import MessageChoice
+from amqsidecar.brokers.classic.consumers import ClassicConsumers
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.clock import Clock
@@ -124,16 +127,17 @@ def _source(field: bytes) -> Destination:
     return source
 
 
-class OpenWireConsumers:
+class OpenWireConsumers(ClassicConsumers):
     """All consumers of a connection.
 
     Attributes:
         chosen: redelivery ids of messages, by the intake queues of which these alone are read.
     """
 
+    connection: OpenWireConnection
+
     def __init__(self, connection: OpenWireConnection, clock: Clock) -> None:
-        self._connection = connection
-        self._clock = clock
+        super().__init__(connection, clock)
         self._count = 0
         self._by_value: dict[int, OpenWireConsumer] = {}
         self._sizes = MessageSizes(_HELD_BYTES_MAX)
@@ -169,7 +173,7 @@ class OpenWireConsumers:
             CommandRefused: the broker does not allow it.
         """
         self._count += 1
-        nested_id = codec.consumer_id(self._connection.connection, 1, self._count)
+        nested_id = codec.consumer_id(self.connection.connection, 1, self._count)
         consumer = OpenWireConsumer(
             self._count, nested_id, destination, prefetch, take, MessageChoice(chosen)
         )
@@ -184,17 +188,22 @@ class OpenWireConsumers:
             selector=selector or None,
         )
         try:
-            self._connection.call(codec.CONSUMER_INFO, info)
+            self.connection.call(codec.CONSUMER_INFO, info)
         except CommandRefused:
             del self._by_value[consumer.value]
             raise
         return consumer
 
+    def acknowledge(self, consumer: OpenWireConsumer, field: bytes, message: bytes) -> None:
+        """Take a message that a consumer was handed, outside of a transaction."""
+        handle = MessageHandle(consumer, field, read_dead_letter(message, None, 0)[1], 0)
+        self.connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
+
     def remove(self, consumer: OpenWireConsumer) -> None:
         """End a consumer; its messages go back to the queue, without counting as failed."""
         self._by_value.pop(consumer.value, None)
         with suppress(CommandRefused):
-            self._connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
+            self.connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
 
     def read_from(
         self, destinations: Iterable[Destination], prefetch: int
@@ -215,7 +224,7 @@ class OpenWireConsumers:
             elif not consumer.is_leaving:
                 present[consumer.destination] = consumer
         self._prefetch_max = prefetch
-        self._connection.waiting.expect(len(wanted), prefetch)
+        self.connection.waiting.expect(len(wanted), prefetch)
         share = self._share(len(wanted))
         refused = {}
         for destination in wanted:
@@ -239,7 +248,7 @@ class OpenWireConsumers:
         if consumer.prefetch != prefetch:
             change = codec.consumer_control(consumer.nested_id, consumer.field, prefetch)
             # Why no answer: Classic never refuses it, and one would come behind large messages.
-            self._connection.send(codec.CONSUMER_CONTROL, change)
+            self.connection.send(codec.CONSUMER_CONTROL, change)
             consumer.prefetch = prefetch
 
     def drop(self, destination: Destination) -> None:
@@ -270,9 +279,9 @@ class OpenWireConsumers:
         if not consumer.in_hand:
             self.remove(consumer)
 
+    @override
     def route(self) -> None:
-        """Give each message that has arrived to its consumer."""
-        connection = self._connection
+        connection = self.connection
         by_value = self._by_value
         while connection.dispatches:
             dispatch = connection.dispatches.popleft()
@@ -299,12 +308,12 @@ class OpenWireConsumers:
         arrived = self._arrived
         if not arrived:
             return deliveries
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         left_bytes = TAKEN_BYTES_MAX
         while arrived and len(deliveries) < limit and left_bytes > 0:
             consumer, dispatch, place = arrived.popleft()
             _, field, payload, footprint = dispatch
-            self._connection.waiting.take(footprint)
+            self.connection.waiting.take(footprint)
             if consumer.is_leaving or payload is None:
                 continue
             message = bytes(payload)
@@ -415,17 +424,13 @@ class OpenWireConsumers:
                 found.append((field, message))
                 held_bytes += len(message or b"")
 
-        browser = self.add(destination, at_most, browser=True, take=take, selector=selector)
-        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
-        while True:
-            self.route()
+        def is_done() -> bool:
             is_full = len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX
-            if is_full or (found and found[-1][1] is None):
-                break
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise LinkLost(f"browsing {destination} did not end")
-            self._connection.wait(left_s)
+            return is_full or (bool(found) and found[-1][1] is None)
+
+        browser = self.add(destination, at_most, browser=True, take=take, selector=selector)
+        if not self.run_until(is_done, _BROWSE_TIMEOUT_S):
+            raise LinkLost(f"browsing {destination} did not end")
         self._remove_browser(browser)
         return [(field, message) for field, message in found[:at_most] if message is not None]
 
@@ -433,13 +438,7 @@ class OpenWireConsumers:
         """Remove a browser, and drop its messages that are still on their way."""
         self._by_value.pop(browser.value, None)
         remove = codec.remove_info(browser.nested_id)
-        number = self._connection.ask(codec.REMOVE_INFO, remove)
-        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
-        while not self._connection.is_answered(number):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                break
-            self._connection.wait(left_s)
-            # Why: left where it came in, a long queue of large messages would fill our memory.
-            self.route()
-        self._connection.answers([number])
+        number = self.connection.ask(codec.REMOVE_INFO, remove)
+        # Why route: left where it came in, a long queue of large messages would fill our memory.
+        self.run_until(lambda: self.connection.is_answered(number), _BROWSE_TIMEOUT_S)
+        self.connection.answers([number])

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from amqsidecar.broker import MoveSession
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.look import OpenWireLook, hang_up
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.errors import (
@@ -27,7 +27,7 @@ from amqsidecar.model.destination import queue
 class OpenWireLink:
     """Opens connections to one Classic broker; the contract is `broker.Link`."""
 
-    def __init__(self, settings: OpenWireSettings) -> None:
+    def __init__(self, settings: ClassicLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> OpenWireLook:

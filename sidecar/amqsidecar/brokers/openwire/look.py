@@ -2,64 +2,54 @@
 
 import secrets
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
+
+from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
-from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
+from amqsidecar.brokers.classic.foreign_tokens import BROWSED_MAX, TOKEN_QUEUES, BrowsedToken
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
+from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
-from amqsidecar.brokers.classic.statistics import ClassicCounters
-from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.silence import ask_nobody
-from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
-from amqsidecar.brokers.openwire.consumers import (
-    MessageHandle,
-    OpenWireConsumer,
-    OpenWireConsumers,
-    ack_fields,
+from amqsidecar.brokers.classic.statistics import (
+    END_PROPERTY,
+    FIELDS,
+    QUESTION_MS,
+    ClassicCounters,
+    StatisticsQuestions,
 )
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
-from amqsidecar.brokers.openwire.statistics import OpenWireStatistics
+from amqsidecar.brokers.connection.refusal import raised_as
+from amqsidecar.brokers.connection.silence import ask_nobody
+from amqsidecar.brokers.openwire.connection import OpenWireConnection
+from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.selectors import of_redelivery_ids
-from amqsidecar.clock import Clock
-from amqsidecar.errors import (
-    BrokerRefused,
-    LinkLost,
-)
+from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import (
+    map_content,
     read_cycle,
     read_dead_letter,
     read_death,
+    read_destination_info,
     read_rules_digest,
     take_apart,
 )
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
-from amqsidecar.model.destination import Destination, topic
-from amqsidecar.model.foreign_token import ForeignToken
+from amqsidecar.formats.openwire_properties import read_properties, string_entry
+from amqsidecar.model.destination import Destination, DestinationKind, topic
 
-
-def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
-    """Send a message, roll it back, and return whether the broker did so without waiting for room.
-
-    Raises:
-        BrokerError: it can't be asked.
-    """
-    connection = OpenWireConnection(of_a_trial(endpoint), clock)
-    try:
-        return _takes(connection, endpoint, clock, destination)
-    finally:
-        connection.reset()
+_PREFETCH = 1_000
+_STATISTICS = frozenset(field.encode() for field in FIELDS)
 
 
 def _takes(
-    connection: OpenWireConnection, endpoint: Endpoint, clock: Clock, destination: Destination
+    settings: ClassicLinkSettings, connection: OpenWireConnection, destination: Destination
 ) -> bool:
+    endpoint, clock = settings.endpoint, settings.clock
     name = connection.connection
     owner = codec.connection_id(name)
     client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
@@ -96,46 +86,77 @@ def _takes(
     return True
 
 
-def foreign_tokens(
-    consumers: OpenWireConsumers, known: Collection[str]
-) -> tuple[ForeignToken, ...]:
-    """Return the tokens of all instances but these.
+class OpenWireQueueWatch(ClassicQueues):
+    """The queues that the broker's advisories name.
 
-    Raises:
-        CommandRefused: the broker does not allow it.
-        LinkLost: the connection is gone.
+    Source: ActiveMQ Classic, DestinationInfoMarshaller.
     """
-    tokens = classic_tokens.ForeignTokens(known)
-    for field, message in consumers.look(classic_tokens.TOKEN_QUEUES, classic_tokens.BROWSED_MAX):
-        if read_cycle(message) is not None:
-            tokens.note(
-                codec.read_destination(field),
-                take_apart(message).timestamp_ms,
-                read_rules_digest(message),
+
+    def __init__(self, consumers: OpenWireConsumers, final_suffix: str) -> None:
+        super().__init__(consumers.connection.name, final_suffix)
+        self._consumers = consumers
+
+    @override
+    def _listen(self, known: Destination | None) -> None:
+        self._consumers.add(
+            QUEUE_ADVISORIES, ADVISORY_PREFETCH, take=self._take_in, asynchronous=False
+        )
+        self._consumers.route()
+
+    def _take_in(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
+        if message is None:
+            return
+        self._consumers.acknowledge(consumer, field, message)
+        told = read_destination_info(message)
+        if told is not None and told[0].kind is DestinationKind.QUEUE:
+            self.told(told[0].name, is_removed=told[1])
+
+
+class OpenWireStatistics(StatisticsQuestions):
+    """Asks over one connection.
+
+    Source: ActiveMQ Classic, StatisticsBroker.send.
+    """
+
+    def __init__(self, consumers: OpenWireConsumers, encoder: OpenWireResendEncoder) -> None:
+        super().__init__(consumers.run_until)
+        self._consumers = consumers
+        self._encoder = encoder
+        name = f"{consumers.connection.connection}:1"
+        self._reply_to = Destination(DestinationKind.TEMP_QUEUE, name)
+
+    @override
+    def _begin(self) -> None:
+        connection, name = self._consumers.connection, self._consumers.connection.connection
+        producer = codec.producer_info(codec.producer_id(name, 1, 1))
+        made = codec.destination_info(
+            codec.connection_id(name), codec.destination_field(self._reply_to), is_removed=False
+        )
+        connection.call(codec.PRODUCER_INFO, producer)
+        connection.call(codec.DESTINATION_INFO, made)
+        self._consumers.add(self._reply_to, _PREFETCH, take=self._take)
+
+    @override
+    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
+        connection, now_ms = self._consumers.connection, self._consumers.clock.now_ms()
+        entries = [string_entry(END_PROPERTY, "true")] if has_end else []
+        for question in questions:
+            number = connection.next_number()
+            frame = self._encoder.question(
+                question, self._reply_to, entries, now_ms, now_ms + QUESTION_MS, number
             )
-    return tokens.found(_consumers(consumers) if tokens else ())
+            connection.write_soon(frame)
 
-
-def _consumers(consumers: OpenWireConsumers) -> list[Destination | None]:
-    found: list[Destination | None] = []
-
-    def take(_consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
-        if message is not None:
-            found.append(codec.read_destination(field))
-
-    consumer = consumers.add(
-        classic_tokens.TOKEN_CONSUMERS,
-        classic_tokens.CONSUMERS_MAX,
-        take=take,
-        asynchronous=False,
-    )
-    consumers.route()
-    consumers.remove(consumer)
-    return found
+    def _take(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
+        if message is None:
+            return
+        self._consumers.acknowledge(consumer, field, message)
+        with suppress(UndecodableMessage):
+            found = read_properties(map_content(message), _STATISTICS)
+            self._answers.append({name.decode(): value for name, value in found.items()})
 
 
 _ADVISORIES = "ActiveMQ.Advisory.MessageDLQd"
-_PREFETCH = 1000
 # Bound: what comes faster than anyone asks is lost, unless a browse finds it.
 _HEARD_MAX = 10_000
 
@@ -147,27 +168,15 @@ class Deaths:
     message as it was, without its body, is published on a topic of its destination.
     """
 
-    def __init__(
-        self, connection: OpenWireConnection, consumers: OpenWireConsumers, clock: Clock
-    ) -> None:
-        """Begin to listen.
-
-        Raises:
-            CommandRefused: the broker does not allow it.
-        """
-        self._connection = connection
+    def __init__(self, consumers: OpenWireConsumers) -> None:
+        """Begin to listen; raises CommandRefused."""
         self._consumers = consumers
-        self._clock = clock
         self._heard: deque[Delivery] = deque(maxlen=_HEARD_MAX)
         consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
 
     def heard(self) -> list[Delivery]:
-        """Return the deaths since the last call, in order; never blocks.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        self._connection.poll()
+        """Return the deaths since the last call, in order; never blocks."""
+        self._consumers.connection.poll()
         self._consumers.route()
         found = list(self._heard)
         self._heard.clear()
@@ -176,9 +185,8 @@ class Deaths:
     def _take_in(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
         if message is None:
             return
-        provenance, message_id = read_death(message, self._clock.now_ms())
-        handle = MessageHandle(consumer, field, message_id, 0)
-        self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
+        provenance = read_death(message, self._consumers.clock.now_ms())
+        self._consumers.acknowledge(consumer, field, message)
         origin = None if provenance is None else provenance.origin
         if provenance is None or origin is None:
             return
@@ -197,26 +205,16 @@ _COUNT_MAX = 400
 class OpenWireLook(ListingSession):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
 
+    _consumers: OpenWireConsumers
     _connection: OpenWireConnection
-    _queues: OpenWireQueueWatch
 
-    def __init__(
-        self,
-        connection: OpenWireConnection,
-        settings: OpenWireSettings,
-    ) -> None:
+    def __init__(self, connection: OpenWireConnection, settings: ClassicLinkSettings) -> None:
         """Look over a connection that is logged in."""
-        version, clock = connection.wire_format.provider_version, settings.clock
+        version = connection.wire_format.provider_version
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (codec.ENCODING,))
-        self._consumers = OpenWireConsumers(connection, clock)
-        super().__init__(
-            connection,
-            OpenWireQueueWatch(connection, self._consumers, settings.final_suffix),
-            clock,
-            settings.rooms,
-            partial(takes, settings.endpoint, clock),
-        )
-        self._settings = settings
+        consumers = OpenWireConsumers(connection, settings.clock)
+        watch = OpenWireQueueWatch(consumers, settings.final_suffix)
+        super().__init__(consumers, watch, settings)
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
 
     @property
@@ -228,24 +226,39 @@ class OpenWireLook(ListingSession):
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
         hang_up(self._connection)
 
-    def _route(self) -> None:
-        self._consumers.route()
-
     @property
+    @override
     def _has_arrived(self) -> bool:
         return self._consumers.has_arrived
 
-    def _hears(self, advisories: Destination) -> bool:
-        heard: list[bytes] = []
+    @override
+    def _takes(self, destination: Destination) -> bool:
+        """Send a message, roll it back; see the base."""
+        connection = OpenWireConnection(of_a_trial(self._settings.endpoint), self._clock)
+        try:
+            return _takes(self._settings, connection, destination)
+        finally:
+            connection.reset()
+
+    @override
+    def _hear(self, advisories: Destination, at_most: int) -> Sequence[Destination | None]:
+        heard: list[Destination | None] = []
         consumer = self._consumers.add(
             advisories,
-            ADVISORY_PREFETCH,
-            take=lambda _consumer, field, _message: heard.append(field),
+            at_most,
+            take=lambda _consumer, field, _message: heard.append(codec.read_destination(field)),
             asynchronous=False,
         )
         self._consumers.route()
         self._consumers.remove(consumer)
-        return bool(heard)
+        return heard
+
+    @override
+    def _browse_tokens(self) -> Iterable[BrowsedToken]:
+        for field, message in self._consumers.look(TOKEN_QUEUES, BROWSED_MAX):
+            if read_cycle(message) is not None:
+                place, sent_at_ms = codec.read_destination(field), take_apart(message).timestamp_ms
+                yield BrowsedToken(place, sent_at_ms, read_rules_digest(message))
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one.
@@ -258,26 +271,17 @@ class OpenWireLook(ListingSession):
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
-        try:
+        with raised_as(f"can't browse {queue.destination}: {{}}"):
             return self._consumers.count(queue.destination, max(1, min(at_most, _COUNT_MAX)))
-        except CommandRefused as cause:
-            raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
-
-        Raises:
-            BrokerRefused: the user may not read it.
-            LinkLost: the connection is gone.
-        """
+        """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400."""
         found = []
         held_bytes = 0
         selector = of_redelivery_ids(queue.redelivery_ids)
         for source in self._existing(queue):
-            try:
+            with raised_as(f"can't browse {source}: {{}}"):
                 messages = self._consumers.browse(source, at_most, selector=selector)
-            except CommandRefused as cause:
-                raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()
             for message in messages:
                 held_bytes += len(message)
@@ -288,42 +292,23 @@ class OpenWireLook(ListingSession):
         return found
 
     def listen(self) -> Deaths:
-        """Subscribe to the broker's advisories of deaths.
-
-        Raises:
-            BrokerRefused: the user may not read them.
-            LinkLost: the connection is gone.
-        """
-        try:
-            return Deaths(self._connection, self._consumers, self._clock)
-        except CommandRefused as cause:
-            raise BrokerRefused(
-                f"can't hear of deaths: {cause}; allow the user to read and admin (create) topic "
-                "ActiveMQ.Advisory.>"
-            ) from cause
+        """Subscribe to the broker's advisories of deaths."""
+        with raised_as(
+            "can't hear of deaths: {}; allow the user to read and admin (create) topic "
+            "ActiveMQ.Advisory.>"
+        ):
+            return Deaths(self._consumers)
 
     @cached_property
     def _counters(self) -> ClassicCounters:
-        statistics = OpenWireStatistics(
-            self._connection, self._consumers, self._encoder, self._clock
-        )
+        statistics = OpenWireStatistics(self._consumers, self._encoder)
         return ClassicCounters(
             self._settings.ask_counters or statistics.ask,
             lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 
-    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        return foreign_tokens(self._consumers, known)
-
     def _trials(self, token_queue: Destination | None) -> OpenWireTrials:
-        return OpenWireTrials(
-            self._connection,
-            self._consumers,
-            self._encoder,
-            self._queues,
-            self._clock,
-            token_queue,
-        )
+        return OpenWireTrials(self._consumers, self._encoder, self._queues, token_queue)
 
     def trials(self) -> OpenWireTrials:
         """Return the trials of the user's permissions over this connection."""

@@ -12,6 +12,7 @@ from amqsidecar.broker import (
     IntakeQueue,
     Resend,
 )
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -23,12 +24,10 @@ from amqsidecar.brokers.openwire.consumers import (
     runs,
 )
 from amqsidecar.brokers.openwire.look import OpenWireLook
-from amqsidecar.brokers.openwire.settings import OpenWireSettings
 from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.clock import Clock
 from amqsidecar.errors import (
     CommitRefused,
     SendsRefused,
@@ -45,21 +44,18 @@ class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
     """Reads and writes the token queue over the consumers of one connection."""
 
     scheme = "openwire"
+    _consumers: OpenWireConsumers
 
     def __init__(
         self,
         destination: Destination,
-        connection: OpenWireConnection,
         consumers: OpenWireConsumers,
         encoder: OpenWireResendEncoder,
-        clock: Clock,
         rules_digest: str,
     ) -> None:
-        super().__init__(destination, connection, consumers, clock)
-        self._connection = connection
-        self._consumers = consumers
+        super().__init__(destination, consumers, rules_digest)
+        self._connection = consumers.connection
         self._encoder = encoder
-        self._rules_digest = rules_digest
 
     @override
     def _subscribe(self) -> None:
@@ -104,7 +100,7 @@ class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
         self._connection.write_soon(self._frame(transaction, cycle, number, answer=False))
 
     def _frame(self, transaction: bytes, cycle: int, number: int, *, answer: bool) -> bytes:
-        now_ms = self._clock.now_ms()
+        now_ms = self._consumers.clock.now_ms()
         return self._encoder.token(
             self._destination,
             cycle,
@@ -143,7 +139,7 @@ class OpenWireTake(OpenWireLook):
     def __init__(
         self,
         connection: OpenWireConnection,
-        settings: OpenWireSettings,
+        settings: ClassicLinkSettings,
         token_queue: Destination,
     ) -> None:
         """Begin to wait for the token over a connection that is logged in.
@@ -170,12 +166,7 @@ class OpenWireTake(OpenWireLook):
         )
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._token_wire = OpenWireTokenWire(
-            token_queue,
-            connection,
-            self._consumers,
-            self._encoder,
-            self._clock,
-            settings.rules_digest,
+            token_queue, self._consumers, self._encoder, settings.rules_digest
         )
         self.token = TokenQueue(self._token_wire, str(token_queue))
         connection.silence.ask = self._find_full

@@ -1,20 +1,19 @@
 """Tries the rights of the sidecar's user on Classic, without taking or leaving messages."""
 
-from collections.abc import Sequence
 from struct import Struct
 
+from typing_extensions import override
+
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
+from amqsidecar.brokers.classic.queues import ClassicQueues
+from amqsidecar.brokers.classic.trials import ListingTrials
+from amqsidecar.brokers.connection.refusal import refusal_of
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
-from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
-from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import take_apart
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.trials import TrialFeatures
 
 _LONG = Struct(">q")
 # Why: the time at which the broker took a message in comes before the time at which it handed it
@@ -22,7 +21,7 @@ _LONG = Struct(">q")
 _BROKER_IN_TIME = slice(-17, -9)
 
 
-class OpenWireTrials:
+class OpenWireTrials(ListingTrials):
     """Trials over one connection.
 
     Attributes:
@@ -33,44 +32,26 @@ class OpenWireTrials:
 
     def __init__(
         self,
-        connection: OpenWireConnection,
         consumers: OpenWireConsumers,
         encoder: OpenWireResendEncoder,
-        queues: OpenWireQueueWatch,
-        clock: Clock,
+        queues: ClassicQueues,
         token_queue: Destination | None,
     ) -> None:
-        self._connection = connection
+        super().__init__(queues, token_queue)
         self._consumers = consumers
         self._encoder = encoder
-        self._queues = queues
-        self._token_queue = token_queue
-        self._clock = clock
         self._number = 0
 
-    @property
-    def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
-        return TrialFeatures(expiration=self)
-
-    def read(self, destination: Destination) -> str | None:
-        """Return the broker's words why this can't be read; None = it can.
-
-        The consumer asks for no message. The broker makes the destination where it is missing.
-        """
-        try:
-            consumer = self._consumers.add(destination, 0, take=_ignore)
-        except CommandRefused as cause:
-            return str(cause)
-        self._consumers.remove(consumer)
-        return None
+    @override
+    def _consume_nothing(self, destination: Destination) -> None:
+        self._consumers.remove(self._consumers.add(destination, 0, take=_ignore))
 
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent for it is rolled back. The broker makes the destination where it is missing.
         """
-        connection = self._connection
+        connection = self._consumers.connection
         name = connection.connection
         owner = codec.connection_id(name)
         if not self._number:
@@ -85,7 +66,7 @@ class OpenWireTrials:
         )
         number = connection.next_number()
         connection.expect(number)
-        now_ms = self._clock.now_ms()
+        now_ms = self._consumers.clock.now_ms()
         connection.write_soon(
             self._encoder.token(destination, 0, transaction, now_ms, number, answer=True)
         )
@@ -96,65 +77,28 @@ class OpenWireTrials:
 
     def remove(self, destination: Destination) -> str | None:
         """Remove a queue with all that is in it; return the broker's words why it can't be."""
-        owner = codec.connection_id(self._connection.connection)
+        connection = self._consumers.connection
+        owner = codec.connection_id(connection.connection)
         info = codec.destination_info(owner, codec.destination_field(destination))
-        try:
-            self._connection.call(codec.DESTINATION_INFO, info)
-        except CommandRefused as cause:
-            return str(cause)
-        return None
+        return refusal_of(lambda: connection.call(codec.DESTINATION_INFO, info))
 
-    def broker_ms(self) -> int | None:
-        """Return the broker's clock when it stored our token; None = no token.
-
-        Raises:
-            BrokerRefused: the token queue can't be browsed.
-        """
-        message = self._token_message()
-        if message is None:
-            return None
-        arrival_ms: int = _LONG.unpack(message[_BROKER_IN_TIME])[0]
-        return arrival_ms or None
-
-    def token_expiration_ms(self) -> int | None:
-        """Return when our token will expire; 0 = never, None = no token.
-
-        It was sent without an expiration, so that the broker must have given it one.
-
-        Raises:
-            BrokerRefused: the token queue can't be browsed.
-        """
-        message = self._token_message()
+    @override
+    def _times_of_token(self, token_queue: Destination) -> tuple[int, int] | None:
+        message = next(iter(self._consumers.browse(token_queue, 1)), None)
         if message is None:
             return None
         parts = take_apart(message)
         # Why there: the expiration comes between the delivery mode and these.
         end = message.index(parts.priority + _LONG.pack(parts.timestamp_ms), parts.producer_at)
-        return int(_LONG.unpack(message[end - 8 : end])[0])
-
-    def _token_message(self) -> bytes | None:
-        if self._token_queue is None:
-            return None
-        try:
-            return next(iter(self._consumers.browse(self._token_queue, 1)), None)
-        except CommandRefused as cause:
-            raise BrokerRefused(str(cause)) from cause
+        [stored_ms], [expires_ms] = map(
+            _LONG.unpack, (message[_BROKER_IN_TIME], message[end - 8 : end])
+        )
+        return stored_ms, expires_ms
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return nothing: OpenWire carries every message whole."""
         del queue
         return ()
-
-    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Return the queues that these names and wildcards stand for now.
-
-        Raises:
-            BrokerRefused: a name can't be read, or the broker does not report which queues it has.
-        """
-        try:
-            return tuple(self._queues.expand(queues, self._token_queue))
-        except CommandRefused as cause:
-            raise BrokerRefused(str(cause)) from cause
 
 
 def _ignore(_consumer: OpenWireConsumer, _field: bytes, _message: bytes | None) -> None:

@@ -3,6 +3,9 @@
 import secrets
 from collections.abc import Callable
 
+from typing_extensions import override
+
+from amqsidecar.brokers.classic.consumers import ClassicConsumers
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost
@@ -16,17 +19,13 @@ _BROWSE_BYTES_MAX = 64 * 1024 * 1024
 FrameTaker = Callable[[Frame], None]
 
 
-class StompSubscriptions:
-    """All subscriptions of a connection, by their ids.
+class StompSubscriptions(ClassicConsumers):
+    """All subscriptions of a connection, by their ids."""
 
-    Attributes:
-        waiting: bounds the messages that came and wait here or where their takers keep them.
-    """
+    connection: StompConnection
 
     def __init__(self, connection: StompConnection, clock: Clock) -> None:
-        self.waiting = connection.waiting
-        self._connection = connection
-        self._clock = clock
+        super().__init__(connection, clock)
         # Why: a body that ends early must not be able to forge a message.
         self._prefix = secrets.token_hex(6).encode() + b"-"
         self._count = 0
@@ -82,7 +81,7 @@ class StompSubscriptions:
         if selector:
             headers.append((b"selector", selector.encode()))
         try:
-            self._connection.call("SUBSCRIBE", headers)
+            self.connection.call("SUBSCRIBE", headers)
         except FrameRefused:
             del self._takers[name], self._destinations[name]
             raise
@@ -94,14 +93,14 @@ class StompSubscriptions:
         Quirk (Classic): its redelivery counter grows, which no limit of the broker looks at.
         """
         self._takers[name] = _drop
-        self._connection.call("UNSUBSCRIBE", [(b"id", name)], meanwhile=self.route)
+        self.connection.call("UNSUBSCRIBE", [(b"id", name)], meanwhile=self.route)
         self.route()
         del self._takers[name], self._destinations[name]
 
+    @override
     def route(self) -> None:
-        """Give each message that has arrived to its subscription."""
-        while self._connection.messages:
-            frame = self._connection.next_message()
+        while self.connection.messages:
+            frame = self.connection.next_message()
             take = self._takers.get(frame.first(b"subscription") or b"")
             if take is not None:
                 take(frame)
@@ -134,15 +133,12 @@ class StompSubscriptions:
             selector=selector,
             options=((b"browser", b"true"),),
         )
-        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
-        while not has_ended and len(found) < at_most and held_bytes <= _BROWSE_BYTES_MAX:
-            self.route()
-            if has_ended or len(found) >= at_most:
-                break
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise LinkLost(f"browsing {destination} did not end")
-            self._connection.wait(left_s)
+        is_done = self.run_until(
+            lambda: has_ended or len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX,
+            _BROWSE_TIMEOUT_S,
+        )
+        if not is_done:
+            raise LinkLost(f"browsing {destination} did not end")
         self.remove(name)
         return found
 

@@ -248,7 +248,7 @@ class QueueReader:
         for one in (*self._current, *self._retired):
             with suppress(FrameRefused):
                 self._consumers.remove(one.name)
-            one.forget(self._consumers.waiting)
+            one.forget(self._consumers.connection.waiting)
         self._current, self._retired = [], []
 
     def _is_right(self, one: Subscription) -> bool:
@@ -267,7 +267,7 @@ class QueueReader:
         """End a subscription unless some of its messages are in hand; return whether it ended."""
         if not one.in_hand:
             self._consumers.remove(one.name)
-            one.forget(self._consumers.waiting)
+            one.forget(self._consumers.connection.waiting)
         return one.is_ended
 
     def _begin(self, held: int) -> Subscription:
@@ -285,10 +285,10 @@ class QueueReader:
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is None or reason in self._rules.allowed_losses:
             one.unproven.append(message)
-            self._consumers.waiting.keep(message.footprint)
+            self._consumers.connection.waiting.keep(message.footprint)
             return
         if message.message_id not in one.held:
-            self._consumers.waiting.keep(_footprint_of_id(message.message_id))
+            self._consumers.connection.waiting.keep(_footprint_of_id(message.message_id))
         one.held[message.message_id] = reason
 
     def receive(self, limit: int, bytes_max: int) -> list[Delivery]:
@@ -305,7 +305,7 @@ class QueueReader:
             left_bytes = bytes_max
             while one.proven and len(deliveries) < limit and left_bytes > 0:
                 message, origin = one.proven.popleft()
-                self._consumers.waiting.take(message.footprint)
+                self._consumers.connection.waiting.take(message.footprint)
                 one.in_hand += 1
                 told = provenance(message, self.destination, origin, now_ms)
                 handle = AckHandle(one, message.ack)

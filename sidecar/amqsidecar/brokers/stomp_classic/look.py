@@ -1,18 +1,27 @@
 """A session over STOMP on ActiveMQ Classic that only browses.
 
-Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator.
+Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator, whose advisories are JSON.
 """
 
 import json
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
+from typing_extensions import override
+
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.classic import foreign_tokens as classic_tokens
-from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH
+from amqsidecar.brokers.classic.consumers import await_heard
+from amqsidecar.brokers.classic.foreign_tokens import (
+    BROWSED_MAX,
+    TOKEN_QUEUES,
+    TOKENS_ONLY,
+    BrowsedToken,
+)
+from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
+from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import (
     END_PROPERTY,
@@ -20,30 +29,23 @@ from amqsidecar.brokers.classic.statistics import (
     ClassicCounters,
     StatisticsQuestions,
 )
-from amqsidecar.brokers.classic.subscribers import HEARD_WITHIN_S
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
-from amqsidecar.brokers.stomp_classic.intake import (
-    IntakeLimits,
-)
+from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
-from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
-from amqsidecar.brokers.stomp_classic.room import takes
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.clock import Clock
-from amqsidecar.errors import (
-    BrokerError,
-    BrokerRefused,
-    LinkLost,
-)
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import (
     RULES_DIGEST,
+    StompResendEncoder,
     destination_header,
     provenance,
     read_cycle,
@@ -52,31 +54,75 @@ from amqsidecar.formats.stomp_classic_message import (
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
 from amqsidecar.model.destination import Destination, DestinationKind
-from amqsidecar.model.foreign_token import ForeignToken
 
 _PREFETCH = 1_000
 _REPLIES = Destination(DestinationKind.TEMP_QUEUE, "statistics")
 _ADDRESS = b"/temp-queue/statistics"
+_TRANSACTION = b"trial"
+_KNOWN_TIMEOUT_S = 5.0
+_QUIET_S = 0.25
+_REMOVED = 1
+
+
+class StompQueueWatch(ClassicQueues):
+    """The queues that the broker's advisories name."""
+
+    def __init__(self, consumers: StompSubscriptions, final_suffix: str) -> None:
+        super().__init__(consumers.connection.name, final_suffix)
+        self._consumers = consumers
+
+    @override
+    def _listen(self, known: Destination | None) -> None:
+        consumers = self._consumers
+        consumers.add(QUEUE_ADVISORIES, ADVISORY_PREFETCH, self._take_in, acks=False)
+        # Quirk (Classic): a new consumer gets the existing queues after the receipt, and none of
+        # them is marked as the last one.
+        ends_at_s = consumers.clock.monotonic_s() + _KNOWN_TIMEOUT_S
+        while (left_s := ends_at_s - consumers.clock.monotonic_s()) > 0:
+            has_more = consumers.run_until(
+                self._has_more_than(len(self._names)), min(_QUIET_S, left_s)
+            )
+            if not has_more and (known is None or known.name in self._names):
+                return
+
+    def _has_more_than(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self._names) != count
+
+    def _take_in(self, frame: Frame) -> None:
+        told = read_destination_info(frame.body)
+        if told is not None:
+            self.told(told[0], is_removed=told[1])
+
+
+def read_destination_info(body: bytes) -> tuple[str, bool] | None:
+    """Return the queue of an advisory, and whether it was removed; None = none."""
+    try:
+        info = json.loads(body)["DestinationInfo"]
+        destination = info["destination"]
+        if destination["@class"] != "ActiveMQQueue":
+            return None
+        return str(destination["string"]), info["operationType"] == _REMOVED
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 class StompStatistics(StatisticsQuestions):
     """Asks over one connection."""
 
-    def __init__(
-        self, connection: StompConnection, consumers: StompSubscriptions, clock: Clock
-    ) -> None:
-        super().__init__(connection, consumers, clock)
-        self._connection = connection
+    def __init__(self, consumers: StompSubscriptions) -> None:
+        super().__init__(consumers.run_until)
         self._consumers = consumers
 
+    @override
     def _begin(self) -> None:
         options = ((b"transformation", b"jms-map-json"),)
         self._consumers.add(
             _REPLIES, _PREFETCH, self._take, acks=False, options=options, address=_ADDRESS
         )
 
+    @override
     def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
-        expires_at_ms = self._clock.now_ms() + QUESTION_MS
+        expires_at_ms = self._consumers.clock.now_ms() + QUESTION_MS
         for question in questions:
             headers = [
                 destination_header(question),
@@ -85,7 +131,7 @@ class StompStatistics(StatisticsQuestions):
             ]
             if has_end:
                 headers.append((END_PROPERTY.encode(), b"true"))
-            self._connection.send("SEND", headers)
+            self._consumers.connection.send("SEND", headers)
 
     def _take(self, frame: Frame) -> None:
         told = read_map(frame.body)
@@ -114,55 +160,8 @@ def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-_QUIET_S = 0.25
-
-
-def foreign_tokens(
-    connection: StompConnection, consumers: StompSubscriptions, clock: Clock, known: Collection[str]
-) -> tuple[ForeignToken, ...]:
-    """Return the tokens of all instances but these.
-
-    Raises:
-        FrameRefused: the broker does not allow it.
-        LinkLost: the connection is gone.
-    """
-    tokens = classic_tokens.ForeignTokens(known)
-    for frame in consumers.browse(
-        classic_tokens.TOKEN_QUEUES, classic_tokens.BROWSED_MAX, classic_tokens.TOKENS_ONLY
-    ):
-        sent_at = frame.first(b"timestamp") or b""
-        if read_cycle(frame) is not None:
-            digest = (frame.first(RULES_DIGEST) or b"").decode(errors="replace")
-            tokens.note(_place(frame), int(sent_at) if sent_at.isdigit() else 0, digest)
-    return tokens.found(_consumers(connection, consumers, clock) if tokens else ())
-
-
 def _place(frame: Frame) -> Destination | None:
     return read_destination(frame.first(b"destination") or b"")
-
-
-def _consumers(
-    connection: StompConnection, consumers: StompSubscriptions, clock: Clock
-) -> list[Destination | None]:
-    """Return the advisories' topics, once the broker has sent all.
-
-    Quirk (Classic): the broker sends a new subscriber its advisories after the receipt.
-    """
-    found: list[Destination | None] = []
-    name = consumers.add(
-        classic_tokens.TOKEN_CONSUMERS,
-        classic_tokens.CONSUMERS_MAX,
-        lambda frame: found.append(_place(frame)),
-        acks=False,
-    )
-    count = -1
-    while count != len(found):
-        count, until_s = len(found), clock.monotonic_s() + _QUIET_S
-        while (left_s := until_s - clock.monotonic_s()) > 0:
-            connection.wait(left_s)
-            consumers.route()
-    consumers.remove(name)
-    return found
 
 
 _ANSWER_TIMEOUT_S = 5.0
@@ -196,6 +195,7 @@ def breaks_connections(
 
 
 _CLOSE_TIMEOUT_S = 5.0
+_CLOSE_TRIAL_TIMEOUT_S = 1.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
 _COUNT_MAX = 400
 # Why: Classic pages 200 messages at a time.
@@ -206,30 +206,23 @@ PRODUCT: Final = "ActiveMQ/"
 class StompClassicLook(ListingSession):
     """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
 
+    _consumers: StompSubscriptions
     _connection: StompConnection
-    _queues: StompQueueWatch
+    _settings: StompClassicSettings
 
     def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
         """Look over a connection that is logged in."""
         version = connection.server.removeprefix(PRODUCT)
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))
-        clock = settings.clock
-        self._consumers = StompSubscriptions(connection, clock)
-        super().__init__(
-            connection,
-            StompQueueWatch(connection, self._consumers, clock, settings.final_suffix),
-            clock,
-            settings.rooms,
-            partial(takes, settings.endpoint, clock),
-        )
+        consumers = StompSubscriptions(connection, settings.clock)
+        super().__init__(consumers, StompQueueWatch(consumers, settings.final_suffix), settings)
         self._is_closed = False
         self._endpoint = settings.endpoint
-        self._settings = settings
         self._unreadable = settings.unreadable
         self._rules = IntakeLimits(
             settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
         )
-        self._left = Leftovers(self._consumers, self._rules)
+        self._left = Leftovers(consumers, self._rules)
 
     @property
     def features(self) -> Features:
@@ -272,41 +265,62 @@ class StompClassicLook(ListingSession):
 
     @cached_property
     def _counters(self) -> ClassicCounters:
-        statistics = StompStatistics(self._connection, self._consumers, self._clock)
+        statistics = StompStatistics(self._consumers)
         # Why no browse: an application's body with a NUL in it would end the connection.
         return ClassicCounters(
             self._settings.ask_counters or statistics.ask, lambda _, at_most: at_most
         )
 
-    def _find_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        return foreign_tokens(self._connection, self._consumers, self._clock, known)
-
     def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
-        return StompClassicTrials(
-            self._connection, self._consumers, self._queues, self._left, self._clock, token_queue
-        )
+        return StompClassicTrials(self._consumers, self._left, self._queues, token_queue)
 
     def trials(self) -> StompClassicTrials:
         """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
-    @property
-    def _has_arrived(self) -> bool:
-        return False
+    @override
+    def _takes(self, destination: Destination) -> bool:
+        client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
+        endpoint = self._endpoint
+        connection = StompConnection(of_a_trial(endpoint), self._clock, client_id=client_id)
+        transaction = (b"transaction", _TRANSACTION)
+        try:
+            begin = connection.ask("BEGIN", [transaction])
+            answer = connection.answers([begin], endpoint.connect_timeout_s)[0]
+            if answer.command == "ERROR":
+                raise BrokerRefused(error_text(answer))
+            # Why without a receipt: the broker lays aside a send that asks for one, and never
+            # forgets it.
+            connection.put(StompResendEncoder.token(destination, 0, _TRANSACTION, []))
+            abort = connection.ask("ABORT", [transaction])
+            try:
+                connection.answers([abort], PATIENCE_S)
+            except LinkLost:
+                return False
+            connection.disconnect(_CLOSE_TRIAL_TIMEOUT_S)
+        finally:
+            connection.reset()
+        return True
 
-    def _route(self) -> None:
-        self._consumers.route()
+    @override
+    def _hear(self, advisories: Destination, at_most: int) -> Sequence[Destination | None]:
+        heard: list[Destination | None] = []
+        consumers = self._consumers
+        name = consumers.add(
+            advisories, at_most, lambda frame: heard.append(_place(frame)), acks=False
+        )
+        await_heard(consumers.run_until, heard, at_most)
+        consumers.remove(name)
+        return heard
 
-    def _hears(self, advisories: Destination) -> bool:
-        heard: list[Frame] = []
-        name = self._consumers.add(advisories, ADVISORY_PREFETCH, heard.append, acks=False)
-        deadline_s = self._clock.monotonic_s() + HEARD_WITHIN_S
-        # Quirk (Classic): a new consumer gets the existing ones after the receipt.
-        while not heard and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
-            self._connection.wait(left_s)
-            self._consumers.route()
-        self._consumers.remove(name)
-        return bool(heard)
+    @override
+    def _browse_tokens(self) -> Iterable[BrowsedToken]:
+        for frame in self._consumers.browse(TOKEN_QUEUES, BROWSED_MAX, TOKENS_ONLY):
+            if read_cycle(frame) is not None:
+                sent_at = frame.first(b"timestamp") or b""
+                digest = (frame.first(RULES_DIGEST) or b"").decode(errors="replace")
+                sent_at_ms = int(sent_at) if sent_at.isdigit() else 0
+                yield BrowsedToken(_place(frame), sent_at_ms, digest)
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
@@ -322,30 +336,22 @@ class StompClassicLook(ListingSession):
 
         What is known to break connections is not counted.
         """
-        try:
+        with raised_as(f"can't browse {queue.destination}: {{}}"):
             at_most = max(1, min(at_most, _COUNT_MAX))
             readable = selectors.readable(self._rules.unreadable_in(queue.destination))
             return len(self._consumers.browse(queue.destination, at_most, readable))
-        except FrameRefused as cause:
-            raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
 
         Where each says that it died is not proven, unlike that of what is taken.
-
-        Raises:
-            BrokerRefused: the user may not read it.
-            LinkLost: the connection is gone.
         """
         found = []
         for source in self._existing(queue):
-            try:
+            with raised_as(f"can't browse {source}: {{}}"):
                 readable = selectors.readable(self._rules.unreadable_in(source))
                 chosen = both(of_redelivery_ids(queue.redelivery_ids), readable)
                 frames = self._consumers.browse(source, at_most, chosen)
-            except FrameRefused as cause:
-                raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()
             for message in map(shown, frames):
                 told = provenance(message, source, message.origin, now_ms)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
-from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.model.left_behind import Loss
 
@@ -16,11 +15,9 @@ class StompClassicSettings(ClassicLinkSettings):
         allowed_losses: what may get lost by taking a message.
         unreadable: ids of messages whose frames broke a connection, with their queues; it and
             what follows outlive links and are added to.
-        rooms: which destinations held up a connection.
         frame_limit: what size of a frame ended a connection.
     """
 
     allowed_losses: frozenset[Loss] = frozenset()
     unreadable: dict[str, str] = field(default_factory=dict)
-    rooms: Rooms = field(default_factory=Rooms)
     frame_limit: FrameLimit = field(default_factory=FrameLimit)

@@ -8,6 +8,7 @@ from typing_extensions import override
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
+from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
@@ -22,9 +23,7 @@ from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.clock import Clock
 from amqsidecar.errors import (
-    BrokerRefused,
     CommitRefused,
     LinkLost,
     SendsRefused,
@@ -46,21 +45,18 @@ class StompClassicTokenWire(ClassicTokenWire[bytes]):
     """
 
     scheme = "stomp"
+    _consumers: StompSubscriptions
 
     def __init__(
         self,
         destination: Destination,
-        connection: StompConnection,
         consumers: StompSubscriptions,
-        clock: Clock,
         selector: str,
         rules_digest: str,
     ) -> None:
-        super().__init__(destination, connection, consumers, clock)
-        self._connection = connection
-        self._consumers = consumers
+        super().__init__(destination, consumers, rules_digest)
+        self._connection = consumers.connection
         self._selector = selector
-        self._rules_digest = rules_digest
 
     @override
     def _subscribe(self) -> None:
@@ -171,9 +167,7 @@ class StompClassicTake(StompClassicLook):
         connection.silence.ask = self._find_full
         self._token_wire = StompClassicTokenWire(
             token_queue,
-            connection,
             self._consumers,
-            self._clock,
             selectors.readable(rules.unreadable_in(token_queue)),
             settings.rules_digest,
         )
@@ -220,10 +214,8 @@ class StompClassicTake(StompClassicLook):
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages of the intake that STOMP can't take or read; asks the broker."""
-        try:
+        with raised_as("can't count the messages left behind: {}"):
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
-        except FrameRefused as cause:
-            raise BrokerRefused(f"can't count the messages left behind: {cause}") from cause
 
     def trials(self) -> StompClassicTrials:
         """Return the trials of the user's permissions over this connection."""

@@ -1,20 +1,18 @@
 """Tries the rights of the sidecar's user on Classic over STOMP; takes and leaves no message."""
 
-from collections.abc import Sequence
+from typing_extensions import override
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.classic.queues import EMPTIED
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.classic.queues import EMPTIED, ClassicQueues
+from amqsidecar.brokers.classic.trials import ListingTrials
+from amqsidecar.brokers.connection.refusal import raised_as, refusal_of
+from amqsidecar.brokers.stomp.connection import error_text
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
-from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
-from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_classic_message import StompResendEncoder, read_cycle
 from amqsidecar.formats.stomp_frame import Frame
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.trials import TrialFeatures
 
 # Why one: no number of the link's own transactions begins like that.
 _TRANSACTION = b"trial"
@@ -22,7 +20,7 @@ _OWN_MAX = 100
 _TAKEN_TIMEOUT_S = 10.0
 
 
-class StompClassicTrials:
+class StompClassicTrials(ListingTrials):
     """Trials over one connection.
 
     Attributes:
@@ -33,43 +31,25 @@ class StompClassicTrials:
 
     def __init__(
         self,
-        connection: StompConnection,
         consumers: StompSubscriptions,
-        queues: StompQueueWatch,
         left: Leftovers,
-        clock: Clock,
+        queues: ClassicQueues,
         token_queue: Destination | None,
     ) -> None:
-        self._connection = connection
+        super().__init__(queues, token_queue)
         self._consumers = consumers
-        self._queues = queues
         self._left = left
-        self._clock = clock
-        self._token_queue = token_queue
 
-    @property
-    def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
-        return TrialFeatures(expiration=self)
-
-    def read(self, destination: Destination) -> str | None:
-        """Return the broker's words why this can't be read; None = it can.
-
-        The consumer selects no message. The broker makes the destination where it is missing.
-        """
-        try:
-            name = self._consumers.add(destination, 1, _ignore, selector="1 = 0")
-            self._consumers.remove(name)
-        except FrameRefused as cause:
-            return str(cause)
-        return None
+    @override
+    def _consume_nothing(self, destination: Destination) -> None:
+        self._consumers.remove(self._consumers.add(destination, 1, _ignore, selector="1 = 0"))
 
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent for it is rolled back. The broker makes the destination where it is missing.
         """
-        connection = self._connection
+        connection = self._consumers.connection
         transaction = (b"transaction", _TRANSACTION)
         connection.send("BEGIN", [transaction])
         receipt, header = connection.receipt()
@@ -80,74 +60,28 @@ class StompClassicTrials:
 
     def remove(self, destination: Destination) -> str | None:
         """Empty a queue of this sidecar; return why it can't be removed."""
+        return refusal_of(lambda: self._empty(destination)) or EMPTIED
+
+    def _empty(self, destination: Destination) -> None:
         taken: list[Frame] = []
-        try:
-            count = len(self._consumers.browse(destination, _OWN_MAX))
-            name = self._consumers.add(destination, _OWN_MAX, taken.append, acks=False)
-            deadline_s = self._clock.monotonic_s() + _TAKEN_TIMEOUT_S
-            # Why first: what came with the answer to SUBSCRIBE is here, and nothing follows it.
-            self._consumers.route()
-            while len(taken) < count and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
-                self._connection.wait(left_s)
-                self._consumers.route()
-            self._consumers.remove(name)
-        except FrameRefused as cause:
-            return str(cause)
-        return EMPTIED
+        count = len(self._consumers.browse(destination, _OWN_MAX))
+        name = self._consumers.add(destination, _OWN_MAX, taken.append, acks=False)
+        self._consumers.run_until(lambda: len(taken) >= count, _TAKEN_TIMEOUT_S)
+        self._consumers.remove(name)
 
-    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Return the queues that these names and wildcards stand for now.
-
-        Raises:
-            BrokerRefused: the broker does not report which queues it has.
-        """
-        try:
-            return tuple(self._queues.expand(queues, self._token_queue))
-        except FrameRefused as cause:
-            raise BrokerRefused(str(cause)) from cause
-
-    def broker_ms(self) -> int | None:
-        """Return the broker's clock when it stored our token; None = no token.
-
-        Source: ActiveMQ Classic, ProtocolConverter.onStompSend, which writes the time itself.
-
-        Raises:
-            BrokerRefused: the token queue can't be browsed.
-        """
-        return self._of_token(b"timestamp") or None
-
-    def token_expiration_ms(self) -> int | None:
-        """Return when our token will expire; 0 = never, None = no token.
-
-        It was sent without an expiration, so that the broker must have given it one.
-
-        Raises:
-            BrokerRefused: the token queue can't be browsed.
-        """
-        return self._of_token(b"expires")
-
-    def _of_token(self, header: bytes) -> int | None:
-        if self._token_queue is None:
-            return None
-        try:
-            frames = self._consumers.browse(self._token_queue, _OWN_MAX)
-        except FrameRefused as cause:
-            raise BrokerRefused(str(cause)) from cause
+    @override
+    def _times_of_token(self, token_queue: Destination) -> tuple[int, int] | None:
+        # Source: ActiveMQ Classic, ProtocolConverter.onStompSend, which writes the time itself.
+        frames = self._consumers.browse(token_queue, _OWN_MAX)
         token = next((one for one in frames if read_cycle(one) is not None), None)
-        return None if token is None else int(token.first(header) or 0)
+        if token is None:
+            return None
+        return int(token.first(b"timestamp") or 0), int(token.first(b"expires") or 0)
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return the messages that a run would leave in a queue.
-
-        Raises:
-            BrokerRefused: the user may not read it.
-        """
-        try:
+        """Return the messages that a run would leave in a queue."""
+        with raised_as("can't find messages that would be left behind: {}"):
             return self._left.of_unread(self._queues.existing(queue))
-        except FrameRefused as cause:
-            raise BrokerRefused(
-                f"can't find messages that would be left behind: {cause}"
-            ) from cause
 
 
 def _ignore(_frame: Frame) -> None:

@@ -1,0 +1,89 @@
+"""The consumers of one connection to Classic, over OpenWire and STOMP."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence, Sized
+from typing import Final, Protocol
+
+from amqsidecar.clock import Clock
+from amqsidecar.model.destination import Destination
+
+HEARD_WITHIN_S: Final = 0.5
+"""How long an advisory of what exists takes at most, once its topic is subscribed to."""
+
+Hear = Callable[[Destination, int], Sequence[Destination | None]]
+"""Returns the topics of the advisories that a new consumer of a topic gets, up to a number."""
+
+RunUntil = Callable[[Callable[[], bool], float], bool]
+"""Takes in what arrives until something is true; returns False when the time is over before."""
+
+
+class ClassicConnection(Protocol):
+    """A connection over which Classic reports its queues."""
+
+    is_woken: bool
+
+    @property
+    def name(self) -> str:
+        """Host and port, for messages."""
+        ...
+
+    def poll(self) -> None:
+        """Take in what has arrived."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrives, or the time is over."""
+        ...
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread."""
+        ...
+
+    def reset(self) -> None:
+        """Close it so that the broker notices at once; never raises."""
+        ...
+
+
+class ClassicConsumers(ABC):
+    """Hands what arrives over a connection to those that asked for it.
+
+    Attributes:
+        connection: of the consumers.
+        clock: where the time comes from.
+    """
+
+    def __init__(self, connection: ClassicConnection, clock: Clock) -> None:
+        self.connection: ClassicConnection = connection
+        self.clock = clock
+
+    @abstractmethod
+    def route(self) -> None:
+        """Give each message that has arrived to its consumer."""
+
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """See `RunUntil`.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while True:
+            self.route()
+            if is_done():
+                return True
+            left_s = deadline_s - self.clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self.connection.wait(left_s)
+
+
+def await_heard(run_until: RunUntil, heard: Sized, at_most: int) -> None:
+    """Wait until a new consumer of an advisory topic has heard of all that exists.
+
+    Quirk (Classic): over STOMP and AMQP it gets these advisories after the answer, and none of
+    them is marked as the last one.
+    """
+    counts = [-1]
+    while counts[-1] < len(heard) < at_most:
+        counts.append(len(heard))
+        run_until(lambda: len(heard) > counts[-1], HEARD_WITHIN_S)
