@@ -205,7 +205,7 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
     if not is_more and not is_fewer:
         return None
     about = "" if is_whole else "at least "
-    return f"this would change {about}{many(count, 'message')}, not {expected}; look again"
+    return f"this would change {about}{many(count, 'message')}, not {expected:,}; look again"
 
 
 class _Look:
@@ -375,7 +375,7 @@ def _notes(
     notes = running_notes(schedule)
     if lying:
         notes.append(
-            f"{lying} of them are in their final dead-letter queue: the sidecar first takes them "
+            f"{lying:,} of them are in their final dead-letter queue: the sidecar first takes them "
             "out of it and reports any that are gone. The others stay in their place; over STOMP, "
             "over AMQP from Classic, and over OpenWire for messages behind 128 MiB of others (or "
             "more than the queue's memoryLimit), it takes the whole queue and puts the others back "
@@ -383,16 +383,16 @@ def _notes(
         )
     if unread:
         notes.append(
-            f"{unread} more are in their final dead-letter queue, where their properties can't be "
+            f"{unread:,} more are in their final dead-letter queue, where their properties can't be "
             "read: take them back first (take-back)"
         )
     if action not in SENDS:
         return notes
     if expired:
-        notes.append(f"{expired} of them expired: check whether they are still wanted")
+        notes.append(f"{expired:,} of them expired: check whether they are still wanted")
     if final and action is Action.RETRY:
         notes.append(
-            f"{final} of them are already going to the final dead-letter queue; they go there now"
+            f"{final:,} of them are already going to the final dead-letter queue; they go there now"
         )
     return notes
 

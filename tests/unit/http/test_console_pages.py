@@ -402,7 +402,7 @@ def test_the_first_screen_is_not_green_while_messages_are_exhausted(
         assert page.xpath("//main//*[contains(@class, 'good')]") == []
         [note] = page.xpath("//section[@aria-labelledby='exhausted']")
         assert "bad" in note.classes
-        assert "1 exhausted message wait" in text_of(note)
+        assert "1 exhausted message waits" in text_of(note)
     store.close()
 
 
