@@ -383,8 +383,8 @@ def _notes(
         )
     if unread:
         notes.append(
-            f"{unread:,} more are in their final dead-letter queue, where their properties can't be "
-            "read: take them back first (take-back)"
+            f"{unread:,} more are in their final dead-letter queue, where their properties can't "
+            "be read: take them back first (take-back)"
         )
     if action not in SENDS:
         return notes
