@@ -43,49 +43,33 @@ _PARSER = etree.XMLParser(
 )
 
 
-def text_body(
-    text: str, size_bytes: int, *, is_cut: bool = False, content_type: str = ""
-) -> BodyView:
+def text_body(encoded: bytes, max_bytes: int, content_type: str = "") -> BodyView:
     """Return the view of a body that is a text.
 
     Args:
-        text: the text, or its beginning.
-        size_bytes: of the whole body.
-        is_cut: it is only the beginning.
+        encoded: in UTF-8, or in Java's form of it.
+        max_bytes: maximum bytes to show.
         content_type: as the message says.
     """
+    text, is_cut = _beginning(encoded, max_bytes)
     kind, pretty = (BodyKind.TEXT, "") if is_cut else indented(text)
     return BodyView(
         kind=kind,
         content_type=content_type,
-        size_bytes=size_bytes,
+        size_bytes=len(encoded),
         is_cut=is_cut,
         text=text,
         pretty=pretty,
     )
 
 
-def bytes_body(data: bytes, size_bytes: int, *, content_type: str = "") -> BodyView:
-    """Return the view of a body that is bytes.
-
-    Args:
-        data: the bytes, or their beginning.
-        size_bytes: of the whole body.
-        content_type: as the message says.
-    """
+def bytes_body(data: bytes, max_bytes: int, content_type: str = "") -> BodyView:
+    """Return the view of a body that is bytes; arguments as of `text_body`."""
+    size_bytes, data = len(data), data[:max_bytes]
     is_cut = len(data) < size_bytes
-    if is_java(data, content_type):
-        return BodyView(
-            kind=BodyKind.JAVA,
-            content_type=content_type,
-            size_bytes=size_bytes,
-            is_cut=is_cut or len(data) > _HEX_BYTES_MAX,
-            hex=hex_dump(data),
-            java_class=java_class(data),
-            locked=JAVA_LOCK,
-        )
-    text = text_of_bytes(data, is_cut=is_cut)
-    kind, pretty = BodyKind.BYTES, ""
+    is_of_java = is_java(data, content_type)
+    text = None if is_of_java else text_of_bytes(data, is_cut=is_cut)
+    kind, pretty = BodyKind.JAVA if is_of_java else BodyKind.BYTES, ""
     if text and not is_cut:
         found, pretty = indented(text)
         if found is not BodyKind.TEXT or content_type.startswith("text/"):
@@ -98,6 +82,8 @@ def bytes_body(data: bytes, size_bytes: int, *, content_type: str = "") -> BodyV
         text=text or "",
         pretty=pretty,
         hex=hex_dump(data),
+        java_class=java_class(data) if is_of_java else "",
+        locked=JAVA_LOCK if is_of_java else None,
     )
 
 
@@ -167,12 +153,12 @@ def _indented_xml(text: str) -> str | None:
     return pretty if declaration is None else f"{declaration[1]}\n{pretty}"
 
 
-def beginning(data: bytes, max_bytes: int) -> tuple[str, bool]:
+def _beginning(data: bytes, max_bytes: int) -> tuple[str, bool]:
     """Return the text of UTF-8, Java's form of it too, or its beginning, and whether it was cut."""
     if len(data) <= max_bytes:
         return decode_text(data), False
     end = max_bytes
-    # Why 3: no character has more bytes that are not its first.
+    # Why 3: UTF-8 has at most three continuation bytes.
     while end > max(0, max_bytes - 3) and data[end] & 0xC0 == 0x80:
         end -= 1
     return decode_text(data[:end]), True

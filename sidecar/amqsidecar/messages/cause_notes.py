@@ -3,10 +3,9 @@
 from typing import Final
 
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.formats import openwire_codec
-from amqsidecar.formats.openwire_dead_letter import take_apart
-from amqsidecar.messages import amqp_view, openwire_view, stomp_view
-from amqsidecar.messages.view import view_message
+from amqsidecar.messages.trees.openwire import OpenWireTree
+from amqsidecar.messages.trees.stomp import StompTree
+from amqsidecar.messages.view import tree_of, view_message
 from amqsidecar.model.cause_note import NOTE_BYTES_MAX, CauseNote, parse_cause_note
 from amqsidecar.model.message import BodyKind
 
@@ -25,7 +24,7 @@ def read_cause_note(encoding: str, message: bytes) -> CauseNote:
         raise UndecodableMessage(f"{len(message)} bytes are too large for a note")
     body = view_message(encoding, message, NOTE_BYTES_MAX).body
     if body.kind is BodyKind.BYTES and not body.text:
-        body = amqp_view.view(_wrapped(encoding, message), NOTE_BYTES_MAX).body
+        body = view_message("amqp/1.0", _wrapped(encoding, message), NOTE_BYTES_MAX).body
     if body.is_cut or body.kind not in _KINDS or not body.text:
         raise UndecodableMessage(f"a body of kind {body.kind} with {body.size_bytes} bytes")
     return parse_cause_note(body.text)
@@ -37,13 +36,8 @@ def _wrapped(encoding: str, message: bytes) -> bytes:
     Raises:
         UndecodableMessage: there is none.
     """
-    data: bytes | None = b""
-    if encoding == openwire_codec.ENCODING:
-        parts = take_apart(message)
-        content = openwire_view.content_of(parts).data
-        data = openwire_view.unpacked(message[0], content, is_packed=bool(parts.compressed))
-    elif encoding.startswith("stomp"):
-        data = stomp_view.take_apart(message).body
+    tree = tree_of(encoding)(message)
+    data = tree.data() if isinstance(tree, OpenWireTree | StompTree) else None
     if data is None or not data.startswith(_AMQP_SECTION):
         raise UndecodableMessage("bytes that are not UTF-8")
     return data

@@ -17,8 +17,8 @@ from amqsidecar.formats.interception_seal import (
     CopyKeysOf,
     open_seal,
 )
-from amqsidecar.messages.core_view import text_of_body
 from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.messages.trees.core import text_of_body
 from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import INTERCEPTED, PROPERTY_SEAL

@@ -5,14 +5,13 @@ What is not named in an edit is the same slice afterwards.
 
 import re
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from amqsidecar.errors import EditRefused
 from amqsidecar.model.message import (
     FIELDS_MAX,
     VALUE_CHARACTERS_MAX,
-    PropertyEdit,
     TypedValue,
     ValueType,
 )
@@ -60,80 +59,6 @@ def shown(slots: Sequence[Slot], lock: Lock) -> tuple[TypedValue, ...]:
 def clip(text: str) -> str:
     """Return the beginning of a value that a view shows."""
     return text[:VALUE_CHARACTERS_MAX]
-
-
-def edit_slots(
-    slots: Sequence[Slot],
-    sets: Sequence[PropertyEdit],
-    removed: Collection[str],
-    *,
-    what: str,
-    types: Collection[ValueType],
-    lock: Lock,
-    encode: Callable[[str, ValueType, Plain], bytes],
-) -> list[bytes]:
-    """Return the values of a map after an edit, each encoded with its name.
-
-    A name that is there more than once is one value: it is set at its first place.
-
-    Args:
-        slots: what is there, in order.
-        sets: values to set.
-        removed: names to remove.
-        what: what they are called, such as `property`.
-        types: that the wire can carry here.
-        lock: what can't be changed.
-        encode: makes the bytes of a value with its name.
-
-    Raises:
-        EditRefused: something of it can't be done; nothing is.
-    """
-    first = {slot.name: slot for slot in reversed(slots)}
-    asked: set[str] = set()
-    for name in (*removed, *(one.name for one in sets)):
-        _check_name(what, name, lock, asked)
-        asked.add(name)
-    for name in removed:
-        if name not in first:
-            raise EditRefused(f"{what} {name!r}: there is no such property to remove")
-    settled: dict[str | None, bytes] = {}
-    for one in sets:
-        settled[one.name] = _settled(one, first.get(one.name), what, types, encode)
-    pieces = []
-    kept = {slot.name for slot in slots}
-    for slot in slots:
-        if slot.name in removed or (slot.name in settled and slot is not first[slot.name]):
-            continue
-        pieces.append(settled.get(slot.name, slot.encoded))
-    return pieces + [piece for name, piece in settled.items() if name not in kept]
-
-
-def _check_name(what: str, name: str, lock: Lock, asked: Collection[str]) -> None:
-    if not name:
-        raise EditRefused(f"a {what} without a name: a name is expected")
-    why = lock(name)
-    if why is not None:
-        raise EditRefused(f"{what} {name!r}: it can't be changed, {why}")
-    if name in asked:
-        raise EditRefused(f"{what} {name!r}: it is named twice; once is expected")
-
-
-def _settled(
-    one: PropertyEdit,
-    old: Slot | None,
-    what: str,
-    types: Collection[ValueType],
-    encode: Callable[[str, ValueType, Plain], bytes],
-) -> bytes:
-    type_ = one.type or (ValueType.STRING if old is None else old.type)
-    if type_ not in types:
-        known = ", ".join(types)
-        raise EditRefused(
-            f"{what} {one.name!r}: it can't be of type {type_} here; expected: {known}"
-        )
-    if old is not None and (old.type, old.text) == (type_, one.value):
-        return old.encoded
-    return encode(one.name, type_, read_value(f"{what} {one.name!r}", type_, one.value))
 
 
 _BITS: Final = {ValueType.BYTE: 8, ValueType.SHORT: 16, ValueType.INT: 32, ValueType.LONG: 64}

@@ -2,12 +2,33 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
+from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import core_artemis_message, openwire_codec
-from amqsidecar.messages import amqp_view, core_view, openwire_view, stomp_view
-from amqsidecar.model.message import MessageView
+from amqsidecar.messages.body_text import bytes_body
+from amqsidecar.messages.slots import Slot, shown
+from amqsidecar.messages.tree import Form, MessageTree, attempt
+from amqsidecar.messages.trees.amqp import AmqpTree
+from amqsidecar.messages.trees.core import CoreTree
+from amqsidecar.messages.trees.openwire import OpenWireTree
+from amqsidecar.messages.trees.stomp import StompTree
+from amqsidecar.model.message import EDITABLE_TYPES, FIELDS_MAX, BodyKind, BodyView, MessageView
+from amqsidecar.model.property_locks import HEADER
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """Default maximum bytes of a body in a view."""
+
+_TREES: Final[dict[str, type[MessageTree]]] = {
+    openwire_codec.ENCODING: OpenWireTree,
+    core_artemis_message.ENCODING: CoreTree,
+}
+_UNREADABLE_BODY: Final = BodyView(kind=BodyKind.EMPTY, locked="it can't be read")
+
+
+def tree_of(encoding: str) -> type[MessageTree]:
+    """Return the class that takes messages of an encoding apart."""
+    return AmqpTree if encoding.startswith("amqp/") else _TREES.get(encoding, StompTree)
 
 
 def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX) -> MessageView:
@@ -18,10 +39,32 @@ def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX)
         message: of the row.
         max_bytes: maximum bytes of its body to show.
     """
-    if encoding.startswith("amqp/"):
-        return amqp_view.view(message, max_bytes)
-    if encoding == openwire_codec.ENCODING:
-        return openwire_view.view(message, max_bytes)
-    if encoding == core_artemis_message.ENCODING:
-        return core_view.view(message, max_bytes)
-    return stomp_view.view(message, max_bytes)
+    kind = tree_of(encoding)
+    try:
+        tree = kind(message)
+    except UndecodableMessage as error:
+        return MessageView(
+            wire=kind.wire,
+            body=replace(bytes_body(message, max_bytes), locked="it can't be parsed"),
+            size_bytes=len(message),
+            problems=(f"it can't be parsed: {error}",),
+        )
+    problems: list[str] = []
+    headers = tree.headers(problems)
+    properties = attempt(tree.properties, list[Slot](), tree.properties_name, problems)
+    body = attempt(lambda: tree.body(max_bytes), _UNREADABLE_BODY, "its body", problems)
+    form = tree.form if body.locked is None else None
+    return MessageView(
+        wire=tree.wire,
+        kind=tree.kind,
+        headers=shown(headers, lambda _name: HEADER),
+        properties=shown(properties, tree.lock),
+        left_out=max(0, len(headers) - FIELDS_MAX) + max(0, len(properties) - FIELDS_MAX),
+        body=body,
+        size_bytes=tree.size_bytes,
+        problems=tuple(problems),
+        property_types=tuple(tree.property_types),
+        entry_types=EDITABLE_TYPES if form is Form.MAP else (),
+        body_as_bytes=form is Form.BYTES,
+        body_as_text=form in (Form.TEXT, Form.BYTES),
+    )

@@ -13,7 +13,7 @@ from amqsidecar.formats.amqp_artemis_message import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept
-from amqsidecar.messages.openwire_values import UNPACKED_BYTES_MAX
+from amqsidecar.messages.trees.openwire import UNPACKED_BYTES_MAX
 from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import (
     DEPTH_MAX,

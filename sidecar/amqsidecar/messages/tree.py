@@ -1,0 +1,176 @@
+"""A kept message taken apart: the parts that people see, and that they change."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from typing import ClassVar, TypeVar
+
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.messages.slots import Plain, Slot, shown
+from amqsidecar.model.message import EDITABLE_TYPES, FIELDS_MAX, BodyKind, BodyView, ValueType
+from amqsidecar.model.property_locks import lock_of
+
+STREAM_LOCK = "the values of a StreamMessage can't be changed"
+
+_Read = TypeVar("_Read")
+
+
+class Form(Enum):
+    """The forms of a body that people can change."""
+
+    TEXT = auto()
+    BYTES = auto()
+    MAP = auto()
+
+
+class MessageTree(ABC):
+    """The parts of a message; a change keeps the bytes of all other parts.
+
+    Methods that read a part raise UndecodableMessage if it is not well formed.
+
+    Attributes:
+        wire: protocol and version.
+        properties_name: of the properties in a problem.
+        property_types: types that a property may be given.
+        no_map: why the entries of a body that is no map can't be changed.
+        kind: the JMS type, such as `TextMessage`; "" = the wire does not show it.
+        form: of the body; None = it can't be changed.
+        not_replaceable: why a body without a form can't be replaced.
+        content_type: as the message says; "" = none.
+        size_bytes: of the encoded message.
+    """
+
+    wire: ClassVar[str]
+    properties_name: ClassVar[str] = "its properties"
+    property_types: ClassVar[Sequence[ValueType]] = EDITABLE_TYPES
+    no_map: ClassVar[str] = "it is no map; entries can only be changed in one"
+
+    kind: str
+    form: Form | None
+    not_replaceable: str
+    content_type: str = ""
+    size_bytes: int
+
+    def body_lock(self) -> str | None:
+        """Return why the body can't be changed, whatever its form; None = it can be."""
+        return None
+
+    @abstractmethod
+    def __init__(self, message: bytes) -> None:
+        """Take a message apart.
+
+        Raises:
+            UndecodableMessage: it can't be taken apart.
+        """
+
+    @abstractmethod
+    def headers(self, problems: list[str]) -> Sequence[Slot]:
+        """Return all headers that can be read; the others are problems."""
+
+    @abstractmethod
+    def properties(self) -> list[Slot]:
+        """Return the application properties."""
+
+    def lines(self) -> list[Slot]:
+        """Return the properties with what stands among them on the wire."""
+        return self.properties()
+
+    def lock(self, name: str) -> str | None:
+        """Return why a property can't be changed; None = it can be."""
+        return lock_of(name)
+
+    @abstractmethod
+    def body(self, max_bytes: int) -> BodyView:
+        """Return the view of the body."""
+
+    @abstractmethod
+    def text(self) -> str | None:
+        """Return the body of a TEXT; None = null."""
+
+    @abstractmethod
+    def data(self) -> bytes | None:
+        """Return the body of BYTES, unpacked; None = null."""
+
+    @abstractmethod
+    def entries(self) -> Sequence[Slot]:
+        """Return the values of a MAP, without those of nested maps."""
+
+    @abstractmethod
+    def encode(self, what: str, name: str, type_: ValueType, value: Plain) -> bytes:
+        """Return an encoded value with its name.
+
+        Args:
+            what: `property` or `entry`.
+            name: of the value.
+            type_: one of those that the wire can carry.
+            value: of this type.
+
+        Raises:
+            EditRefused: the wire can't carry it.
+        """
+
+    @abstractmethod
+    def set_text(self, text: str) -> None:
+        """Replace the body of a TEXT; raises EditRefused if the wire can't carry the text."""
+
+    @abstractmethod
+    def set_data(self, data: bytes) -> None:
+        """Replace the body of BYTES."""
+
+    @abstractmethod
+    def set_entries(self, pieces: list[bytes]) -> None:
+        """Replace the values of a MAP by encoded ones."""
+
+    @abstractmethod
+    def set_lines(self, pieces: list[bytes]) -> None:
+        """Replace what `lines` returned by encoded values."""
+
+    @abstractmethod
+    def encoded(self) -> bytes:
+        """Return the message with its changes."""
+
+
+def attempt(
+    read: Callable[[], _Read], otherwise: _Read, what: str, problems: list[str] | None = None
+) -> _Read:
+    """Return the result of `read`, or `otherwise` if it raises UndecodableMessage.
+
+    Args:
+        read: reads a part.
+        otherwise: the value to go on with.
+        what: is read, as the problem names it.
+        problems: gets the problem; None = it is of no interest.
+    """
+    try:
+        return read()
+    except UndecodableMessage as error:
+        if problems is not None:
+            problems.append(f"{what} can't be read: {error}")
+        return otherwise
+
+
+def entries_body(entries: Sequence[Slot], size_bytes: int, *, is_map: bool) -> BodyView:
+    """Return the view of the body of a MapMessage, or else of a StreamMessage."""
+    lock = None if is_map else STREAM_LOCK
+    return BodyView(
+        kind=BodyKind.MAP if is_map else BodyKind.STREAM,
+        size_bytes=size_bytes,
+        is_cut=len(entries) > FIELDS_MAX,
+        entries=shown(entries, lambda _name: lock),
+        locked=lock,
+    )
+
+
+def jms_headers(
+    texts: Mapping[str, str | None], numbers: Mapping[str, tuple[ValueType, int]]
+) -> Iterator[Slot]:
+    """Yield headers by their JMS names, without null texts, and without numbers that are 0.
+
+    The priority is always among them.
+    """
+    for name, text in texts.items():
+        if text is not None:
+            yield Slot(name, ValueType.STRING, text, b"")
+    for name, (type_, number) in numbers.items():
+        if number or name == "JMSPriority":
+            yield Slot(name, type_, str(number), b"")

@@ -1,0 +1,1 @@
+"""Messages of each wire taken apart."""
