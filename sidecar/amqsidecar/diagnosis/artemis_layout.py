@@ -8,7 +8,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
 from amqsidecar.model.destination import queue
 from amqsidecar.model.life import is_of_listener
@@ -41,16 +41,9 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
     mends = dict(_harms(settings))
     # Why: nothing but an expiry can take the token, which is never left unread for long.
     for what, mend in mends.items():
-        yield Finding(
-            Check.TOKEN_QUEUE,
-            Severity.PROBLEM,
-            token_queue,
-            f"{what}: the token would be lost, and messages of a cycle in doubt sent twice",
-            address_setting(match, mend),
-        )
+        yield new_finding("token_harmed", token_queue, what=what, mend=address_setting(match, mend))
     if not mends:
-        what = "no setting expires or drops the token, or deletes its queue"
-        yield Finding(Check.TOKEN_QUEUE, Severity.OK, token_queue, what)
+        yield new_finding("token_safe", token_queue)
 
 
 def dead_letter_findings(
@@ -73,15 +66,10 @@ def dead_letter_findings(
     for target in sorted(targets):
         yield from _target_findings(target, settings_of, bound, addresses)
     if not targets:
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.PROBLEM,
+        yield new_finding(
+            "no_dead_letter_address_at_all",
             "#",
-            (
-                "no address has a dead-letter-address: the broker drops messages that consumers "
-                "give up"
-            ),
-            address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
+            mend=address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
         )
 
 
@@ -102,13 +90,12 @@ def _undelivered(
         if not names:
             continue
         attempts = delivery_attempts(addresses[names[0]])
-        yield Finding(
-            Check.DEAD_LETTERS,
-            severity,
+        yield new_finding(
+            "no_dead_letter_address",
             listed(names),
-            f"no dead-letter-address: the broker destroys a message at delivery {attempts}, "
-            "before the sidecar can see it",
-            "".join(
+            severity=severity,
+            attempts=attempts,
+            mend="".join(
                 address_setting(name, "<dead-letter-address>DLQ</dead-letter-address>")
                 for name in names[:_NAMED_MAX]
             ),
@@ -124,14 +111,8 @@ def _target_findings(
     users = [name for name, found in addresses.items() if found.get("deadLetterAddress") == target]
     makes = any(addresses[name].get("autoCreateDeadLetterResources") for name in users)
     if target not in bound and not makes:
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.PROBLEM,
-            target,
-            f"no queue is bound to the dead-letter address of {listed(users)}: the broker "
-            "drops messages for it",
-            f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
-            "</address>",
+        yield new_finding(
+            "no_dead_letter_queue", target, users=listed(users), target=quoted(target)
         )
     settings = settings_of.get(target)
     if settings is None:
@@ -139,12 +120,8 @@ def _target_findings(
     is_right = True
     for what, mend in _harms(settings):
         is_right = False
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.PROBLEM,
-            target,
-            f"{what}: dead letters are gone before the sidecar takes them",
-            address_setting(target, mend),
+        yield new_finding(
+            "dead_letters_harmed", target, what=what, mend=address_setting(target, mend)
         )
     for what, mend in _doubts(settings):
         is_right = False
@@ -152,9 +129,7 @@ def _target_findings(
             Check.DEAD_LETTERS, Severity.WARNING, target, what, address_setting(target, mend)
         )
     if is_right and (target in bound or makes):
-        yield Finding(
-            Check.DEAD_LETTERS, Severity.OK, target, f"keeps the dead letters of {listed(users)}"
-        )
+        yield new_finding("dead_letters_kept", target, users=listed(users))
 
 
 def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -196,19 +171,16 @@ def difference_findings(
     for places in list(found.values())[:_DIFFERENCES_MAX]:
         one = places[0][1]
         # Why a note: a policy of its own attempts and delays is what a policy is written for.
-        yield Finding(
-            Check.POLICY,
-            Severity.NOTE if one.is_meant else Severity.WARNING,
+        yield new_finding(
+            "policy_differs",
             listed(address for address, _ in places),
-            f"policy.source {one.what}",
-            one.mend,
+            severity=Severity.NOTE if one.is_meant else Severity.WARNING,
+            what=one.what,
+            mend=one.mend,
         )
     if len(found) > _DIFFERENCES_MAX:
-        yield Finding(
-            Check.POLICY,
-            Severity.WARNING,
-            "policy.source",
-            f"differs from the broker in {len(found) - _DIFFERENCES_MAX} more settings",
+        yield new_finding(
+            "policy_differs_more", "policy.source", count=len(found) - _DIFFERENCES_MAX
         )
 
 
@@ -222,16 +194,10 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
     settings_of = compile_address_settings(rules).effective
     for address in dict.fromkeys(addresses):
         if not settings_of(address).dead_letter_address:
-            yield Finding(
-                Check.DEAD_LETTERS,
-                Severity.PROBLEM,
+            yield new_finding(
+                "self_dead_letter_address_missing",
                 address,
-                "by the given rules this address has no dead-letter-address of its own: "
-                "from there the broker drops a StreamMessage with bytes, or an "
-                "ObjectMessage without an object, of a Core or OpenWire client on delivery "
-                "over AMQP; the sidecar can't recognise such messages without the right to "
-                "manage the broker",
-                address_setting(
+                mend=address_setting(
                     address, f"<dead-letter-address>{escape(address)}</dead-letter-address>"
                 ),
             )
@@ -313,12 +279,13 @@ def effect_findings(
             if is_allowed
             else ("a run parks messages that died there")
         )
-        yield Finding(
-            Check.ORIGINS,
-            Severity.NOTE if is_allowed else Severity.WARNING,
+        yield new_finding(
+            "resend_effect",
             listed(address for address, _ in places),
-            f"{what}: {then}",
-            "" if is_allowed else places[0][1],
+            severity=Severity.NOTE if is_allowed else Severity.WARNING,
+            what=what,
+            then=then,
+            mend="" if is_allowed else places[0][1],
         )
 
 
@@ -329,15 +296,7 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
         acceptors: those that take STOMP clients; none = no finding.
     """
     if acceptors:
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.NOTE,
-            listed(acceptors),
-            "this acceptor takes STOMP clients: the broker destroys a message that such a "
-            "client refuses by NACK, before the sidecar can see it; a consumer that fails must "
-            "disconnect instead, or connect through `amqsidecar listen`, which saves it "
-            "(`listener.md`)",
-        )
+        yield new_finding("stomp_nack_destroys", listed(acceptors))
 
 
 def copies_finding(
@@ -394,13 +353,7 @@ def reject_finding(
         if destroying
         else ""
     )
-    yield Finding(
-        Check.DEAD_LETTERS,
-        Severity.NOTE,
-        listed(acceptors),
-        f"this acceptor takes AMQP clients: the broker forgets the error of `rejected`{then}; "
-        "consumers that connect through `amqsidecar listen` keep both (`listener.md`)",
-    )
+    yield new_finding("amqp_rejected_forgotten", listed(acceptors), then=then)
 
 
 def delivery_attempts(settings: Settings) -> int:

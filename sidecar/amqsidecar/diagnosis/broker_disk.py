@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Finding, Severity, new_finding
 from amqsidecar.trials import BrokerDisk
 
 _NEAR = 0.05
@@ -24,12 +24,12 @@ def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
         effect = f"above {disk.limit:.0%} it blocks all producers, and nothing is re-sent"
     else:
         return
-    yield Finding(
-        Check.BROKER,
-        Severity.PROBLEM if disk.is_full else Severity.WARNING,
+    yield new_finding(
+        "broker_disk_full",
         "disk",
-        f"{disk.used:.0%} of the broker's disk is in use: {effect}; make room, or raise the "
-        "limit, and run doctor again",
+        severity=Severity.PROBLEM if disk.is_full else Severity.WARNING,
+        used=disk.used,
+        effect=effect,
         # Why six: nearer to the limit, doctor would warn again.
-        f"<max-disk-usage>{min(99, round(disk.used * 100) + 6)}</max-disk-usage>",
+        limit=min(99, round(disk.used * 100) + 6),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from amqsidecar.broker import LookSession
 from amqsidecar.diagnosis.artemis_layout import address_setting
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination
 
@@ -34,18 +34,13 @@ def keeping_findings(
         yield _finding(Severity.PROBLEM, _SUBJECT, why, _ANOTHER_STORE)
         return
     if not may_ask:
-        what = (
-            "a run would end: it needs the broker's time and the queues where messages may wait; "
-            "grant the user send and manage on activemq.management"
-        )
-        yield _finding(Severity.PROBLEM, _SUBJECT, what)
+        yield new_finding("broker_held_needs_manage", _SUBJECT)
         return
-    yield _finding(Severity.OK, _SUBJECT, "the broker keeps waiting messages in its own queues")
+    yield new_finding("broker_held", _SUBJECT)
     for origin in dict.fromkeys(origins):
         problem = keeps.waiting_problem(origin)
         if problem is not None:
-            what = f"messages that must wait for it go to {PARKED_QUEUE.name} instead: {problem}"
-            yield _finding(Severity.WARNING, str(origin), what)
+            yield new_finding("broker_held_parks", origin, name=PARKED_QUEUE.name, problem=problem)
     if (settings := link.features.settings) is not None:
         names = dict.fromkeys((WAITING_QUEUE.name, *(origin.address for origin in origins)))
         told = settings.address_settings([*names])
@@ -61,23 +56,21 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
     own = WAITING_QUEUE.name
     attempts = int(settings_of[own].get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
     if attempts > 0:
-        yield _finding(
-            Severity.WARNING,
+        yield new_finding(
+            "waiting_queue_limited",
             own,
-            f"has a limit of {attempts} deliveries: a dead letter in it that is returned that "
-            "often (by crashes, for example) loses its origin for good",
-            address_setting(own, "<max-delivery-attempts>-1</max-delivery-attempts>"),
+            attempts=attempts,
+            mend=address_setting(own, "<max-delivery-attempts>-1</max-delivery-attempts>"),
         )
     for name, settings in settings_of.items():
         limits = (int(settings.get(key, -1)) for key in ("maxSizeBytes", "maxSizeMessages"))
         policy = settings.get("addressFullMessagePolicy")
         if policy in ("BLOCK", "FAIL") and any(limit > 0 for limit in limits):
-            yield _finding(
-                Severity.WARNING,
+            yield new_finding(
+                "waiting_messages_fill_address",
                 name,
-                f"waiting messages count toward its size limit (address-full-policy {policy}): at "
-                "the limit producers are blocked until messages are due",
-                address_setting(name, "<address-full-policy>PAGE</address-full-policy>"),
+                policy=policy,
+                mend=address_setting(name, "<address-full-policy>PAGE</address-full-policy>"),
             )
 
 
@@ -88,8 +81,4 @@ def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:
         ahead_ms: by how much the broker's clock is ahead of ours; negative = behind.
     """
     if abs(ahead_ms) >= _CLOCK_MS:
-        what = (
-            "waiting messages are due by the broker's clock: the difference is measured when a "
-            "link opens; if that clock is set afterwards, they come too early or too late"
-        )
-        yield Finding(Check.CLOCK, Severity.WARNING, _SUBJECT, what, "timedatectl set-ntp true")
+        yield new_finding("broker_held_clock", _SUBJECT)

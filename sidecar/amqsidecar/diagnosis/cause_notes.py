@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, new_finding
 from amqsidecar.model.destination import Destination
 
 _finding = partial(Finding, Check.CAUSE_NOTES)
@@ -40,25 +40,11 @@ def cause_note_findings(
     """
     queue = notes.queue
     if refusal:
-        what = f"can't be read, so that no note gives a cause: {refusal}"
-        yield _finding(Severity.WARNING, str(queue), what)
+        yield new_finding("notes_unreadable", queue, refusal=refusal)
     else:
-        yield _finding(Severity.OK, str(queue), "notes of consumers can be read")
+        yield new_finding("notes_readable", queue)
     targets = [address_settings.get(name) for name in ("deadLetterAddress", "expiryAddress")]
     if kept := ", ".join(dict.fromkeys(str(one) for one in targets if one)):
-        yield _finding(
-            Severity.NOTE,
-            str(queue),
-            f"notes that expire or fail go to {kept}, where only the sidecar can separate "
-            "them from dead letters",
-            f'<address-setting match="{queue.name}"><dead-letter-address/><expiry-address/>'
-            "</address-setting>",
-        )
+        yield new_finding("notes_among_dead_letters", queue, kept=kept, name=queue.name)
     if notes.obeys and not allowed_origins:
-        yield _finding(
-            Severity.WARNING,
-            "redelivery.allowed_origins",
-            "is empty while verdicts are obeyed: anyone who may write notes can redirect messages "
-            "to any destination that the sidecar may send to",
-            'redelivery: {allowed_origins: ["orders.>"]}',
-        )
+        yield new_finding("verdicts_without_allowed_origins", "redelivery.allowed_origins")

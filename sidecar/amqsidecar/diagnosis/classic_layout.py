@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, new_finding
 from amqsidecar.engine.judging.resend_copies import (
     composite_line,
     composite_problem,
@@ -33,15 +33,7 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
         rules: None = none were given.
     """
     if rules is None:
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.WARNING,
-            "policy.source",
-            "no rules are given: only ActiveMQ.DLQ is read, by the broker's default "
-            "redelivery policy; where the broker has other dead-letter strategies, name its "
-            "activemq.xml",
-            "policy: {source: activemq.xml}",
-        )
+        yield new_finding("no_classic_rules", "policy.source")
         return
     entries = [*rules.dead_letter.entries]
     if rules.dead_letter.default_entry is not None:
@@ -49,20 +41,9 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
     found = [finding for entry in entries for finding in _entry_findings(entry)]
     yield from found
     if not found:
-        yield Finding(
-            Check.DEAD_LETTERS,
-            Severity.OK,
-            str(rules.source),
-            "no strategy discards dead letters or makes them expire",
-        )
+        yield new_finding("strategies_keep", rules.source)
     if any(isinstance(plugin.options, RedeliveryRules) for plugin in rules.plugins):
-        yield Finding(
-            Check.POLICY,
-            Severity.NOTE,
-            str(rules.source),
-            "holds a redeliveryPlugin: the sidecar replaces it, so the broker must run "
-            "without it, or both redeliver; no client can see whether it runs",
-        )
+        yield new_finding("redelivery_plugin_twice", rules.source)
 
 
 def _entry_findings(entry: PolicyEntry) -> Iterator[Finding]:
@@ -71,40 +52,22 @@ def _entry_findings(entry: PolicyEntry) -> Iterator[Finding]:
         return
     place = describe_pattern(entry.destinations) if entry.destinations else "all destinations"
     if isinstance(strategy, DiscardingDeadLetterStrategy):
-        yield _finding(
-            Severity.WARNING,
-            place,
-            f"{strategy.source}: a discarding strategy: the broker drops these dead letters, and "
-            "the sidecar never sees them",
-            '<deadLetterStrategy><sharedDeadLetterStrategy processExpired="true" '
-            'processNonPersistent="true"/></deadLetterStrategy>',
-        )
+        yield new_finding("discarding_strategy", place, source=strategy.source)
         return
     yield from _strategy_findings(strategy, place)
 
 
 def _strategy_findings(strategy: DeadLetterStrategy, place: str) -> Iterator[Finding]:
     if not strategy.process_non_persistent:
-        yield _finding(
-            Severity.WARNING,
-            place,
-            f"{strategy.source}: processNonPersistent is false: the broker drops non-persistent "
-            "messages that are given up",
-            'processNonPersistent="true"',
-        )
+        yield new_finding("non_persistent_dropped", place, source=strategy.source)
     if not strategy.process_expired:
-        yield _finding(
-            Severity.NOTE,
-            place,
-            f"{strategy.source}: processExpired is false: the broker drops what expires",
-        )
+        yield new_finding("expired_dropped", place, source=strategy.source)
     if strategy.expiration_ms > 0:
-        yield _finding(
-            Severity.PROBLEM,
+        yield new_finding(
+            "dead_letters_expire",
             place,
-            f"{strategy.source}: expiration={strategy.expiration_ms} makes dead letters expire "
-            "in their queue while the sidecar is down, and hides their own time to live",
-            'expiration="0"',
+            source=strategy.source,
+            expiration_ms=strategy.expiration_ms,
         )
 
 
@@ -118,23 +81,14 @@ def interceptor_findings(
         allowed: what the operator allows to copy it.
     """
     if rules is None or not rules.interceptors.are_known:
-        yield _origin_finding(
-            Severity.NOTE,
-            "policy.source",
-            "no client can see whether the broker has composite destinations or mirrored queues, "
-            "which would copy each redelivery: set policy.source to its activemq.xml, or list "
-            "them in the policy ({} = none)",
-            "destination_interceptors: {}",
-        )
+        yield new_finding("interceptors_unknown", "policy.source")
         return
     for composite in rules.interceptors.composites:
         subject, problem = describe_pattern(composite.destinations), composite_problem(composite)
         if keeps_nothing(composite):
-            what = "the composite is forwardOnly: messages die in its targets, not in it"
-            yield _origin_finding(Severity.OK, subject, f"{composite.source}: {what}")
+            yield new_finding("composite_forward_only", subject, source=composite.source)
         elif problem is None:
-            what = "the composite forwards no redelivery"
-            yield _origin_finding(Severity.OK, subject, f"{composite.source}: {what}")
+            yield new_finding("composite_forwards_nothing", subject, source=composite.source)
         else:
             line, is_allowed = composite_line(composite), ResendEffect.COMPOSITE in allowed
             yield _copied(subject, problem, line, is_allowed=is_allowed)
@@ -150,23 +104,14 @@ def _virtual_topic_finding(one: VirtualTopic) -> Finding:
     subject = describe_pattern(one.destinations)
     place = f"{one.source}: virtual topic with the queues {one.prefix}TOPIC{one.postfix}"
     if one.set_original_destination:
-        what = "a redelivery goes only to the consumer's queue that it died in"
-        return _origin_finding(Severity.OK, subject, f"{place}: {what}")
-    return _origin_finding(
-        Severity.NOTE,
-        subject,
-        f"{place}: its dead letters name the topic; only an individual dead-letter queue shows "
-        "the consumer's queue, to which a redelivery then goes; from any other they are parked",
-        'setOriginalDestination="true"',
-    )
+        return new_finding("virtual_topic_queue", subject, place=place)
+    return new_finding("virtual_topic_name", subject, place=place)
 
 
 def _copied(subject: str, problem: str, mend: str, *, is_allowed: bool) -> Finding:
     if is_allowed:
-        return _origin_finding(Severity.NOTE, subject, f"{problem}; redelivery.allow permits it")
-    return _origin_finding(
-        Severity.WARNING, subject, f"{problem}: redeliveries there are parked", mend
-    )
+        return new_finding("copy_allowed", subject, problem=problem)
+    return new_finding("copy_parked", subject, problem=problem, mend=mend)
 
 
 def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
@@ -175,16 +120,8 @@ def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
     Source: TimeStampingBrokerPlugin; it treats dead letters like the token.
     """
     if not expiration_ms:
-        what = "the broker gives the token no expiration"
-        return Finding(Check.TOKEN_QUEUE, Severity.OK, token_queue, what)
-    return Finding(
-        Check.TOKEN_QUEUE,
-        Severity.PROBLEM,
-        token_queue,
-        "the broker adds an expiration to messages sent without one: the token would be "
-        "lost, and the messages of a cycle in doubt sent twice",
-        '<timeStampingBrokerPlugin zeroExpirationOverride="0"/>',
-    )
+        return new_finding("token_without_expiration", token_queue)
+    return new_finding("token_expires", token_queue)
 
 
 def named_origins(rules: ClassicRules) -> tuple[Destination, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 
 _finding = partial(Finding, Check.SCHEDULE)
 
@@ -124,61 +124,25 @@ def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[F
         return
     yield from _unfit(url, facts)
     if not (facts.has_schedule or facts.may_create):
-        yield _finding(
-            Severity.PROBLEM,
-            url,
-            f"user {facts.user} may not create the schedule's schema {schema} and its tables",
-            f'CREATE SCHEMA {schema} AUTHORIZATION "{facts.user}";',
-        )
+        yield new_finding("database_create_refused", url, user=facts.user, schema=schema)
     if not facts.may_write:
-        yield _finding(
-            Severity.PROBLEM,
-            url,
-            f"user {facts.user} may not read and write all tables of schema {schema}",
-            f'REASSIGN OWNED BY owner_of_{schema} TO "{facts.user}";',
-        )
+        yield new_finding("database_write_refused", url, user=facts.user, schema=schema)
     if facts.version < OLDEST_VERSION:
-        yield _finding(
-            Severity.WARNING,
-            url,
-            f"PostgreSQL {facts.version} is older than {OLDEST_VERSION}, the oldest that can do",
+        yield new_finding(
+            "database_too_old", url, version=facts.version, oldest_version=OLDEST_VERSION
         )
     if facts.is_pooled:
-        yield _finding(
-            Severity.WARNING,
-            url,
-            "a pooler is in between: it must assign one server session to each connection for "
-            "its whole life (PgBouncer: pool_mode = session), or settings get mixed up; a killed "
-            "sidecar is noticed only when its lease ends",
-        )
+        yield new_finding("database_pooled", url)
     if facts.is_open:
-        yield _finding(
-            Severity.WARNING,
-            url,
-            "the connection is not encrypted: messages can be read on the network",
-            "store: {url: 'postgresql://…?sslmode=verify-full'}",
-        )
+        yield new_finding("database_unencrypted", url)
 
 
 def _unfit(url: str, facts: DatabaseFacts) -> Iterator[Finding]:
     if facts.is_standby:
-        yield _finding(
-            Severity.PROBLEM,
-            url,
-            "the server is a standby and accepts no writes",
-            "store: {url: 'postgresql://user@host1,host2/database?target_session_attrs=read-write'}",
-        )
+        yield new_finding("database_standby", url)
     if facts.is_torn:
-        yield _finding(
-            Severity.PROBLEM,
-            url,
-            "fsync or full_page_writes is off: a crash of its machine loses messages",
-            "ALTER SYSTEM SET fsync = on; ALTER SYSTEM SET full_page_writes = on;",
-        )
+        yield new_finding("database_not_durable", url)
     if facts.encoding != "UTF8":
-        yield _finding(
-            Severity.PROBLEM,
-            url,
-            f"the database's encoding is {facts.encoding}, which can't hold each name and cause",
-            f"CREATE DATABASE \"{facts.database}\" ENCODING 'UTF8' TEMPLATE template0;",
+        yield new_finding(
+            "database_encoding", url, encoding=facts.encoding, database=facts.database
         )

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from amqsidecar.diagnosis.artemis_layout import delivery_attempts, listed
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Finding, new_finding
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import Redeliver, Redirect
 from amqsidecar.model.destination import Destination
@@ -38,13 +38,12 @@ def delivery_findings(
         if attempts > 1 and lives > 1:
             found.setdefault((attempts, lives), []).append(str(origin))
     for (attempts, lives), names in found.items():
-        yield Finding(
-            Check.POLICY,
-            Severity.NOTE,
+        yield new_finding(
+            "deliveries_multiplied",
             listed(names),
-            f"{attempts} attempts in the broker times {lives} here = {attempts * lives} "
-            "deliveries of a message that always fails: each re-send begins the broker's attempts "
-            "anew; let one of the two count",
+            attempts=attempts,
+            lives=lives,
+            total=attempts * lives,
         )
 
 
@@ -59,14 +58,7 @@ def _never_redelivered(
         elif decider is None and counts.get(origin) == 1:
             found.setdefault("the broker's max-delivery-attempts=1", []).append(str(origin))
     for rule, names in found.items():
-        yield Finding(
-            Check.POLICY,
-            Severity.WARNING,
-            listed(names),
-            f"the rules never redeliver these messages ({rule}): a run gives each up at its "
-            "first death; for redeliveries, give the sidecar counts of its own, in a policy such "
-            "as `amqsidecar init` writes",
-        )
+        yield new_finding("never_redelivered", listed(names), rule=rule)
 
 
 def _deliveries_by(decider: Decider, origin: Destination) -> int:

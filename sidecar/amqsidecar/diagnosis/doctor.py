@@ -35,7 +35,7 @@ from amqsidecar.diagnosis.cause_notes import cause_note_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.deliveries import delivery_findings
-from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order, new_finding
 from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
@@ -138,8 +138,7 @@ class Doctor:
         except LinkLost as lost:
             if not is_open:
                 raise
-            what = f"the link was lost, which ended the examination: {lost}"
-            self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what)
+            self._found.append(new_finding("link_lost", self._settings.place, lost=lost))
         except BrokerRefused as refused:
             self._refuse_log_in(refused)
         if is_open and self._may_send and self._kind is BrokerKind.ARTEMIS:
@@ -180,13 +179,7 @@ class Doctor:
             self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, words)
             return
         self._rights.note(ADVISORIES, "logging in", words)
-        self._find(
-            Check.PERMISSIONS,
-            Severity.NOTE,
-            self._settings.place,
-            "the broker closed the connection with that refusal, so no other right was tried; "
-            "fix it and run doctor again",
-        )
+        self._found.append(new_finding("log_in_refused", self._settings.place))
 
     # ------------------------------------------------------------------ looking
 
@@ -337,13 +330,10 @@ class Doctor:
             self._rights.is_made_for_us = True
             return
         for finding in permission_findings(self._kind, user, attempts):
-            self._find(
-                Check.PERMISSIONS,
-                Severity.WARNING,
-                finding.subject,
-                f"{finding.what}; queues and rules are configured, so a run works without that "
-                "right, but can't see the broker's routes",
-                finding.mend,
+            self._found.append(
+                new_finding(
+                    "management_not_needed", finding.subject, what=finding.what, mend=finding.mend
+                )
             )
 
     # ------------------------------------------------------------------ judging
@@ -400,8 +390,7 @@ class Doctor:
         try:
             effects = asked.resend_effects(settings_of)
         except (BrokerRefused, DiscoveryRefused) as refused:
-            what = f"the broker does not report its other effects on redeliveries: {refused}"
-            self._find(Check.ORIGINS, Severity.NOTE, "#", what)
+            self._found.append(new_finding("effects_not_reported", "#", refused=refused))
             return
         self._found += effect_findings(effects, self._settings.allowed_effects)
 
@@ -423,8 +412,7 @@ class Doctor:
         except BrokerRefused:
             broker_ms = None
         if broker_ms is None:
-            what = "the broker does not report its time to this user over this wire"
-            self._find(Check.CLOCK, Severity.NOTE, "clock", what)
+            self._found.append(new_finding("time_not_reported", "clock"))
             return
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
         self._found.append(clock_finding(self._kind, ahead_ms))
@@ -435,8 +423,7 @@ class Doctor:
         settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
-            what = "only users with the manage permission may see how many dead letters wait"
-            self._find(Check.BACKLOG, Severity.NOTE, "intake.queues", what)
+            self._found.append(new_finding("backlog_not_shown", "intake.queues"))
             return
         for source in sources:
             try:
@@ -456,7 +443,7 @@ class Doctor:
             )
             self._found.append(finding)
         if sources and is_counted and not total:
-            self._find(Check.BACKLOG, Severity.OK, "intake.queues", "no dead letters wait")
+            self._found.append(new_finding("no_backlog", "intake.queues"))
 
     def _count_exhausted(
         self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
@@ -479,11 +466,7 @@ class Doctor:
         try:
             with self._looking() as link:
                 if not self._rights.try_token(link, token):
-                    what = (
-                        "not tried because the token queue can't be used; run doctor again "
-                        "afterwards"
-                    )
-                    self._find(Check.TRANSACTIONS, Severity.NOTE, token.name, what)
+                    self._found.append(new_finding("transactions_not_tried", token.name))
                     return
             self._found += transaction_findings(self._looking, self._taking, token, self._at_work)
         except BrokerRefused as refused:

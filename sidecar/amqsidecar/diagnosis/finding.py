@@ -1,7 +1,9 @@
 """One result of a check."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
@@ -60,6 +62,50 @@ class Finding(msgspec.Struct, frozen=True):
     subject: str
     what: str
     mend: str = ""
+
+
+class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `findings.toml`."""
+
+    check: str
+    what: str
+    severity: str = ""
+    mend: str = ""
+
+
+@cache
+def kinds() -> Mapping[str, _Kind]:
+    """Return the table of findings by their ids."""
+    table = files("amqsidecar.diagnosis").joinpath("findings.toml").read_bytes()
+    return msgspec.toml.decode(table, type=dict[str, _Kind])
+
+
+def new_finding(
+    kind: str,
+    subject: object,
+    /,
+    *,
+    severity: Severity | None = None,
+    mend: str | None = None,
+    **values: object,
+) -> Finding:
+    """Return a finding of `findings.toml`.
+
+    Args:
+        kind: its id there.
+        subject: see `Finding`.
+        severity: None = that of the table.
+        mend: None = that of the table.
+        values: fill in the sentence and the line.
+    """
+    row = kinds()[kind]
+    return Finding(
+        Check[row.check],
+        severity or Severity[row.severity],
+        str(subject),
+        row.what.format(**values),
+        row.mend.format(**values) if mend is None else mend,
+    )
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.allowed_origins import OPTION, within
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
@@ -21,9 +21,10 @@ from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.rules import Rules
+from amqsidecar.policy_source.policy_warning import PolicyWarning
 
-# Findings that the layout reports as well, with its line.
-_TOLD_ELSEWHERE = ("processNonPersistent", ": expiration=", "is itself limited to")
+_IN_LAYOUT = ("non_persistent_dropped", "dead_letters_expire", "dead_letter_address_limited")
+"""Ids of warnings that the layout reports as well, with its line."""
 
 
 def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[Finding]:
@@ -34,9 +35,9 @@ def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[F
         is_layout_known: whether the layout of dead-letter queues is judged by itself.
     """
     for warning in () if rules is None else rules.warnings:
-        if is_layout_known and any(words in warning for words in _TOLD_ELSEWHERE):
-            continue
-        yield Finding(Check.POLICY, Severity.WARNING, "policy.source", warning)
+        is_in_layout = isinstance(warning, PolicyWarning) and warning.id in _IN_LAYOUT
+        if not (is_layout_known and is_in_layout):
+            yield Finding(Check.POLICY, Severity.WARNING, "policy.source", warning)
 
 
 def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
@@ -46,22 +47,15 @@ def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
     Classic.
     """
     if kind is BrokerKind.CLASSIC and isinstance(rules, ArtemisRules):
-        yield Finding(
-            Check.POLICY,
-            Severity.PROBLEM,
-            "policy.source",
-            "holds address settings of Artemis, the broker is classic: a run refuses to start",
-            "policy: {source: activemq.xml}",
-        )
+        yield new_finding("artemis_rules_on_classic", "policy.source")
     elif kind is BrokerKind.ARTEMIS and isinstance(rules, ClassicRules):
         is_xml = rules.source.path.endswith(".xml")
-        yield Finding(
-            Check.POLICY,
-            Severity.WARNING if is_xml else Severity.NOTE,
+        yield new_finding(
+            "classic_rules_on_artemis",
             "policy.source",
-            f"{rules.source.path} holds rules of Classic's kind: a run decides by them, and "
-            "not by the broker's own address settings",
-            "policy: {source: broker.xml}" if is_xml else "",
+            severity=Severity.WARNING if is_xml else Severity.NOTE,
+            path=rules.source.path,
+            mend="policy: {source: broker.xml}" if is_xml else "",
         )
 
 
@@ -103,8 +97,7 @@ def loop_findings(
         found.append(_problem(str(origin), what))
     yield from found
     if intake and not found:
-        what = f"no queue is both read and written; final ones end with {suffix}"
-        yield Finding(Check.LOOPS, Severity.OK, "intake.queues", what)
+        yield new_finding("no_loops", "intake.queues", suffix=suffix)
 
 
 def final_queues(
@@ -145,17 +138,11 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
     if not counters:
         return
     if all(one.acknowledged is None for one in counters.values()):
-        yield Finding(
-            Check.OUTCOMES,
-            Severity.WARNING,
-            place,
-            f"{NOT_COUNTED}: re-sends that do not come back stay unknown, even if consumed; "
-            "add the line, or set broker.jolokia_url to read the counters of its web console",
-            COUNTING_PLUGIN,
+        yield new_finding(
+            "outcomes_not_counted", place, not_counted=NOT_COUNTED, mend=COUNTING_PLUGIN
         )
     else:
-        what = "the broker counts acknowledgements: the sidecar can separate consumed messages"
-        yield Finding(Check.OUTCOMES, Severity.OK, place, what)
+        yield new_finding("outcomes_counted", place)
 
 
 def _problem(subject: str, what: str) -> Finding:
@@ -181,20 +168,8 @@ def backlog_finding(
         is_seen: whether the schedule has met the queue before.
     """
     if holds and count > threshold and not is_seen:
-        return Finding(
-            Check.BACKLOG,
-            Severity.WARNING,
-            str(source),
-            f"holds {count} dead letters or more: a run takes them and holds them until a "
-            "person releases them",
-            "intake: {backlog: process}",
-        )
-    return Finding(
-        Check.BACKLOG,
-        Severity.NOTE,
-        str(source),
-        f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes them like new ones",
-    )
+        return new_finding("backlog_held", source, count=count)
+    return new_finding("backlog_processed", source, count=count, plural="" if count == 1 else "s")
 
 
 def exhausted_findings(
@@ -208,14 +183,13 @@ def exhausted_findings(
     """
     for one in known:
         place = f"in {one.queue}" if one.is_in_queue else "kept in the schedule"
-        yield Finding(
-            Check.EXHAUSTED,
-            Severity.WARNING,
+        yield new_finding(
+            "exhausted_wait",
             one.destination,
-            f"{one.count} messages wait for a person, {place}, the first since "
-            f"{datetime.fromtimestamp(one.since_ms / 1000, UTC):%Y-%m-%d %H:%M}Z: the rules "
-            "allow no further redelivery",
-            f"amqsidecar retry --state exhausted --destination {one.destination}",
+            count=one.count,
+            place=place,
+            since=datetime.fromtimestamp(one.since_ms / 1000, UTC),
+            destination=one.destination,
         )
     counts = Counter[str]()
     for one in known:
@@ -224,18 +198,9 @@ def exhausted_findings(
     for queue, count in held.items():
         strangers = count - counts[str(queue)]
         if strangers > 0:
-            yield Finding(
-                Check.EXHAUSTED,
-                Severity.NOTE,
-                str(queue),
-                f"holds {strangers} messages that are not in the schedule: they died before "
-                "it began, or another program sent them; with this option a run takes them "
-                "into the schedule",
-                "redelivery: {exhausted: keep}",
-            )
+            yield new_finding("exhausted_unknown", queue, strangers=strangers)
     if not known and not any(held.values()):
-        what = "no known exhausted message waits for a person"
-        yield Finding(Check.EXHAUSTED, Severity.OK, "redelivery.exhausted", what)
+        yield new_finding("no_exhausted", "redelivery.exhausted")
 
 
 def unknown_origin_findings(
@@ -257,15 +222,7 @@ def unknown_origin_findings(
             continue
         is_absent = existing is not None and name not in existing and not is_pattern
         where = "; it does not exist yet" if is_absent else ""
-        yield Finding(
-            Check.ORIGINS,
-            Severity.PROBLEM,
-            str(item.destination),
-            "neither AMQP nor its name shows where its messages died, so that "
-            f"a run refuses to read it{where}: attach by openwire://, name the origin, or give "
-            "each queue a dead-letter queue of its own and the activemq.xml as policy.source",
-            f"intake: {{origin: {{{name}: ORIGIN}}}}",
-        )
+        yield new_finding("origin_unknown", item.destination, where=where, name=name)
 
 
 def allowed_origins_findings(
@@ -278,30 +235,17 @@ def allowed_origins_findings(
         origins: known origins; names, no wildcards.
     """
     if not patterns:
-        yield Finding(
-            Check.ORIGINS,
-            Severity.NOTE,
-            OPTION,
-            "is empty: anyone with write permission on a dead-letter queue can make the "
-            "sidecar send messages to any destination that it may send to",
-        )
+        yield new_finding("allowed_origins_empty", OPTION)
         return
     problem_of = within(patterns, no_resend_problem)
     outside = [one for one in dict.fromkeys(origins) if problem_of(one) is not None]
     for origin in outside:
         wanted = ", ".join(f"'{one}'" for one in (*patterns, origin))
-        yield Finding(
-            Check.ORIGINS,
-            Severity.WARNING,
-            str(origin),
-            f"is outside {OPTION} ({', '.join(patterns)}): a run parks its dead letters",
-            f"redelivery: {{allowed_origins: [{wanted}]}}",
+        yield new_finding(
+            "origin_not_allowed", origin, option=OPTION, patterns=", ".join(patterns), wanted=wanted
         )
     if not outside:
-        what = (
-            f"redeliveries go only to {', '.join(patterns)}; messages of other origins are parked"
-        )
-        yield Finding(Check.ORIGINS, Severity.OK, OPTION, what)
+        yield new_finding("origins_allowed", OPTION, patterns=", ".join(patterns))
 
 
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:

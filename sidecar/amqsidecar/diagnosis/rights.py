@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from amqsidecar.broker import BrokerKind
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.permissions import (
     MANAGEMENT,
     REPLY_MATCH,
@@ -74,8 +74,7 @@ def permission_findings(
     else:
         found += _artemis_findings(refused, roles)
     if attempts and not refused:
-        what = f"{len(attempts)} rights that a run needs were tried, and the user has them"
-        found.append(_finding(Severity.OK, user or "anonymous", what))
+        found.append(new_finding("rights_granted", user or "anonymous", count=len(attempts)))
     return tuple(found)
 
 
@@ -111,8 +110,7 @@ def untried_findings(
             if kind is BrokerKind.CLASSIC
             else artemis_line(scope, role_of(user), permissions)
         )
-        what = f"was not tried, and a run needs there: {', '.join(permissions)}"
-        yield _finding(Severity.NOTE, scope, what, line)
+        yield new_finding("right_not_tried", scope, permissions=", ".join(permissions), mend=line)
 
 
 def _scope_in(kind: BrokerKind, destination: Destination) -> str:
@@ -152,8 +150,9 @@ def needed_rights(
 def _unread(refused: Iterable[Attempt]) -> Iterator[Finding]:
     for one in refused:
         if one.words is not None and read_refusal(one.words) is None:
-            what = f"{one.purpose} was refused: {one.words}"
-            yield _finding(Severity.PROBLEM, str(one.destination), what)
+            yield new_finding(
+                "attempt_refused", one.destination, purpose=one.purpose, words=one.words
+            )
 
 
 def _grouped(

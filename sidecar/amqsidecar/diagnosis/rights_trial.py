@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import BrokerKind, LookSession
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
@@ -91,7 +91,7 @@ class RightsTrial:
             if problem is not None and read_refusal(problem) is None:
                 self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
             elif self.note(final, "sending final messages", problem, wanted="send"):
-                self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes final messages")
+                self.found.append(new_finding("final_queue_usable", final))
 
     def try_origins(
         self, link: LookSession, trials: Trials, origins: Sequence[Destination]
@@ -100,18 +100,16 @@ class RightsTrial:
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
             answer = answer_of(link.send_terms(origin), is_final=False)
             if answer.action is GateAction.WAIT:
-                what = f"a redelivery would wait because the broker would lose it: {answer}"
-                self._find(Check.ORIGINS, Severity.WARNING, origin, what)
+                self.found.append(new_finding("redelivery_waits", origin, answer=answer))
                 continue
             words = trials.write(origin)
             is_allowed = self.note(origin, "sending redeliveries", words, wanted="send")
             if is_allowed and answer.filters:
-                what = (
-                    f"only redeliveries that match {answer.selector} get there; others are parked"
+                self.found.append(
+                    new_finding("redelivery_filtered", origin, selector=answer.selector)
                 )
-                self._find(Check.ORIGINS, Severity.NOTE, origin, what)
             elif is_allowed and answer.action is GateAction.SEND:
-                self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
+                self.found.append(new_finding("redelivery_arrives", origin))
 
     def try_token(self, link: ExaminedSession, token: Destination) -> bool:
         """Try each right on the token queue; a run ends at the first that is missing.
@@ -166,8 +164,7 @@ class RightsTrial:
         self.attempts.append(attempt)
         problem = trials.remove(stand_in) if words is None else None
         if problem is not None:
-            what = f"was created to try the user's rights and can't be removed: {problem}"
-            self._find(Check.ORIGINS, Severity.NOTE, stand_in, what)
+            self.found.append(new_finding("stand_in_left", stand_in, problem=problem))
 
     def note_roles(self, trials: Trials) -> None:
         """Ask for the roles of each address with a refusal."""
@@ -196,15 +193,7 @@ def _final_problem(terms: SendTerms) -> str | None:
 
 def _purged(source: Destination) -> Finding:
     name = source.name.rpartition("::")[2]
-    return Finding(
-        Check.DEAD_LETTERS,
-        Severity.PROBLEM,
-        str(source),
-        "the broker keeps its messages only while it has a consumer "
-        "(purge-on-no-consumers): dead letters are dropped while the sidecar is away; "
-        "reading was not tried",
-        f'<queue name={quoted(name)} purge-on-no-consumers="false"/>',
-    )
+    return new_finding("dead_letters_purged", source, name=quoted(name))
 
 
 def _is_asked(link: LookSession, trials: Trials) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, new_finding
 from amqsidecar.engine.foreign_tokens import (
     ORPHAN_MENDS,
     describe,
@@ -132,16 +132,16 @@ def schedule_findings(
     foreign = {name: count for name, count in facts.encodings.items() if name not in encodings}
     for name, count in foreign.items() if encodings else ():
         scheme = name.partition("/")[0]
-        yield _finding(
-            Severity.PROBLEM,
+        yield new_finding(
+            "rows_of_another_wire",
             url,
-            f"{count} waiting messages were taken over {scheme}:// (as {name}); this wire "
-            f"({', '.join(encodings)}) can't send them, so they stay until a run over that wire "
-            "sends them",
-            f"broker: {{url: {scheme}://…}}",
+            count=count,
+            scheme=scheme,
+            name=name,
+            encodings=", ".join(encodings),
         )
     if not foreign:
-        yield _finding(Severity.OK, url, f"{facts.total} messages wait")
+        yield new_finding("rows_wait", url, total=facts.total)
 
 
 def shared_rules_findings(facts: ScheduleFacts, rules_digest: str) -> Iterator[Finding]:

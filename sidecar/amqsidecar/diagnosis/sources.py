@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.diagnosis.classic_layout import named_origins
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.judging import is_wildcard
 from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
@@ -97,8 +97,7 @@ class Sources:
             self._note_doubts(link)
         if found:
             names = ", ".join(one.destination.name for one in found)
-            what = f"dead letters are read from {names}"
-            self._find(Check.DEAD_LETTERS, Severity.OK, "intake.queues", what)
+            self.found.append(new_finding("intake_queues", "intake.queues", names=names))
         else:
             self._find(
                 Check.DEAD_LETTERS,
@@ -163,10 +162,7 @@ class Sources:
             return ()
         if self._rights.existing is None:
             names = ", ".join(one.name for one in found) or "none now"
-            what = (
-                f"this wire shows only queues that hold messages, so only these were tried: {names}"
-            )
-            self._find(Check.PERMISSIONS, Severity.NOTE, str(destination), what)
+            self.found.append(new_finding("pattern_partly_tried", destination, names=names))
         return found
 
     def known_origins(
@@ -198,11 +194,9 @@ class Sources:
                     if delivery.provenance.origin is not None:
                         found[delivery.provenance.origin] = None
             except BrokerRefused as refused:
-                what = (
-                    "the origins of its dead letters can't be read, so the right to send there "
-                    f"was not tried: {refused}"
+                self.found.append(
+                    new_finding("origins_unreadable", item.destination, refused=refused)
                 )
-                self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
         for left in link.left_behind():
             if left.count:
                 self._find_left(left)
@@ -218,22 +212,31 @@ class Sources:
                 leftovers = trials.would_leave(item)
             except BrokerRefused as refused:
                 is_told = False
-                what = f"unknown how many of its dead letters a run would leave: {refused}"
-                self._find(Check.FIDELITY, Severity.NOTE, str(item.destination), what)
+                self.found.append(
+                    new_finding("leftovers_unknown", item.destination, refused=refused)
+                )
                 continue
             total += len(leftovers)
             for left in leftovers:
                 self._find_left(left)
         if is_told and not total:
-            what = "a run would leave 0 of the dead letters that wait now"
-            self._find(Check.FIDELITY, Severity.OK, "intake.queues", what)
+            self.found.append(new_finding("no_leftovers", "intake.queues"))
 
     def _find_left(self, left: LeftBehind) -> None:
         more = " or more" if left.at_least else ""
         # Why not "dead letters": those that are stuck may be in any queue.
         are = "message stays" if left.count == 1 and not more else "messages stay"
-        what = f"{left.count}{more} {are} there ({left.reason}): {left.meaning}"
-        self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
+        self.found.append(
+            new_finding(
+                "left_behind",
+                left.queue,
+                count=left.count,
+                more=more,
+                are=are,
+                reason=left.reason,
+                meaning=left.meaning,
+            )
+        )
 
     def policy_origins(self, trials: Trials) -> tuple[Destination, ...]:
         """Return the origins that rules name and that exist; Classic only.
@@ -255,11 +258,7 @@ class Sources:
             elif trials.can_remove:
                 self._rights.try_pattern(trials, pattern)
             else:
-                what = (
-                    "sending redeliveries there was not tried: the list of queues is not "
-                    "available over this wire, and one made for the trial could not be removed"
-                )
-                self._find(Check.PERMISSIONS, Severity.NOTE, str(pattern), what)
+                self.found.append(new_finding("pattern_not_tried", pattern))
         return tuple(found)
 
 

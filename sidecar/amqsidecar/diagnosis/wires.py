@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from amqsidecar.broker import BrokerDescription, BrokerKind
 from amqsidecar.diagnosis.fidelity import summary
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.releases import release_faults, release_name, untested_release
 from amqsidecar.model.left_behind import Loss
 
@@ -20,17 +20,13 @@ def version_finding(
     """Yield findings about product and version."""
     kind, name = description.kind, release_name(description)
     if expected is not None and expected is not kind:
-        yield Finding(
-            Check.BROKER,
-            Severity.PROBLEM,
-            place,
-            f"is {name}, but broker.kind says {expected.value}",
-            f"broker: {{kind: {kind.value}}}",
+        yield new_finding(
+            "kind_differs", place, name=name, expected=expected.value, kind=kind.value
         )
     elif what := untested_release(description):
         yield Finding(Check.BROKER, Severity.NOTE, place, what)
     else:
-        yield Finding(Check.BROKER, Severity.OK, place, f"is {name}")
+        yield new_finding("release_tested", place, name=name)
     for what in release_faults(description):
         yield Finding(Check.BROKER, Severity.WARNING, place, what)
 
@@ -59,30 +55,20 @@ def wire_findings(
     if wire == "artemis" and _AMQP not in encodings:
         yield _core_alone(scheme, place, has_amqp=has_amqp)
     elif wire == "core":
-        what = (
-            "core:// carries every message whole except those of AMQP clients: they are not "
-            "taken because the broker would convert them"
-        )
-        yield Finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+        yield new_finding("core_wire", f"{scheme}://")
     elif wire == best:
-        what = f"{best}:// is the recommended wire for {_PRODUCT[kind]}"
-        yield Finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+        yield new_finding("best_wire", f"{scheme}://", best=best, product=_PRODUCT[kind])
     elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
-        what = (
-            "over amqp:// the broker converts what Core, OpenWire, STOMP and MQTT clients have "
-            "made; ObjectMessages and StreamMessages of Core and OpenWire clients stay in the "
-            "dead-letter queue; artemis:// returns each message as it was"
-        )
-        yield Finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, _mend(best, place))
+        yield new_finding("amqp_wire_converts", f"{scheme}://", mend=_mend(best, place))
     else:
-        yield Finding(
-            Check.FIDELITY,
-            Severity.WARNING,
+        yield new_finding(
+            "wire_loses",
             f"{scheme}://",
-            f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; messages that "
-            f"would be damaged{' beyond what is allowed' if allowed else ''} is not taken; "
-            f"{best}:// carries most",
-            _mend(best, place),
+            wire=wire,
+            product=_PRODUCT[kind],
+            beyond=" beyond what is allowed" if allowed else "",
+            best=best,
+            mend=_mend(best, place),
         )
         if allowed:
             yield _allowed(scheme, allowed)
@@ -96,11 +82,7 @@ def _core_alone(scheme: str, place: str, *, has_amqp: bool) -> Finding:
         if has_amqp
         else ("the library of AMQP is not installed", 'pip install "amqsidecar[amqp]"')
     )
-    what = (
-        "artemis:// uses only Core here: messages of AMQP clients stay in the dead-letter queues "
-        f"because {why}"
-    )
-    return Finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", what, mend)
+    return new_finding("core_alone", f"{scheme}://", why=why, mend=mend)
 
 
 def _mend(wire: str, place: str) -> str:
@@ -110,25 +92,11 @@ def _mend(wire: str, place: str) -> str:
 
 def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
     names = ", ".join(sorted(allowed))
-    return Finding(
-        Check.FIDELITY,
-        Severity.WARNING,
-        "intake.allow_lossy",
-        f"allows {names}: messages that lose this over {scheme}:// are taken and come back altered",
-        "intake: {allow_lossy: []}",
-    )
+    return new_finding("losses_allowed", "intake.allow_lossy", names=names, scheme=scheme)
 
 
 def _stomp_to_artemis(scheme: str) -> Finding:
-    return Finding(
-        Check.TRANSACTIONS,
-        Severity.WARNING,
-        f"{scheme}://",
-        "on Artemis a STOMP transaction does not include acknowledgements: if the sidecar or its "
-        "link dies right after a commit, the next sidecar acknowledges the messages that the "
-        "token names and does not send them again. A message that is moved, or read by another "
-        "sidecar, before that is sent twice",
-    )
+    return new_finding("stomp_acknowledges_apart", f"{scheme}://")
 
 
 def recorded_findings(

@@ -9,11 +9,12 @@ from amqsidecar.policy.address_settings import (
     compile_address_settings,
 )
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
+from amqsidecar.policy_source.policy_warning import PolicyWarning, policy_warning
 
 _EMPTY = AddressSettings()
 
 
-def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
+def list_warnings(rules: ArtemisRules) -> tuple[PolicyWarning, ...]:
     """Return one sentence for each surprise in the settings, with its place.
 
     Raises:
@@ -25,7 +26,7 @@ def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_warnings(rules, settings)))
 
 
-def _warnings(rules: ArtemisRules, settings: CompiledAddressSettings) -> Iterator[str]:
+def _warnings(rules: ArtemisRules, settings: CompiledAddressSettings) -> Iterator[PolicyWarning]:
     for entry in rules.entries:
         # Why not ours: no message of an application dies there.
         if entry.settings == _EMPTY or entry.match.startswith(OWN_PREFIX):
@@ -50,21 +51,19 @@ def _sample_address(match: str, rules: ArtemisRules) -> str:
     return address.replace(syntax.single_word, "x")
 
 
-def _entry_warnings(entry: AddressSettingEntry, merged: EffectiveSettings) -> Iterator[str]:
+def _entry_warnings(
+    entry: AddressSettingEntry, merged: EffectiveSettings
+) -> Iterator[PolicyWarning]:
     own, place = entry.settings, entry.source
     if own.max_delivery_attempts == 0:
-        yield f"{place}: max-delivery-attempts=0 means without limit, not never"
+        yield policy_warning("attempts_unlimited", place)
     is_about_limit = own.max_delivery_attempts is not None or own.dead_letter_address is not None
     if merged.max_delivery_attempts > 0 and not merged.dead_letter_address and is_about_limit:
-        yield (
-            f"{place}: no dead-letter-address: the broker destroys a message at delivery "
-            f"{merged.max_delivery_attempts}, before the sidecar can see it"
+        yield policy_warning(
+            "no_dead_letter_address", place, max_delivery_attempts=merged.max_delivery_attempts
         )
     elif merged.max_delivery_attempts == 1 and is_about_limit:
-        yield (
-            f"{place}: max-delivery-attempts=1: the sidecar never redelivers these messages; let "
-            "the broker alone have this count, and give the sidecar a policy of its own"
-        )
+        yield policy_warning("never_redelivered", place)
     varies = {
         "redelivery-delay-multiplier": own.redelivery_delay_multiplier,
         "max-redelivery-delay": own.max_redelivery_delay_ms,
@@ -73,40 +72,38 @@ def _entry_warnings(entry: AddressSettingEntry, merged: EffectiveSettings) -> It
     given = [name for name, value in varies.items() if value is not None]
     if merged.redelivery_delay_ms <= 0:
         if given:
-            yield f"{place}: {' and '.join(given)} act only with a redelivery-delay above 0"
+            yield policy_warning("delay_settings_unused", place, detail=" and ".join(given))
         return
     if merged.max_redelivery_delay_ms <= 0:
         if own.max_redelivery_delay_ms is not None:
-            yield (
-                f"{place}: max-redelivery-delay={own.max_redelivery_delay_ms} makes every "
-                "redelivery immediate"
+            yield policy_warning(
+                "maximum_delay_zero", place, max_redelivery_delay_ms=own.max_redelivery_delay_ms
             )
     elif (
         own.redelivery_delay_multiplier is not None
         and own.redelivery_delay_multiplier > 1
         and "max_redelivery_delay_ms" not in merged.decided_by
     ):
-        yield (
-            f"{place}: without max-redelivery-delay the delay stops growing at ten times the "
-            f"redelivery-delay, {merged.max_redelivery_delay_ms} ms"
+        yield policy_warning(
+            "delay_stops_growing", place, max_redelivery_delay_ms=merged.max_redelivery_delay_ms
         )
 
 
 def _dead_letter_address_warnings(
     entry: AddressSettingEntry, of_address: EffectiveSettings
-) -> Iterator[str]:
+) -> Iterator[PolicyWarning]:
     address = of_address.address
     if of_address.max_delivery_attempts > 0:
-        yield (
-            f"{entry.source}: the dead-letter address {address} is itself limited to "
-            f"{of_address.max_delivery_attempts} deliveries: a dead letter that is returned "
-            "that often (by crashes, for example) loses its origin for good; write "
-            f'<address-setting match="{address}"><max-delivery-attempts>-1</max-delivery-attempts>'
-            "<redelivery-delay>0</redelivery-delay></address-setting>"
+        yield policy_warning(
+            "dead_letter_address_limited",
+            entry.source,
+            address=address,
+            max_delivery_attempts=of_address.max_delivery_attempts,
         )
     elif of_address.redelivery_delay_ms > 0:
-        yield (
-            f"{entry.source}: dead letters on {address} are delayed by "
-            f"{of_address.redelivery_delay_ms} ms whenever they are given back; write a "
-            f'redelivery-delay of 0 for match="{address}"'
+        yield policy_warning(
+            "dead_letter_address_delays",
+            entry.source,
+            address=address,
+            redelivery_delay_ms=of_address.redelivery_delay_ms,
         )

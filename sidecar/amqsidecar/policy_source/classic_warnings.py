@@ -15,9 +15,10 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.destination_map import describe_pattern, list_ambiguities
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.policy_warning import PolicyWarning, policy_warning
 
 
-def list_warnings(rules: ClassicRules) -> tuple[str, ...]:
+def list_warnings(rules: ClassicRules) -> tuple[PolicyWarning, ...]:
     """Return one sentence for each surprise in the rules, with its place.
 
     Source: the table in `policy/README.md`.
@@ -25,7 +26,7 @@ def list_warnings(rules: ClassicRules) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_warnings(rules)))
 
 
-def _warnings(rules: ClassicRules) -> Iterator[str]:
+def _warnings(rules: ClassicRules) -> Iterator[PolicyWarning]:
     redelivery_position = None
     for position, plugin in enumerate(rules.plugins):
         if isinstance(plugin.options, RedeliveryRules):
@@ -47,74 +48,64 @@ def _warnings(rules: ClassicRules) -> Iterator[str]:
     yield from _strategy_warnings(rules.dead_letter)
 
 
-def _redelivery_warnings(rules: RedeliveryRules, *, is_the_brokers: bool) -> Iterator[str]:
+def _redelivery_warnings(
+    rules: RedeliveryRules, *, is_the_brokers: bool
+) -> Iterator[PolicyWarning]:
     yield from _ambiguities(
         [(entry.destinations, entry.policy.source) for entry in rules.entries], "redeliveryPolicy"
     )
     for entry in rules.entries:
         yield from _policy_warnings(entry.policy)
         if not all(destination.is_queue for destination in entry.destinations):
-            yield (
-                f"{entry.policy.source}: {describe_pattern(entry.destinations)} redelivers to a "
-                "topic: the broker re-publishes to every subscriber and loses the message for "
-                "durable ones; the sidecar parks such messages unless configured otherwise"
+            yield policy_warning(
+                "topic_redelivery", entry.policy.source, detail=describe_pattern(entry.destinations)
             )
     if rules.default_entry is not None:
         yield from _policy_warnings(rules.default_entry)
         if is_the_brokers:
-            yield (
-                f"{rules.default_entry.source}: defaultEntry also covers topics, dead-letter "
-                "queues and advisories in the broker; the sidecar redelivers none of these by it"
-            )
+            yield policy_warning("default_entry_wide", rules.default_entry.source)
 
 
-def _policy_warnings(policy: RedeliveryPolicy) -> Iterator[str]:
+def _policy_warnings(policy: RedeliveryPolicy) -> Iterator[PolicyWarning]:
     if policy.maximum_redeliveries is not None and policy.maximum_redeliveries <= 1:
         return
     has_back_off = policy.use_exponential_back_off and policy.back_off_multiplier > 1
     initial_ms, later_ms = policy.initial_redelivery_delay_ms, policy.redelivery_delay_ms
     cap_ms = policy.maximum_redelivery_delay_ms
     if not has_back_off and later_ms < initial_ms:
-        yield (
-            f"{policy.source}: redeliveryDelay does not inherit initialRedeliveryDelay: the first "
-            f"redelivery waits {initial_ms} ms, every later one {later_ms} ms"
+        yield policy_warning(
+            "initial_delay_not_inherited", policy.source, initial_ms=initial_ms, later_ms=later_ms
         )
     if policy.use_exponential_back_off and not has_back_off:
-        yield (
-            f"{policy.source}: backOffMultiplier={policy.back_off_multiplier} switches the "
-            f"back-off off (only above 1 does it act): later delays are {later_ms} ms"
+        yield policy_warning(
+            "back_off_off",
+            policy.source,
+            back_off_multiplier=policy.back_off_multiplier,
+            later_ms=later_ms,
         )
     if cap_ms is None:
         return
     if not has_back_off:
-        yield f"{policy.source}: maximumRedeliveryDelay acts only with exponential back-off"
+        yield policy_warning("maximum_delay_unused", policy.source)
         return
     if initial_ms > cap_ms:
-        yield (
-            f"{policy.source}: the first redelivery waits initialRedeliveryDelay={initial_ms} ms; "
-            f"maximumRedeliveryDelay={cap_ms} does not cap it"
+        yield policy_warning(
+            "initial_delay_uncapped", policy.source, initial_ms=initial_ms, cap_ms=cap_ms
         )
     if cap_ms < later_ms:
-        yield (
-            f"{policy.source}: maximumRedeliveryDelay={cap_ms} is below "
-            f"redeliveryDelay={later_ms}, which then is the cap"
-        )
+        yield policy_warning("maximum_delay_low", policy.source, cap_ms=cap_ms, later_ms=later_ms)
 
 
-def _discarding_warnings(rules: DiscardingRules, *, is_outside_redelivery: bool) -> Iterator[str]:
+def _discarding_warnings(
+    rules: DiscardingRules, *, is_outside_redelivery: bool
+) -> Iterator[PolicyWarning]:
     if rules.drop_all is not False and (rules.drop_only or "").strip():
-        yield (
-            f"{rules.source}: dropOnly has no effect, because dropAll is true unless "
-            'dropAll="false" is written: the broker discards every dead letter'
-        )
+        yield policy_warning("drop_only_unused", rules.source)
     if rules.drop_all is not False and is_outside_redelivery:
-        yield (
-            f"{rules.source}: a discarding plugin listed after the redelivery plugin is asked "
-            "first: with dropAll nothing is ever redelivered"
-        )
+        yield policy_warning("discarding_first", rules.source)
 
 
-def _persistence_warnings(rules: DeadLetterRules) -> Iterator[str]:
+def _persistence_warnings(rules: DeadLetterRules) -> Iterator[PolicyWarning]:
     places = [
         str(strategy.source)
         for strategy in _strategies(rules)
@@ -122,31 +113,23 @@ def _persistence_warnings(rules: DeadLetterRules) -> Iterator[str]:
         and not strategy.process_non_persistent
     ]
     if places or not rules.entries:
-        yield (
-            f"{places[0] if places else rules.source}: processNonPersistent is false: "
-            "non-persistent messages never reach a dead-letter queue, so the sidecar can't "
-            "redeliver them as the in-broker plugin does; write processNonPersistent="
-            '"true"' + (f" (also at {', '.join(places[1:])})" if places[1:] else "")
+        yield policy_warning(
+            "non_persistent_dropped",
+            places[0] if places else rules.source,
+            also=f" (also at {', '.join(places[1:])})" if places[1:] else "",
         )
 
 
-def _lost_warnings(rules: DeadLetterRules) -> Iterator[str]:
+def _lost_warnings(rules: DeadLetterRules) -> Iterator[PolicyWarning]:
     lost = "so the sidecar can't redeliver them as the in-broker plugin does"
     for strategy in _strategies(rules):
         if isinstance(strategy, DiscardingDeadLetterStrategy):
-            yield (
-                f"{strategy.source}: discarding keeps no dead letters, {lost}; to try again and "
-                "then drop, keep them in a queue here and write "
-                'sendToDlqIfMaxRetriesExceeded="false" at the redeliveryPlugin'
-            )
+            yield policy_warning("discarding_strategy", strategy.source, lost=lost)
         elif (
             isinstance(strategy, IndividualDeadLetterStrategy)
             and not strategy.use_queue_for_queue_messages
         ):
-            yield (
-                f"{strategy.source}: dead letters of queues go to a topic, {lost}; remove "
-                'useQueueForQueueMessages="false"'
-            )
+            yield policy_warning("dead_letters_to_topic", strategy.source, lost=lost)
 
 
 def _strategies(rules: DeadLetterRules) -> list[DeadLetterStrategy]:
@@ -157,24 +140,21 @@ def _strategies(rules: DeadLetterRules) -> list[DeadLetterStrategy]:
     ]
 
 
-def _strategy_warnings(rules: DeadLetterRules) -> Iterator[str]:
+def _strategy_warnings(rules: DeadLetterRules) -> Iterator[PolicyWarning]:
     for strategy in _strategies(rules):
         if strategy.expiration_ms > 0 and not isinstance(strategy, DiscardingDeadLetterStrategy):
-            yield (
-                f"{strategy.source}: expiration={strategy.expiration_ms} hides the original time "
-                "to live: a redelivered message has none then"
+            yield policy_warning(
+                "dead_letters_expire", strategy.source, expiration_ms=strategy.expiration_ms
             )
 
 
 def _ambiguities(
     entries: Sequence[tuple[Sequence[Destination], RuleSource]], kind: str
-) -> Iterator[str]:
+) -> Iterator[PolicyWarning]:
     for group in list_ambiguities([destinations for destinations, _ in entries]):
         described = " and ".join(
             f"{describe_pattern(entries[index][0])} ({entries[index][1]})" for index in group
         )
-        yield (
-            f"{entries[group[0]][1]}: {kind} {described} match the same destinations and the "
-            "broker chooses by chance at each start; the sidecar takes the one with most literal "
-            "segments, then one without > at its end, then the longer, then the first in the file"
+        yield policy_warning(
+            "ambiguous_entries", entries[group[0]][1], kind=kind, described=described
         )
