@@ -128,12 +128,7 @@ class TableRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleTable:
-    """The checked options of one use of the plugin.
-
-    Attributes:
-        rules: in their order.
-        written: the options as the policy writes them, without places.
-    """
+    """The checked options of one use of the plugin."""
 
     rules: tuple[TableRule, ...] = field(compare=False)
     written: Mapping[str, object]

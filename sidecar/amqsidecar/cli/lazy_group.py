@@ -17,13 +17,7 @@ class LazyCommand(TyperCommand):
     """A command, or a group of commands, as its group lists it; its context is the real one's."""
 
     def __init__(self, module: str, function: str, *, summary: str) -> None:
-        """Take what is known without an import.
-
-        Args:
-            module: in this package.
-            function: or the group, in that module; also its name, as the library derives names.
-            summary: the first sentence of its help.
-        """
+        """Take what is known without an import."""
         super().__init__(function.rstrip("_").replace("_", "-"), help=summary)
         self._place = module, function
 

@@ -276,11 +276,6 @@ def read_selection(chosen: Chosen, now_ms: int) -> Selection:
 def find_group(schedule: ScheduleView, chosen: Chosen, rows: RowFilter) -> RowFilter:
     """Return the filter with the whole cause of the group that the options mean.
 
-    Args:
-        schedule: an open one.
-        chosen: the options.
-        rows: the filter of `read_selection` of them.
-
     Raises:
         NothingFound: no group, or several, are meant.
     """

@@ -21,16 +21,7 @@ class ConsumerReport(Protocol):
 
 @dataclass(frozen=True)
 class Count:
-    """How a run ended, by id.
-
-    Attributes:
-        sent: how many messages a producer sent.
-        recovered: those that a consumer processed in the end.
-        exhausted: those that ended in the final queue.
-        discarded: those that a rule discarded.
-        lost: those that ended nowhere.
-        doubled: those that were processed twice, or ended in two ways, or were never sent.
-    """
+    """How a run ended, by id."""
 
     sent: int
     recovered: Sequence[str]

@@ -69,11 +69,7 @@ class ConsumerRecord:
     """
 
     def __init__(self, failures: int) -> None:
-        """Begin without a report.
-
-        Args:
-            failures: how often the consumer fails with each message, or `ALWAYS`.
-        """
+        """Begin without a report."""
         self._failures = failures
         self._events: deque[ConsumedMessage] = deque()
         self._seen: Counter[str] = Counter()

@@ -33,12 +33,6 @@ class BrokerProcess(ABC):
     def __init__(self, home: Path, folder: Path, jar: str, product: str) -> None:
         """Prepare.
 
-        Args:
-            home: the unpacked distribution; nothing is written there.
-            folder: gets configuration, data and log.
-            jar: a file that each distribution of the product has, relative to `home`.
-            product: its name, for messages.
-
         Raises:
             FetchError: it is not in `home`.
         """

@@ -102,11 +102,6 @@ def distribution(coordinate: str, report: ReportLine) -> Path:
 def fetch(*goals: str, what: str, report: ReportLine) -> None:
     """Run Maven, and report how far its downloads are.
 
-    Args:
-        goals: what Maven is to do, with its options.
-        what: the name of the download in reports and errors.
-        report: gets a line every few seconds.
-
     Raises:
         FetchError: Maven is missing, or failed twice; the text has the end of its output.
     """

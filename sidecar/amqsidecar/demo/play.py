@@ -122,11 +122,7 @@ class ArtemisBroker(BrokerProcess):
 
 @dataclass(frozen=True)
 class Cast:
-    """A broker that is not started yet, and the applications on it.
-
-    Attributes:
-        options: of `broker` for the sidecar.
-    """
+    """A broker that is not started yet, and the applications on it."""
 
     broker: AbstractContextManager[object]
     applications: Applications
@@ -138,11 +134,7 @@ class Product:
     """What differs between the brokers of the demo.
 
     Attributes:
-        name: in titles.
         folder: what the name of its unpacked distribution begins with.
-        jar: a file that each distribution has.
-        rules: the file with the demo's rules.
-        dead_letters: the dead-letter queue.
         home: returns the distribution in the cache; fetches it when it is missing.
         started: returns what plays on a broker out of a distribution, in a folder.
         guest: returns what plays on a running broker, by the sidecar's instance and all queues.

@@ -82,15 +82,7 @@ class Guest:
         instance: str,
         queues: Sequence[str],
     ) -> None:
-        """Prepare; nothing is connected yet.
-
-        Args:
-            applications: of the demo; their consumers are disconnected before anything is removed.
-            existing: returns names of queues that the broker has.
-            remove: removes queues; returns why some may stay, by name.
-            instance: of the demo's sidecar alone.
-            queues: all that the demo uses, but for the token's.
-        """
+        """Prepare; nothing is connected yet."""
         self.leftovers: list[str] = []
         self._applications = applications
         self._existing = existing

@@ -32,15 +32,7 @@ class Sidecar:
         intake_queue: str,
         policy: Path,
     ) -> None:
-        """Write the configuration; nothing runs yet.
-
-        Args:
-            folder: exists.
-            instance: its name at the broker, unique there.
-            broker: the options of `broker`.
-            intake_queue: the dead-letter queue that it reads.
-            policy: the rules.
-        """
+        """Write the configuration; nothing runs yet."""
         self.store = folder / "schedule.db"
         self.config = folder / "amqsidecar.yaml"
         self._log = folder / "sidecar.log"

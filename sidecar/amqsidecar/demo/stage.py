@@ -90,14 +90,7 @@ AFTERGLOW_MS = 600
 
 @dataclass(frozen=True)
 class Batch:
-    """Messages of one queue that fare alike.
-
-    Attributes:
-        queue: where they are sent.
-        failures: how often the consumer fails with each of them.
-        why: what the view says about them.
-        messages: how many.
-    """
+    """Messages of one queue that fare alike."""
 
     queue: str
     failures: int
@@ -144,10 +137,7 @@ class Snapshot:
     """A stage as it looks now.
 
     Attributes:
-        groups: each group with its messages.
         sidecar: what is to be said of the sidecar process.
-        is_sidecar_dead: it was killed and does not run again yet.
-        is_sidecar_running: it reads dead letters.
     """
 
     title: str
@@ -180,17 +170,7 @@ class Stage:
         dead_letter_queue: str,
         groups: Sequence[Batch],
     ) -> None:
-        """Prepare; nothing is started yet.
-
-        Args:
-            title: the broker's name and version.
-            broker: starts the broker and ends it.
-            applications: send to it and consume from it.
-            sidecar: takes from its dead-letter queue.
-            rules: what the view says about the rules.
-            dead_letter_queue: where messages die.
-            groups: the messages.
-        """
+        """Prepare; nothing is started yet."""
         self.title = title
         self.groups = groups
         self.sidecar = sidecar

@@ -48,9 +48,7 @@ class Script:
 
     Attributes:
         many, few: messages per queue.
-        spread_s: over how many seconds they are sent.
         kill_after_s: from the first message on.
-        dead_s: how long the sidecar stays dead.
     """
 
     many: int
@@ -199,12 +197,6 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def perform(console: Console, stages: Sequence[Stage], script: Script, *, keeps: bool) -> int:
     """Play the story and print how it ended; return the exit code.
-
-    Args:
-        console: where it is shown.
-        stages: the brokers, not yet started; they are ended in any case.
-        script: how long it is.
-        keeps: stay until Ctrl-C afterwards, with something to retry on the console.
 
     Returns:
         0 = nothing was lost or doubled; `FAILED`, or `INTERRUPTED`.

@@ -31,12 +31,7 @@ def is_application(address: str) -> bool:
 
 
 def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
-    """Yield settings that may take the token out of its queue.
-
-    Args:
-        token_queue: its name.
-        settings: merged, of its address.
-    """
+    """Yield settings that may take the token out of its queue."""
     match = TOKEN_PREFIX + "#"
     mends = dict(_harms(settings))
     # Why: nothing but an expiry can take the token, which is never left unread for long.
@@ -152,13 +147,7 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
 def difference_findings(
     rules: ArtemisRules, settings_of: Mapping[str, Settings], read: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield differences between given rules and the broker that change the fate of a message.
-
-    Args:
-        rules: given ones.
-        settings_of: address to merged settings; `#` stands for all that no setting names.
-        read: dead-letter addresses, at which no message dies.
-    """
+    """Yield differences between given rules and the broker that change the fate of a message."""
     given = compile_address_settings(rules)
     is_xml = rules.source.path.endswith(".xml")
     found: dict[tuple[str, str | None, str | None], list[tuple[str, PolicyDifference]]] = {}
@@ -185,12 +174,7 @@ def difference_findings(
 
 
 def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[Finding]:
-    """Yield findings of the given rules about addresses that the broker does not report.
-
-    Args:
-        rules: given ones.
-        addresses: what is read over AMQP.
-    """
+    """Yield findings of the given rules about addresses that the broker does not report."""
     settings_of = compile_address_settings(rules).effective
     for address in dict.fromkeys(addresses):
         if not settings_of(address).dead_letter_address:
@@ -261,12 +245,7 @@ def address_setting(match: str, inside: str) -> str:
 def effect_findings(
     effects: Mapping[str, Sequence[SideEffect]], allowed: Collection[ResendEffect]
 ) -> Iterator[Finding]:
-    """Yield further effects of the broker on redeliveries, once for all addresses with the effect.
-
-    Args:
-        effects: by address.
-        allowed: what the operator allows; messages with any other effect are parked by a run.
-    """
+    """Yield further effects of the broker on redeliveries, once for all addresses with the effect."""
     found: dict[tuple[ResendEffect, str], list[tuple[str, str]]] = {}
     for address, of_address in effects.items():
         for effect in of_address:
@@ -335,12 +314,7 @@ def copies_finding(
 def reject_finding(
     acceptors: Sequence[str], settings_of: Mapping[str, Settings]
 ) -> Iterator[Finding]:
-    """Yield what the broker does with a message that an AMQP client rejects.
-
-    Args:
-        acceptors: those that take AMQP clients; none = no finding.
-        settings_of: address to merged settings; `#` stands for all that no setting names.
-    """
+    """Yield what the broker does with a message that an AMQP client rejects."""
     if not acceptors:
         return
     destroying = [

@@ -48,11 +48,7 @@ def keeping_findings(
 
 
 def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Yield effects of address settings on waiting messages.
-
-    Args:
-        settings_of: merged, by address; that of `WAITING_QUEUE` among them.
-    """
+    """Yield effects of address settings on waiting messages."""
     own = WAITING_QUEUE.name
     attempts = int(settings_of[own].get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
     if attempts > 0:

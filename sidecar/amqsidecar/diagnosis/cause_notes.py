@@ -13,12 +13,7 @@ _finding = partial(Finding, Check.CAUSE_NOTES)
 
 
 class CauseNoteSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How notes are read.
-
-    Attributes:
-        queue: the queue of notes.
-        obeys: whether their verdicts are obeyed.
-    """
+    """How notes are read."""
 
     queue: Destination
     obeys: bool

@@ -10,11 +10,6 @@ _PROBLEM_MS = 10_000
 def difference_ms(broker_ms: int, began_ms: int, ended_ms: int) -> int:
     """Return by how much the broker's clock is ahead of ours at least; negative = behind.
 
-    Args:
-        broker_ms: the broker's clock at some moment.
-        began_ms: our clock before that moment.
-        ended_ms: our clock after it.
-
     Example:
         >>> difference_ms(5, 0, 10), difference_ms(15, 0, 10), difference_ms(-3, 0, 10)
         (0, 5, -3)

@@ -46,14 +46,8 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problem: why it can't be reached; the others count only where this is "".
-        version: major one of the server.
         is_standby: it only follows another server.
         is_torn: a crash of the machine can tear its writes.
-        encoding: of texts.
-        user: the login.
-        database: its name.
-        has_schedule: the schedule's tables are there.
-        may_create: whether we may make them.
         may_write: whether we may read and write those that are there.
         is_pooled: a pooler stands between us and the server, and shares its sessions.
         is_open: the connection is unencrypted and leaves the machine.
@@ -112,13 +106,7 @@ def _is_near(host: str) -> bool:
 
 
 def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[Finding]:
-    """Yield findings about a database.
-
-    Args:
-        url: `store.url`.
-        facts: what it says.
-        schema: where the schedule is, or will be.
-    """
+    """Yield findings about a database."""
     if facts.problem:
         yield _finding(Severity.PROBLEM, url, facts.problem)
         return

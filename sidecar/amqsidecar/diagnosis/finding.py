@@ -49,8 +49,6 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that was found out.
 
     Attributes:
-        check: which check found it.
-        severity: how bad it is.
         subject: what it is about: a destination, a file, the user.
         what: one sentence.
         mend: the line of configuration that mends it, to be copied; "" = nothing is to be mended,

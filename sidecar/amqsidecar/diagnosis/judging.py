@@ -66,15 +66,7 @@ def loop_findings(
     origins: Iterable[Destination],
     suffix: str,
 ) -> Iterator[Finding]:
-    """Yield queues that would be read as well as written.
-
-    Args:
-        intake: what is read.
-        kind: of the broker.
-        rules: given ones.
-        origins: where messages wait for being sent to.
-        suffix: of final queues.
-    """
+    """Yield queues that would be read as well as written."""
     names = IntakeNames(kind)
     names.replace(intake)
     found = [
@@ -107,15 +99,7 @@ def final_queues(
     is_intake: Callable[[Destination], bool],
     suffix: str,
 ) -> list[Destination]:
-    """Return the final queues of a run, as far as they are known before.
-
-    Args:
-        rules: given ones.
-        sources: dead-letter queues that are read.
-        origins: where messages die.
-        is_intake: returns whether the intake reads a queue.
-        suffix: of final queues.
-    """
+    """Return the final queues of a run, as far as they are known before."""
     found = [final_queue(source, suffix) for source in sources]
     if isinstance(rules, ClassicRules):
         decider = DeadLetterDecider(rules.dead_letter)
@@ -129,12 +113,7 @@ def final_queues(
 
 
 def counting_findings(counters: Mapping[Destination, Counters], place: str) -> Iterator[Finding]:
-    """Yield whether outcomes of re-sends can be known; nothing if no queue was examined.
-
-    Args:
-        counters: of some queues.
-        place: of the broker.
-    """
+    """Yield whether outcomes of re-sends can be known; nothing if no queue was examined."""
     if not counters:
         return
     if all(one.acknowledged is None for one in counters.values()):
@@ -158,15 +137,7 @@ def _problem(subject: str, what: str) -> Finding:
 def backlog_finding(
     source: Destination, count: int, *, holds: bool, threshold: int, is_seen: bool
 ) -> Finding:
-    """Return the decisions of a run on the present dead letters of a queue.
-
-    Args:
-        source: the queue.
-        count: messages in it, at least.
-        holds: whether a backlog is held.
-        threshold: no more than these are no backlog.
-        is_seen: whether the schedule has met the queue before.
-    """
+    """Return the decisions of a run on the present dead letters of a queue."""
     if holds and count > threshold and not is_seen:
         return new_finding("backlog_held", source, count=count)
     return new_finding("backlog_processed", source, count=count, plural="" if count == 1 else "s")
@@ -175,12 +146,7 @@ def backlog_finding(
 def exhausted_findings(
     known: Sequence[ExhaustedTally], held: Mapping[Destination, int]
 ) -> Iterator[Finding]:
-    """Yield findings about exhausted messages, which wait for a person.
-
-    Args:
-        known: where exhausted messages are, as far as the schedule knows.
-        held: how many messages final dead-letter queues hold, those that could be looked at.
-    """
+    """Yield findings about exhausted messages, which wait for a person."""
     for one in known:
         place = f"in {one.queue}" if one.is_in_queue else "kept in the schedule"
         yield new_finding(

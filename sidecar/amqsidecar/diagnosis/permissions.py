@@ -65,7 +65,6 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """A permission that a broker refused.
 
     Attributes:
-        user: as the broker names it.
         operation: in the broker's words, such as `read from` or `CONSUME`.
         permission: what the configuration calls it, such as `read` or `consume`.
         destination: what it is about; on Artemis an address, as a queue.

@@ -20,14 +20,7 @@ _NUMBERS: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 class Fault(NamedTuple):
-    """A fault of older releases that loses messages, or gives the broker away.
-
-    Attributes:
-        kind: the product.
-        mended_in: the first release without it.
-        what: what it does, as a clause.
-        source: its number in the project's list of issues or of vulnerabilities.
-    """
+    """A fault of older releases that loses messages, or gives the broker away."""
 
     kind: BrokerKind
     mended_in: tuple[int, int, int]

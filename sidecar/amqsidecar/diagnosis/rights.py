@@ -33,7 +33,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was tried.
 
     Attributes:
-        destination: what it was tried on.
         purpose: why a run needs it, as the end of a sentence.
         words: the broker's refusal; None = it may.
         exists: whether the destination is known to exist; None = not known.
@@ -87,12 +86,6 @@ def untried_findings(
     """Yield, where a right is missing, the lines for all that could not be tried because of it.
 
     So a user without rights gets every line in one round.
-
-    Args:
-        kind: of the broker.
-        user: the sidecar's.
-        attempts: all that was tried.
-        needed: permissions that a run needs, by destination or pattern.
     """
     if all(one.words is None for one in attempts):
         return

@@ -22,7 +22,6 @@ class RightsTrial:
     """An attempt and its result.
 
     Attributes:
-        attempts: all that was tried.
         found: what is not a question of rights.
         existing: names of the queues (Artemis: addresses) that are there; None = not known.
         roles: Artemis: roles and their rights on each address with a refusal.

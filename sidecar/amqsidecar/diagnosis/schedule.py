@@ -34,10 +34,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         total: rows; 0 also where there is no schedule yet.
-        destinations: where the rows go.
         encodings: rows by encoding of their message, of the first rows.
         seen: dead-letter queues that were read before, canonical text.
-        instances: that it knows.
         is_new: no sidecar has worked with it.
         problem: why it can't be opened; "" = it can, or there is none yet.
         place: what is to be said of the database that it is in.

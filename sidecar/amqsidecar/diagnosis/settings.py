@@ -17,28 +17,19 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an examination.
 
     Attributes:
-        scheme: of the broker's URL.
-        place: host and port.
         user: of the log-in; "" = none.
         expected_kind: None = whichever it is.
-        has_amqp: whether the library of AMQP is installed.
         intake_queues: named by the operator; () = discover.
         notes: how consumers' notes are read; () = none is.
-        has_copy_keys: whether `listener.copy_key_file` is set.
         rules: given ones; None = none.
         decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
-        names: find an origin by the name of its queue.
         allowed_losses: what messages may lose by the operator's own word.
         allowed_effects: what may act on a redelivery once more by the operator's own word.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.
         holds_backlog: whether dead letters that were there before are held.
         backlog_threshold: queues with at most this many are not held.
-        final_suffix: of final queues.
-        store_url: shown in findings.
-        is_broker_held: whether the broker is to keep what waits.
-        schedule: what the store holds.
         watches_outcomes: whether `run` tracks re-sends.
         accepts_orphans: whether a new store begins although tokens of others are left.
         rules_digest: of the rules that would decide; "" = tokens of other rules are not noticed.

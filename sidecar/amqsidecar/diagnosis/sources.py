@@ -26,11 +26,7 @@ _QUIET_S = 1.0
 
 
 class Sources:
-    """A look at the dead-letter queues of one broker.
-
-    Attributes:
-        found: what came out.
-    """
+    """A look at the dead-letter queues of one broker."""
 
     def __init__(
         self,
@@ -41,15 +37,7 @@ class Sources:
         *,
         may_ask: bool,
     ) -> None:
-        """Begin.
-
-        Args:
-            settings: of the examination.
-            kind: of the broker.
-            find_queues: as a service finds them.
-            rights: keeps what is refused.
-            may_ask: Artemis: whether the user may manage the broker.
-        """
+        """Begin."""
         self._settings = settings
         self._kind = kind
         self._find_queues = find_queues
@@ -172,15 +160,7 @@ class Sources:
         intake: Sequence[IntakeQueue],
         sources: Sequence[Destination],
     ) -> tuple[Destination, ...]:
-        """Return where messages wait for being sent to: of the schedule and of dead letters.
-
-        Args:
-            link: looks into queues.
-            trials: look where the link can't.
-            intake: what is read.
-            sources: the queues that it stands for now; over a wire that shows no origins their
-                names tell them.
-        """
+        """Return where messages wait for being sent to: of the schedule and of dead letters."""
         found = dict.fromkeys(self._settings.schedule.destinations)
         by_name = self._settings.needs_names and self._kind is BrokerKind.CLASSIC
         for origin in map(self._settings.names.origin_of, sources if by_name else ()):

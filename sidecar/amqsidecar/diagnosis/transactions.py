@@ -32,12 +32,6 @@ def transaction_findings(
     One transaction is committed, one is rolled back, then another connection is asked which token
     there is. If the process dies inside, the token queue stays in the broker.
 
-    Args:
-        looking: opens a link to look.
-        taking: opens a link with the token.
-        token_queue: its name.
-        at_work: called while the token is there.
-
     Raises:
         LinkLost: the connection is gone.
         BrokerRefused: the token queue can't be used.

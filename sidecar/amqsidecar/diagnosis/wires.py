@@ -40,16 +40,7 @@ def wire_findings(
     *,
     has_amqp: bool = True,
 ) -> Iterator[Finding]:
-    """Yield findings about limits of this wire, and the wire without them.
-
-    Args:
-        kind: of the broker.
-        scheme: of its URL.
-        place: host and port.
-        encodings: that the link can send.
-        allowed: what messages may lose by the operator's own word.
-        has_amqp: whether the library of AMQP is installed.
-    """
+    """Yield findings about limits of this wire, and the wire without them."""
     wire = _wire(scheme)
     best = _BEST[kind]
     if wire == "artemis" and _AMQP not in encodings:

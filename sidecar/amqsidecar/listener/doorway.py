@@ -52,14 +52,7 @@ class Doorway(Generic[ClientT]):
     def enter(
         self, guest: ClientT, address: str, now_s: float, *, is_full: bool = False
     ) -> ClientT | None:
-        """Take a place; return who gives way: a former guest, or this one; None = nobody.
-
-        Args:
-            guest: who comes.
-            address: from where.
-            now_s: the time.
-            is_full: somebody has to give way.
-        """
+        """Take a place; return who gives way: a former guest, or this one; None = nobody."""
         place = self._place_at(address, now_s)
         crowd = self._crowd(place, len(self._places) if is_full else self._places_max)
         evicted = crowd[0] if crowd else None

@@ -35,12 +35,7 @@ _TCP4, _TCP6 = b"\x11", b"\x21"
 
 
 def proxy_header(client: Sequence[Any], listener: Sequence[Any]) -> bytes:
-    """Return the header for a connection.
-
-    Args:
-        client: address and port of the client, first of what its socket says.
-        listener: the same of the end that it connected to.
-    """
+    """Return the header for a connection."""
     ends = [ip_address(str(end[0]).partition("%")[0]) for end in (client, listener)]
     ports = int(client[1]).to_bytes(2) + int(listener[1]).to_bytes(2)
     if all(isinstance(end, IPv4Address) for end in ends):
@@ -94,11 +89,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         prefixes: that the acceptor cuts off the names of destinations.
         notes: None = the sidecar reads no notes.
         keys: that seal copies; None = they have no seal.
-        connections_max: at a time.
         logins_max: of them, those that have not logged in.
         login_s: time limit from the acceptance to the log-in.
         trusted: networks of which one address may have more than its share of `logins_max`.
-        connect_timeout_s: for TCP and TLS to the broker.
         drain_s: time limit for open interceptions at the end.
         memory_bytes_max, spool_bytes_max, spool_folder: for messages that clients have in hand.
     """
@@ -200,10 +193,6 @@ class Listener:
 
     async def serve(self, stop: asyncio.Event, started: Callable[[str, int], None]) -> None:
         """Serve until `stop` is set, then drain.
-
-        Args:
-            stop: ends it.
-            started: called with the address once clients may come.
 
         Raises:
             OSError: the address can't be listened on.

@@ -21,11 +21,6 @@ from amqsidecar.model.message import (
 def edit_message(encoding: str, message: bytes, edit: MessageEdit) -> bytes:
     """Return a kept message after an edit; what is not named in it is the same bytes.
 
-    Args:
-        encoding: of the row.
-        message: of the row.
-        edit: the changes.
-
     Raises:
         EditRefused: the edit can't be made, or the message can't be taken apart.
     """

@@ -29,7 +29,6 @@ class MessageTree(ABC):
     Methods that read a part raise UndecodableMessage if it is not well formed.
 
     Attributes:
-        wire: protocol and version.
         properties_name: of the properties in a problem.
         property_types: types that a property may be given.
         no_map: why the entries of a body that is no map can't be changed.
@@ -37,7 +36,6 @@ class MessageTree(ABC):
         form: of the body; None = it can't be changed.
         not_replaceable: why a body without a form can't be replaced.
         content_type: as the message says; "" = none.
-        size_bytes: of the encoded message.
     """
 
     wire: ClassVar[str]
@@ -98,12 +96,6 @@ class MessageTree(ABC):
     @abstractmethod
     def encode(self, what: str, name: str, type_: ValueType, value: Plain) -> bytes:
         """Return an encoded value with its name.
-
-        Args:
-            what: `property` or `entry`.
-            name: of the value.
-            type_: one of those that the wire can carry.
-            value: of this type.
 
         Raises:
             EditRefused: the wire can't carry it.

@@ -123,10 +123,6 @@ class StoredDeadLetters:
 def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions]) -> Chain:
     """Return the chain of an `activemq.xml`: its plugins around its dead-letter strategies.
 
-    Args:
-        rules: as in the file.
-        plugins: name in the entry-point group `amqsidecar.plugins` to plugin.
-
     Raises:
         ConfigError: a plugin is missing or refuses its options; with every problem found.
     """

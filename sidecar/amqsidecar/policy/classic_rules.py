@@ -56,7 +56,6 @@ class RedeliveryRules:
     """A `redeliveryPlugin`.
 
     Attributes:
-        entries: in file order.
         default_entry: the policy of destinations that no entry matches; None = there is none.
 
     Source: org.apache.activemq.broker.util.RedeliveryPlugin.
@@ -159,7 +158,6 @@ class DeadLetterRules:
     """The innermost rules: which dead-letter strategy acts on which destination.
 
     Attributes:
-        entries: in file order.
         default_entry: the policy map's own default entry; None = there is none.
         is_known: False = the broker's strategies are not given, so it may have others.
     """
@@ -280,7 +278,6 @@ class ClassicRules:
         interceptors: what copies the messages that are sent to a destination.
         warnings: one sentence each about these rules, with place.
         scheduler_support: the broker's own switch; the in-broker plugin needs it, the sidecar not.
-        source: the file.
     """
 
     plugins: tuple[PluginRules, ...] = ()

@@ -352,9 +352,6 @@ class DestinationMap(Generic[V]):
 def list_ambiguities(patterns: Sequence[Sequence[Destination]]) -> tuple[tuple[int, ...], ...]:
     """Return the groups of entries between which the broker chooses by chance.
 
-    Args:
-        patterns: the destinations of each entry, in file order.
-
     Returns:
         Groups of two or three positions, ascending. For every destination whose entry the broker
         picks by chance, a group of matching entries is among them, unless there are more groups

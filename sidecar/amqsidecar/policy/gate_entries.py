@@ -84,13 +84,7 @@ class EntriesPlugin(Generic[T, G]):
     def __init__(
         self, name: str, read: Callable[[OptionReader], T], gate: Callable[[GateEntries[T]], G]
     ) -> None:
-        """Make a kind of gate.
-
-        Args:
-            name: what `policy.gates` calls it.
-            read: see `read_entries`.
-            gate: makes a gate that has seen nothing yet.
-        """
+        """Make a kind of gate."""
         self.name = name
         self._read = read
         self._gate = gate

@@ -48,11 +48,9 @@ class PolicyDifference:
     """A setting by which a given policy and the broker decide differently about an address.
 
     Attributes:
-        setting: its name in XML.
         given: the value in the policy; None = the policy does not say it, and the broker's acts.
         live: the value in the broker; None = it has no such address.
         is_place: it names where messages end, not how often or when they are redelivered.
-        what: one sentence.
         mend: the line for the policy that ends the difference; "" = there is none.
     """
 

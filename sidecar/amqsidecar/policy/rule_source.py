@@ -7,12 +7,7 @@ from amqsidecar.model.decision import WrittenLine
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """File and line of a rule.
-
-    Attributes:
-        path: file name as the operator wrote it; `(defaults)` for defaults.
-        line: 1-based; None where there is no line.
-    """
+    """File and line of a rule."""
 
     path: str = "(defaults)"
     line: int | None = None

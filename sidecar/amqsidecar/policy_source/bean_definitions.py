@@ -34,14 +34,7 @@ _MAX_EXPANSIONS: Final = 16
 
 @dataclass(slots=True)
 class _Properties:
-    """The properties that a configurer reads.
-
-    Attributes:
-        values: by name.
-        unread: files that it names and that can't be read.
-        is_environment_first: whether a variable of the environment wins.
-        keeps_unknown: whether an unknown placeholder stays as it is written.
-    """
+    """The properties that a configurer reads."""
 
     source: RuleSource
     values: dict[str, str] = field(default_factory=dict)
@@ -54,9 +47,7 @@ class BeanDefinitions:
     """The named elements of a file and of its imports; the last of a name counts.
 
     Attributes:
-        problems: all that were found so far.
         warnings: what an operator should know, one sentence each, with place.
-        roots: the root elements of the files.
     """
 
     def __init__(

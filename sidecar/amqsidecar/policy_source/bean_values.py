@@ -28,12 +28,7 @@ _SPRING_BOOLEANS = _XBEAN_BOOLEANS | {"on": True, "yes": True, "off": False, "no
 
 
 class BeanValues:
-    """Reads attributes and child elements of beans.
-
-    Attributes:
-        beans: the reader of the file, which collects the problems.
-        warnings: what an operator should know, one sentence each, with place.
-    """
+    """Reads attributes and child elements of beans."""
 
     def __init__(self, beans: BeanReader) -> None:
         self.beans = beans

@@ -15,11 +15,6 @@ def read_gates(
 ) -> Mapping[str, Gate]:
     """Return the gates that a configuration names, by name, in its order.
 
-    Args:
-        content: one mapping per gate, from its name to its options.
-        origin: where the list stands, such as `sidecar.yaml:12`.
-        plugins: name to plugin; each reads its own options.
-
     Raises:
         ConfigError: with every problem found.
     """

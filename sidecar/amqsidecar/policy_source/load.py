@@ -193,11 +193,6 @@ def read_plugins(
 ) -> tuple[PluginRules, ...]:
     """Return the links of a chain that a list writes, as `plugins:` in a policy.
 
-    Args:
-        content: one mapping a plugin, from its name to its options.
-        source: where the list stands.
-        plugins: name to plugin.
-
     Raises:
         ConfigError: with every problem found.
     """

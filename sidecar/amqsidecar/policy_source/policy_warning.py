@@ -10,11 +10,7 @@ from amqsidecar.policy.rule_source import RuleSource
 
 
 class PolicyWarning(str):
-    """One sentence about rules, behind its place.
-
-    Attributes:
-        id: in `warnings.toml`.
-    """
+    """One sentence about rules, behind its place."""
 
     __slots__ = ("id",)
     id: str

@@ -68,11 +68,6 @@ def read_policy_mapping(
 ) -> ClassicRules | ArtemisRules:
     """Return the rules that a mapping writes.
 
-    Args:
-        content: from `read_yaml`, or a part of the configuration.
-        source: the file, or the key path of the part.
-        plugins: name to plugin; each reads its own options.
-
     Raises:
         ConfigError: with every problem found.
     """

@@ -55,7 +55,6 @@ class Value:
 
     Attributes:
         text: as written, placeholders included; None where beans were given.
-        source: where it stands.
         is_attribute: whether it stands in an attribute of an xbean element.
     """
 
@@ -71,9 +70,7 @@ class Bean:
 
     Attributes:
         kind: the xbean element's name; the class name where there is no such element.
-        source: where it stands.
         is_spring: written as `<bean>`, so that Spring's own spellings of values hold.
-        values: by property name, in file order.
         strays: child elements that are no property, with their place.
     """
 
@@ -90,12 +87,7 @@ class BeanReader:
     def __init__(
         self, definitions: BeanDefinitions, wrappers: Mapping[str, frozenset[str]]
     ) -> None:
-        """Prepare.
-
-        Args:
-            definitions: those of the file and its imports; they collect the problems, too.
-            wrappers: kind of bean to the names of child elements that are properties.
-        """
+        """Prepare."""
         self.definitions = definitions
         self.problem = definitions.problem
         self._bean_count = 0

@@ -24,12 +24,7 @@ Labels = tuple[str, ...]
 
 
 class EventCounts(msgspec.Struct):
-    """How much a batch of events adds.
-
-    Attributes:
-        counts: to counters, by name and labels.
-        lateness_s: of each re-send.
-    """
+    """How much a batch of events adds."""
 
     counts: Mapping[str, Mapping[Labels, int]]
     lateness_s: list[float]

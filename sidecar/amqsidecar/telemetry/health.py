@@ -48,7 +48,6 @@ class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the intake.
 
     Attributes:
-        read: number of dead-letter queues that are read.
         refused: the broker's words by the name of a queue that can't be read.
         reason: why nothing can be read; "" = it can.
     """
@@ -124,12 +123,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
-    """The answer to a probe.
-
-    Attributes:
-        is_good: False = the probe fails.
-        body: JSON.
-    """
+    """The answer to a probe."""
 
     is_good: bool
     body: bytes

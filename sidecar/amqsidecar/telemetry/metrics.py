@@ -54,7 +54,6 @@ class ProcessCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of this process since its start, for people.
 
     Attributes:
-        cycles: committed.
         cycles_in_doubt: whose commit could not be confirmed.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
         outcomes_are_counted: False = the broker does not count acknowledgements.
@@ -249,11 +248,7 @@ class Metrics:
             self._values["amqsidecar_new_causes"] = values
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the response to a scrape, and its content type.
-
-        Args:
-            accept: the `Accept` header of the request.
-        """
+        """Return the response to a scrape, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 

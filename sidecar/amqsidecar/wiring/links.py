@@ -35,12 +35,7 @@ from amqsidecar.trials import ExaminedLink
 
 
 def broker_tokens(options: BrokerOptions, clock: Clock) -> Sequence[BearerTokens]:
-    """Return the tokens of these options, none or one; nothing is read yet.
-
-    Args:
-        options: of the broker.
-        clock: the machine's own.
-    """
+    """Return the tokens of these options, none or one; nothing is read yet."""
     if options.token_file is not None:
         return [token_in_file(_reader(options.token_file, "broker.token_file"), clock)]
     oidc = options.oidc

@@ -45,11 +45,7 @@ log = structlog.get_logger("amqsidecar.wiring.app")
 
 
 class ProcessParts:
-    """The rules, the links and the telemetry of one process.
-
-    Attributes:
-        clock: of the schedule.
-    """
+    """The rules, the links and the telemetry of one process."""
 
     def __init__(
         self,
@@ -61,13 +57,6 @@ class ProcessParts:
         needs_token: bool,
     ) -> None:
         """Make them.
-
-        Args:
-            config: the options.
-            clock: of the schedule.
-            link_clock: of links.
-            crash_point: where a test ends the process.
-            needs_token: see `Health`.
 
         Raises:
             ConfigError: the configuration or the policy can't be used.
@@ -137,11 +126,6 @@ class ProcessParts:
         beside: AbstractContextManager[None],
     ) -> None:
         """Run a service until SIGTERM or SIGINT, and serve HTTP.
-
-        Args:
-            service: which one.
-            open_schedule: for pages and the API; None = there is no schedule to look at.
-            beside: what else runs meanwhile.
 
         Raises:
             BrokerRefused: the broker refuses us for good at the first attempt.

@@ -18,7 +18,6 @@ class ConsumerLink:
     """A link by which the broker sends.
 
     Attributes:
-        name: of the link.
         address: of its source, as the client named it.
         is_topic: the source has the capability `topic`.
         is_shared, is_global: so has it those of shared and of global subscriptions.
@@ -47,12 +46,7 @@ class ConsumerLink:
 
 
 class UnsettledMessage:
-    """A message that is not settled.
-
-    Attributes:
-        body: what is kept of it, the whole encoded message.
-        is_here: its last byte was seen.
-    """
+    """A message that is not settled."""
 
     __slots__ = ("body", "is_here", "link")
 

@@ -51,12 +51,7 @@ class OwnSession:
     """
 
     def __init__(self, effects: list[Effect], notes: str) -> None:
-        """Begin without a session.
-
-        Args:
-            effects: to which frames for the broker are appended.
-            notes: queue of notes.
-        """
+        """Begin without a session."""
         self.channel = self._broker_channel = -1
         self._effects = effects
         self._notes = notes

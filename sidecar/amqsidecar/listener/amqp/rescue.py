@@ -68,11 +68,7 @@ class ClientIdentity(NamedTuple):
 
 
 class Copy:
-    """A copy of a message for the intake queue.
-
-    Attributes:
-        size: of the encoded message.
-    """
+    """A copy of a message for the intake queue."""
 
     def __init__(
         self, message: UnsettledMessage, client: ClientIdentity, cause: str, key: bytes | None

@@ -300,12 +300,7 @@ def encode_value(type_: ValueType, value: Plain) -> bytes:
 
 
 class Body(NamedTuple):
-    """The body of a message.
-
-    Attributes:
-        values: code and value of each section.
-        footer: the section behind it; may be empty.
-    """
+    """The body of a message."""
 
     values: list[tuple[int, bytes]]
     footer: bytes

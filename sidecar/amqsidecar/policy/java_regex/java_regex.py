@@ -24,12 +24,7 @@ class JavaRegexTimeout(Exception):
 
 
 class JavaRegex:
-    """A java.util.regex pattern, matched in full.
-
-    Attributes:
-        pattern: The pattern as it was written.
-        timeout_ms: How long one match may take.
-    """
+    """A java.util.regex pattern, matched in full."""
 
     __slots__ = (
         "_everything",
