@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.user import enter_as_user
 from amqsidecar.config.schema import Config
 from amqsidecar.http.access import Role

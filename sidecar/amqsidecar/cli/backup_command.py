@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.user import enter_as_user
 from amqsidecar.operations.words import size
 from amqsidecar.stores.sqlite.backup import copy_schedule

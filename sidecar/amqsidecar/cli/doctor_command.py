@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.cli.reading import read_config
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_start, has_amqp

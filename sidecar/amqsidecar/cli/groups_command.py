@@ -12,11 +12,10 @@ from amqsidecar.cli.options import (
     OutputFormat,
     Sets,
     Wide,
-    canonical,
     duration_ms,
-    read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
+from amqsidecar.cli.reading import canonical, read_config
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound

@@ -13,18 +13,24 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.shown import shown_line
 
 
+def work_of(place: str) -> Any:
+    """Import and return `module:name` of this package, so that help needs no work."""
+    module, name = place.split(":")
+    return getattr(import_module(f"amqsidecar.cli.{module}"), name)
+
+
 class LazyCommand(TyperCommand):
     """A command, or a group of commands, as its group lists it; its context is the real one's."""
 
-    def __init__(self, module: str, function: str, *, summary: str) -> None:
-        """Take what is known without an import."""
-        super().__init__(function.rstrip("_").replace("_", "-"), help=summary)
-        self._place = module, function
+    def __init__(self, place: str, summary: str) -> None:
+        """Name `module:function`, or a group in the place of the function, without an import."""
+        name = place.partition(":")[2].rstrip("_").replace("_", "-")
+        super().__init__(name, help=summary)
+        self._place = place
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Import it; `command` of the context is the real one."""
-        module, function = self._place
-        found = getattr(import_module(f"amqsidecar.cli.{module}"), function)
+        found = work_of(self._place)
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
             single.command(self.name)(found)
@@ -34,9 +40,7 @@ class LazyCommand(TyperCommand):
 
 def lazy_commands(summaries: Mapping[str, str]) -> dict[str, LazyCommand]:
     """Return commands by name; `summaries` has the summary of each `module:function`."""
-    commands = [
-        LazyCommand(*place.split(":"), summary=summary) for place, summary in summaries.items()
-    ]
+    commands = [LazyCommand(place, summary) for place, summary in summaries.items()]
     return {str(command.name): command for command in commands}
 
 

@@ -15,13 +15,10 @@ from amqsidecar.cli.options import (
     OutputFormat,
     Sets,
     Wide,
-    check_of_broker,
-    find_group,
-    read_config,
-    read_selection,
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_rows, say
+from amqsidecar.cli.reading import check_of_broker, find_group, read_config, read_selection
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import reason_line

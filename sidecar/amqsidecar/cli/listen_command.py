@@ -2,7 +2,8 @@
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Sets
+from amqsidecar.cli.reading import read_config
 from amqsidecar.wiring.listening import run_listener
 
 

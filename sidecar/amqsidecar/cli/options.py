@@ -1,9 +1,8 @@
-"""Options that every command has, and how commands read them."""
+"""Options that several commands have; `reading.py` reads them. Imports nothing heavy."""
 
 import inspect
-import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -11,15 +10,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from amqsidecar.config.load import load_config
-from amqsidecar.config.schema import Config
-from amqsidecar.config.store_url import BROKER_HELD
-from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.operation import Selection
-from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
-from amqsidecar.operations.failures.find_group import with_group
-from amqsidecar.schedule import ScheduleView
+from amqsidecar.model.schedule import RowState
 
 INT_MAX: Final = 2**31 - 1
 """The largest whole number that an option takes: brokers count by Java's int."""
@@ -234,83 +225,6 @@ def takes(
 
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def read_config(config_file: Path | None, sets: Sequence[str] | None) -> Config:
-    """Return the options of this command line.
-
-    Args:
-        config_file: path from the command line; None = the default in the help of `ConfigFile`.
-        sets: of the command line.
-
-    Raises:
-        ConfigError: with every problem found.
-    """
-    if config_file is None:
-        config_file = _default_config()
-    return load_config(config_file, sets or (), os.environ)
-
-
-def _default_config() -> Path | None:
-    named = os.environ.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named)
-    here = Path(CONFIG_FILE)
-    return here if here.is_file() else None
-
-
-def read_selection(chosen: Chosen, now_ms: int) -> Selection:
-    """Return the selection that the options ask for; usage errors leave with code 2."""
-    texts: dict[str, list[str]] = {}
-    for condition in CONDITIONS:
-        value = getattr(chosen, condition.attribute or "_", None)
-        # Why: only of a group the empty text means something.
-        if value is not None and (value != "" or condition.field == "cause_group"):
-            texts[condition.field] = list(map(str, value if isinstance(value, list) else [value]))
-    try:
-        return select(texts, now_ms)
-    except ConditionRefused as error:
-        raise typer.BadParameter(str(error), param_hint=error.condition.option) from error
-
-
-def find_group(schedule: ScheduleView, chosen: Chosen, rows: RowFilter) -> RowFilter:
-    """Return the filter with the whole cause of the group that the options mean.
-
-    Raises:
-        NothingFound: no group, or several, are meant.
-    """
-    if chosen.cause_group is None and chosen.group is None:
-        return rows
-    if chosen.cause_group is not None and chosen.group is not None:
-        raise typer.BadParameter("give --group or --cause-group, not both")
-    return with_group(schedule, rows, part=chosen.cause_group, number=chosen.group)
-
-
-def check_of_broker(store_url: str, selection: Selection, *, is_simple: bool = True) -> None:
-    """Refuse a selection that a broker-held schedule can't answer; exits with code 2.
-
-    Args:
-        store_url: URL of the schedule.
-        selection: the conditions.
-        is_simple: whether nothing else is asked for that needs a store of our own.
-    """
-    needs_store = any(condition.needs_store for condition, _ in given(selection))
-    if store_url == BROKER_HELD and (needs_store or not is_simple):
-        raise typer.BadParameter(
-            "the broker keeps waiting messages (store.url broker:); there only ids, "
-            "--destination, --state and --older-than select messages, and actions take effect at "
-            "once: --dry-run, --detach, --pace and other options for careful sending don't apply"
-        )
-
-
-def canonical(name: str | None, option: str) -> str | None:
-    """Return the canonical text of a destination; usage errors leave with code 2."""
-    if name is None:
-        return None
-    try:
-        return str(parse_destination(name))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def duration_ms(text: str, option: str = "--older-than", *, least_ms: int = 0) -> int:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import OutputFormat, read_config
+from amqsidecar.cli.options import OutputFormat
+from amqsidecar.cli.reading import read_config
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Plugin

@@ -4,13 +4,8 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Sets, read_config
-from amqsidecar.cli.printing import print_line
-from amqsidecar.config.load import check_start, missing_files
-from amqsidecar.config.schema import Config
-from amqsidecar.errors import ConfigError
-from amqsidecar.wiring.app import run_observer, run_service
-from amqsidecar.wiring.check import FILES, check_configuration
+from amqsidecar.cli.lazy_group import work_of
+from amqsidecar.cli.options import ConfigFile, Sets
 
 Observe = Annotated[
     bool,
@@ -46,23 +41,5 @@ def run(
 
     It then finishes its cycle and leaves within seconds.
     """
-    config = read_config(config_file, sets)
-    if check:
-        _check(config, awaits_files=await_files)
-        return
-    problems = check_start(config)
-    if problems:
-        raise ConfigError(problems)
-    if observe:
-        raise typer.Exit(run_observer(config))
-    raise typer.Exit(run_service(config))
-
-
-def _check(config: Config, *, awaits_files: bool) -> None:
-    awaited = missing_files(config, FILES) if awaits_files else {}
-    for key, path in awaited.items():
-        print_line(f"{key}: {path} does not exist yet; it was not checked")
-    problems = check_start(config, awaited)
-    if problems:
-        raise ConfigError(problems)
-    check_configuration(config, awaited)
+    run_or_check = work_of("run_work:run_or_check")
+    run_or_check(config_file, sets, observe=observe, check=check, awaits_files=await_files)

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound

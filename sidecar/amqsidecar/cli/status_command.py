@@ -3,19 +3,9 @@
 from dataclasses import dataclass
 
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.options import (
-    Chosen,
-    ConfigFile,
-    Output,
-    OutputFormat,
-    Sets,
-    check_of_broker,
-    find_group,
-    read_config,
-    read_selection,
-    takes,
-)
+from amqsidecar.cli.options import Chosen, ConfigFile, Output, OutputFormat, Sets, takes
 from amqsidecar.cli.printing import print_fact, print_json, print_line, print_table
+from amqsidecar.cli.reading import check_of_broker, find_group, read_config, read_selection
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.schedule import GateTally
 from amqsidecar.operations.browse import Status, read_status

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.options import INT_MAX, ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import INT_MAX, ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.cli.reading import read_config
 
 MaxEvents = Annotated[
     int,

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.options import ConfigFile, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.printing import say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.times import time_ms
 from amqsidecar.cli.user import enter_as_user
 from amqsidecar.private_files import private_opener

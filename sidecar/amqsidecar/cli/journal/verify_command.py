@@ -7,8 +7,9 @@ import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.reading import read_config
 
 if TYPE_CHECKING:
     from amqsidecar.journals.verify import JournalFacts

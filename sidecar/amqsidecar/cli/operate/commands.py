@@ -20,13 +20,7 @@ from amqsidecar.cli.operate.operations_command import (
     usage_errors,
 )
 from amqsidecar.cli.operate.options import JUDGED, Asked, read_chosen, read_pace
-from amqsidecar.cli.options import (
-    OutputFormat,
-    check_of_broker,
-    find_group,
-    read_config,
-    takes,
-)
+from amqsidecar.cli.options import OutputFormat, takes
 from amqsidecar.cli.printing import (
     confirmed,
     print_json,
@@ -35,6 +29,7 @@ from amqsidecar.cli.printing import (
     progress_bar,
     say,
 )
+from amqsidecar.cli.reading import check_of_broker, find_group, read_config
 from amqsidecar.cli.times import zoned_time
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock

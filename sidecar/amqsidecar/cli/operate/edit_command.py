@@ -9,8 +9,9 @@ import typer
 
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.operations_command import usage_errors
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
 from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import EditRefused

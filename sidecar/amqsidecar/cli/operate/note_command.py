@@ -13,11 +13,10 @@ from amqsidecar.cli.options import (
     Output,
     OutputFormat,
     Sets,
-    canonical,
     duration_ms,
-    read_config,
 )
 from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.cli.reading import canonical, read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound

@@ -20,10 +20,10 @@ from amqsidecar.cli.options import (
     Reason,
     Sets,
     duration_ms,
-    read_config,
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound

@@ -18,8 +18,8 @@ from amqsidecar.cli.options import (
     Reason,
     Sets,
     duration_ms,
-    read_selection,
 )
+from amqsidecar.cli.reading import read_selection
 from amqsidecar.cli.times import next_time_ms
 from amqsidecar.model.operation import CAREFUL, OperationPace, Selection
 from amqsidecar.operations.select import IDS_MAX

@@ -1,0 +1,43 @@
+"""The work of `amqsidecar run`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from amqsidecar.cli.printing import print_line
+from amqsidecar.cli.reading import read_config
+from amqsidecar.config.load import check_start, missing_files
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import ConfigError
+from amqsidecar.wiring.app import run_observer, run_service
+from amqsidecar.wiring.check import FILES, check_configuration
+
+
+def run_or_check(
+    config_file: Path | None,
+    sets: Sequence[str] | None,
+    *,
+    observe: bool,
+    check: bool,
+    awaits_files: bool,
+) -> None:
+    """Run, observe or check; arguments as the options of `run`."""
+    config = read_config(config_file, sets)
+    if check:
+        _check(config, awaits_files=awaits_files)
+        return
+    problems = check_start(config)
+    if problems:
+        raise ConfigError(problems)
+    raise typer.Exit(run_observer(config) if observe else run_service(config))
+
+
+def _check(config: Config, *, awaits_files: bool) -> None:
+    awaited = missing_files(config, FILES) if awaits_files else {}
+    for key, path in awaited.items():
+        print_line(f"{key}: {path} does not exist yet; it was not checked")
+    problems = check_start(config, awaited)
+    if problems:
+        raise ConfigError(problems)
+    check_configuration(config, awaited)
