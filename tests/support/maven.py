@@ -7,12 +7,14 @@
 
 import functools
 import hashlib
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from amqsidecar.demo.maven import (
@@ -23,7 +25,6 @@ from amqsidecar.demo.maven import (
     classic_home,
     fetch,
     locked,
-    run_tool,
     tool,
 )
 from amqsidecar.demo.maven import artemis_home as demo_artemis_home
@@ -51,6 +52,35 @@ MANAGED = (
 JAR = "classes.jar"
 JAVA_SOURCES = Path(__file__).parent.parent / "java"
 NOTES_LIBRARY = Path(__file__).parents[2] / "plugins" / "java" / "amqsidecar-jms"
+
+
+def run_tool(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> str:
+    """Return the standard output of a command.
+
+    Args:
+        command: the program and its arguments.
+        environment: variables on top of our own.
+        folder: where it runs; None = here.
+
+    Raises:
+        FetchError: it ends with an error; the text has the end of its output.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()[-4000:]
+        raise FetchError(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
+    return done.stdout
 
 
 def classic_5_home() -> Path:

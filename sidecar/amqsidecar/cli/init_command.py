@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,38 +28,8 @@ POLICY_FILE: Final = "policy.yaml"
 
 
 STARTING_POLICIES: Final[Mapping[BrokerKind, str]] = {
-    BrokerKind.CLASSIC: """\
-# A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
-# Classic's redeliveryPolicy. The broker's own activemq.xml may stand here instead: policy.source.
-plugins:
-  - redelivery:
-      entries:
-        - queue: ">"
-          maximum_redeliveries: 5
-          initial_redelivery_delay_ms: 5000
-          redelivery_delay_ms: 5000
-          use_exponential_back_off: true
-          back_off_multiplier: 3
-          maximum_redelivery_delay_ms: 300000
-""",
-    BrokerKind.ARTEMIS: """\
-# A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
-# Artemis's address-setting. The broker's own broker.xml may stand here instead: policy.source.
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    expiry_address: ExpiryQueue
-    max_delivery_attempts: 6
-    redelivery_delay_ms: 5000
-    redelivery_delay_multiplier: 3
-    max_redelivery_delay_ms: 300000
-  - match: DLQ
-    max_delivery_attempts: -1
-    redelivery_delay_ms: 0
-  - match: ExpiryQueue
-    max_delivery_attempts: -1
-    redelivery_delay_ms: 0
-""",
+    kind: files("amqsidecar.cli").joinpath(f"starting_policy.{kind}.yaml").read_text("utf-8")
+    for kind in BrokerKind
 }
 
 Url = Annotated[

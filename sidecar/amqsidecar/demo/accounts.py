@@ -3,20 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
-
-class ConsumerReport(Protocol):
-    """One thing that a consumer which fails on purpose reports."""
-
-    @property
-    def outcome(self) -> str:
-        """`succeeding` or `failing` on receipt; `succeeded` or `failed` after its answer;
-        `disconnected` when the connection was lost."""  # noqa: D205, D209 - one sentence
-
-    @property
-    def id(self) -> str:
-        """The test's own id of the message."""
+from amqsidecar.demo.applications import ConsumedMessage
 
 
 @dataclass(frozen=True)
@@ -38,7 +26,7 @@ class Count:
 
 def count(
     sent: Iterable[str],
-    deliveries: Iterable[ConsumerReport],
+    deliveries: Iterable[ConsumedMessage],
     exhausted: Iterable[str] = (),
     discarded: Iterable[str] = (),
     unknown: Iterable[str] = (),
@@ -66,18 +54,17 @@ def count(
     )
 
 
-AnyReport = TypeVar("AnyReport", bound=ConsumerReport)
-
-
-def _processed(deliveries: Iterable[AnyReport], ended: Collection[str]) -> list[AnyReport]:
+def _processed(
+    deliveries: Iterable[ConsumedMessage], ended: Collection[str]
+) -> list[ConsumedMessage]:
     """Return the receipts that led to success.
 
     A consumer that loses its broker while it commits can't know whether that happened. Such a
     receipt counts only when the message does not come again and has not `ended` otherwise.
     """
-    found: list[AnyReport] = []
-    in_hand: dict[str, AnyReport] = {}
-    in_doubt: dict[str, AnyReport] = {}
+    found: list[ConsumedMessage] = []
+    in_hand: dict[str, ConsumedMessage] = {}
+    in_doubt: dict[str, ConsumedMessage] = {}
     for delivery in deliveries:
         if delivery.outcome == "succeeding":
             in_doubt.pop(delivery.id, None)

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Final
 from uuid import uuid1
 
+from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -36,6 +37,13 @@ _STOP_WITHIN_S: Final = 10.0
 # Why so few: one message at a time, so that a consumer that fails hands nothing else back.
 _WINDOW_BYTES: Final = 1
 _DISCARD_BYTES: Final = 1 << 20
+
+
+def endpoint_at(
+    host: str, port: int, user: str | None = None, credentials: Credentials = NO_PASSWORD
+) -> Endpoint:
+    """Return a connector with the patience that a demo has on one machine."""
+    return Endpoint(host, port, user, credentials, connect_timeout_s=10.0, idle_timeout_s=30.0)
 
 
 class CoreApplications:

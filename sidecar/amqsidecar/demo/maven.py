@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
@@ -197,32 +197,3 @@ def locked(name: str) -> Iterator[None]:
     with (cache_root() / f".{name}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def run_tool(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> str:
-    """Return the standard output of a command.
-
-    Args:
-        command: the program and its arguments.
-        environment: variables on top of our own.
-        folder: where it runs; None = here.
-
-    Raises:
-        FetchError: it ends with an error; the text has the end of its output.
-    """
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).strip()[-4000:]
-        raise FetchError(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
-    return done.stdout

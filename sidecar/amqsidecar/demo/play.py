@@ -15,8 +15,7 @@ from amqsidecar.broker import BrokerKind
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.demo.applications import Applications
 from amqsidecar.demo.broker_process import BrokerProcess, write_filled
-from amqsidecar.demo.core_applications import CoreApplications
-from amqsidecar.demo.endpoints import endpoint_at
+from amqsidecar.demo.core_applications import CoreApplications, endpoint_at
 from amqsidecar.demo.maven import ReportLine, artemis_home, classic_home, tool
 from amqsidecar.demo.running_broker import (
     Guest,

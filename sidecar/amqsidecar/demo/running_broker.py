@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.credentials import fixed_password
@@ -14,8 +14,7 @@ from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.demo.core_applications import CoreApplications
-from amqsidecar.demo.endpoints import endpoint_at
+from amqsidecar.demo.core_applications import CoreApplications, endpoint_at
 from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
@@ -51,19 +50,6 @@ class RunningBroker:
         return endpoint_at(url.host, url.port, url.user, fixed_password(self.password))
 
 
-class GuestApplications(Protocol):
-    """Applications of the demo that can take their messages back."""
-
-    def disconnect(self) -> None:
-        """Stop every consumer."""
-
-    def discard(self, queue: str) -> None:
-        """Consume what a demo sent and is still in a queue."""
-
-    def is_empty(self, queue: str) -> bool:
-        """Return whether no message is in a queue."""
-
-
 class Guest:
     """A context manager that removes from a broker what a demo put there, in whatever way it ends.
 
@@ -76,7 +62,7 @@ class Guest:
 
     def __init__(
         self,
-        applications: GuestApplications,
+        applications: CoreApplications | StompApplications,
         existing: Callable[[], Collection[str]],
         remove: Callable[[Sequence[str]], Mapping[str, str]],
         instance: str,

@@ -245,7 +245,7 @@ def address_setting(match: str, inside: str) -> str:
 def effect_findings(
     effects: Mapping[str, Sequence[SideEffect]], allowed: Collection[ResendEffect]
 ) -> Iterator[Finding]:
-    """Yield further effects of the broker on redeliveries, once for all addresses with the effect."""
+    """Yield effects of the broker on redeliveries, each once for all its addresses."""
     found: dict[tuple[ResendEffect, str], list[tuple[str, str]]] = {}
     for address, of_address in effects.items():
         for effect in of_address:

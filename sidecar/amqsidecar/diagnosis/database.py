@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from importlib.resources import files
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -16,29 +17,6 @@ if TYPE_CHECKING:
 
 OLDEST_VERSION = 13
 """The oldest that has all that the store's statements use."""
-
-_LOOK = """
-select current_setting('server_version_num')::int / 10000 as version,
-       pg_is_in_recovery() as is_standby,
-       current_setting('fsync') = 'off' or current_setting('full_page_writes') = 'off' as is_torn,
-       current_setting('server_encoding') as encoding,
-       current_user::text as "user",
-       current_database()::text as database,
-       to_regclass(format('%%I.schema_version', %(schema)s::text)) is not null as has_schedule,
-       case when to_regnamespace(quote_ident(%(schema)s)) is null
-            then has_database_privilege(current_database(), 'create')
-            else has_schema_privilege(%(schema)s, 'create')
-       end as may_create,
-       (
-           select coalesce(bool_and(
-               has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
-               and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')
-           ), true)
-           from pg_class
-           where relnamespace = to_regnamespace(quote_ident(%(schema)s)) and relkind = 'r'
-       ) as may_write,
-       pg_backend_pid() as pid
-"""
 
 
 class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +57,11 @@ def look_at_database(url: str, password: str | None, schema: str) -> DatabaseFac
     from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - as above
     from psycopg.rows import dict_row  # noqa: PLC0415 - as above
 
+    look = files("amqsidecar.diagnosis").joinpath("database.sql").read_bytes()
     try:
         conninfo = make_conninfo(url, **({} if password is None else {"password": password}))
         with psycopg.connect(conninfo, row_factory=dict_row, connect_timeout=10) as connection:
-            said = connection.execute(_LOOK, {"schema": schema}).fetchone()
+            said = connection.execute(look, {"schema": schema}).fetchone()
             assert said is not None  # noqa: S101 - the statement has no condition
             return _facts(connection, said)
     except psycopg.Error as error:

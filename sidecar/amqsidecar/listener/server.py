@@ -9,7 +9,7 @@ from asyncio import sslproto
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -22,12 +22,12 @@ from amqsidecar.listener.doorway import Doorway, IpNetwork
 from amqsidecar.listener.relay import Relay, reset
 from amqsidecar.listener.session import (
     ClientSession,
-    GiveUp,
     NackOutcome,
     OnFailure,
     Settled,
 )
 from amqsidecar.listener.stomp.session import StompSession
+from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _PROXY: Final = b"\x21"
@@ -118,42 +118,10 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_tls: ssl.SSLContext | None = None
 
 
-class ListenerCounts(Protocol):
-    """Where a listener counts."""
-
-    def connections(self, count: int, without_login: int) -> None:
-        """Note how many connections are open, and how many of them have not logged in."""
-        ...
-
-    def refused(self) -> None:
-        """Count a client that got no place."""
-        ...
-
-    def unreached(self) -> None:
-        """Count a client for which the broker could not be reached."""
-        ...
-
-    def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
-        """Count bytes, and the seconds they took."""
-        ...
-
-    def settled(self, how: GiveUp, outcome: NackOutcome, messages: int) -> None:
-        """Count outcomes of messages that were given up."""
-        ...
-
-    def unkept(self) -> None:
-        """Count a message for which there was no room."""
-        ...
-
-    def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
-        """Set the sources of the numbers of bytes in hand."""
-        ...
-
-
 class Listener:
     """The listening socket and its connections; for one event loop."""
 
-    def __init__(self, settings: ListenerSettings, counts: ListenerCounts) -> None:
+    def __init__(self, settings: ListenerSettings, counts: ListenerMetrics) -> None:
         self._settings = settings
         self._counts = counts
         budget = self._budget = BodyBudget(

@@ -66,42 +66,21 @@ _STRATEGIES: dict[str, type[DeadLetterStrategy]] = {
     "individualDeadLetterStrategy": IndividualDeadLetterStrategy,
     "discarding": DiscardingDeadLetterStrategy,
 }
-_HARMLESS_PLUGINS = frozenset(
-    {
-        "authorizationPlugin",
-        "connectionDotFilePlugin",
-        "destinationDotFilePlugin",
-        "destinationPathSeparatorPlugin",
-        "destinationsPlugin",
-        "forcePersistencyModeBrokerPlugin",
-        "jaasAuthenticationPlugin",
-        "jaasCertificateAuthenticationPlugin",
-        "jaasDualAuthenticationPlugin",
-        "loggingBrokerPlugin",
-        "partitionBrokerPlugin",
-        "runtimeConfigurationPlugin",
-        "simpleAuthenticationPlugin",
-        "statisticsBrokerPlugin",
-        "timeStampingBrokerPlugin",
-        "traceBrokerPathPlugin",
-        "virtualSelectorCacheBrokerPlugin",
-    }
-)
-_POLICY_CHILDREN = frozenset(
-    {
-        "dispatchPolicy",
-        "messageEvictionStrategy",
-        "messageGroupMapFactory",
-        "messageInterceptorStrategy",
-        "networkBridgeFilterFactory",
-        "pendingDurableSubscriberPolicy",
-        "pendingMessageLimitStrategy",
-        "pendingQueuePolicy",
-        "pendingSubscriberPolicy",
-        "slowConsumerStrategy",
-        "subscriptionRecoveryPolicy",
-    }
-)
+_HARMLESS_NAMES = """
+authorizationPlugin connectionDotFilePlugin destinationDotFilePlugin
+destinationPathSeparatorPlugin destinationsPlugin forcePersistencyModeBrokerPlugin
+jaasAuthenticationPlugin jaasCertificateAuthenticationPlugin jaasDualAuthenticationPlugin
+loggingBrokerPlugin partitionBrokerPlugin runtimeConfigurationPlugin simpleAuthenticationPlugin
+statisticsBrokerPlugin timeStampingBrokerPlugin traceBrokerPathPlugin
+virtualSelectorCacheBrokerPlugin
+"""
+_HARMLESS_PLUGINS = frozenset(_HARMLESS_NAMES.split())
+_CHILD_NAMES = """
+dispatchPolicy messageEvictionStrategy messageGroupMapFactory messageInterceptorStrategy
+networkBridgeFilterFactory pendingDurableSubscriberPolicy pendingMessageLimitStrategy
+pendingQueuePolicy pendingSubscriberPolicy slowConsumerStrategy subscriptionRecoveryPolicy
+"""
+_POLICY_CHILDREN = frozenset(_CHILD_NAMES.split())
 """Source: activemq.xsd of 5.18.3 and 6.3.1; the children that are read are none of them."""
 _COMPOSITES = frozenset({"compositeQueue", "compositeTopic", "virtualTopic"})
 

@@ -253,7 +253,7 @@ def test_run_gives_the_code_of_the_service(cli: Cli, monkeypatch: pytest.MonkeyP
         seen.append(config)
         return 0
 
-    monkeypatch.setattr(amqsidecar.cli.run_command, "run_service", run)
+    monkeypatch.setattr(amqsidecar.cli.run_work, "run_service", run)
     assert cli("run", "--set", "broker.url=amqp://h").code == 0
     assert str(seen[0].broker.url[0]) == "amqp://h:5672"
 
@@ -272,7 +272,7 @@ def test_run_gives_the_code_of_the_service(cli: Cli, monkeypatch: pytest.MonkeyP
 def test_an_error_has_its_exit_code_and_a_short_message(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
-    monkeypatch.setattr(amqsidecar.cli.run_command, "run_service", fail_with(error))
+    monkeypatch.setattr(amqsidecar.cli.run_work, "run_service", fail_with(error))
     result = cli("run", "--set", "broker.url=amqp://h")
     assert result.code == code
     assert result.out == ""

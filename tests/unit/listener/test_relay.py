@@ -16,6 +16,7 @@ from amqsidecar.formats.stomp_frame import encode
 from amqsidecar.listener import relay
 from amqsidecar.listener.server import Listener, ListenerSettings
 from amqsidecar.listener.session import GiveUp, NackOutcome, OnFailure
+from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from support.waiting import PATIENCE_S
 
 CONNECT = b"CONNECT\naccept-version:1.2\n\n\0"
@@ -32,10 +33,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "RESCUE_S", PATIENCE_S)
 
 
-class Counts:
+class Counts(ListenerMetrics):
     """What a listener counted."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.open = self.from_client = self.from_broker = 0
         self.refusals = self.failures = 0
         self.outcomes: list[NackOutcome] = []
@@ -55,9 +57,9 @@ class Counts:
         self.from_broker += from_broker
         assert duration_s >= 0
 
-    def settled(self, how: GiveUp, outcome: NackOutcome, messages: int) -> None:
+    def settled(self, how: str, outcome: str, messages: int) -> None:
         assert how is GiveUp.NACK
-        self.outcomes += [outcome] * messages
+        self.outcomes += [NackOutcome(outcome)] * messages
 
     def unkept(self) -> None:
         raise AssertionError("there is room")
