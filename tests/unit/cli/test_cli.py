@@ -19,7 +19,7 @@ import pytest
 import typer
 from msgspec.structs import replace
 
-import amqsidecar.cli.run_command
+import amqsidecar.cli.run_work
 from amqsidecar import __version__
 from amqsidecar.cli import main, printing
 from amqsidecar.cli.journal.journal_command import COMMANDS as JOURNAL_COMMANDS
@@ -315,6 +315,20 @@ def test_the_installed_program_runs_and_starts_light() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "No such command 'nonsense'" in done.stderr
+
+
+def test_help_of_run_imports_no_work() -> None:
+    code = (
+        "import sys; from amqsidecar.cli.main import run_command_line\n"
+        "code = run_command_line(['run', '--help'])\n"
+        "heavy = {'structlog', 'lxml', 'apscheduler', 'amqsidecar.wiring.app'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
