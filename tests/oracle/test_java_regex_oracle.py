@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amqsidecar.policy.java_regex import chars as java_chars
+from amqsidecar.policy.java_regex.chars import table
 from amqsidecar.policy.java_regex.java_regex import (
     JavaRegex,
     JavaRegexError,
@@ -31,7 +32,6 @@ from amqsidecar.policy.java_regex.java_regex import (
 )
 from amqsidecar.policy.java_regex.parser import parse
 from amqsidecar.policy.java_regex.tree import Chars
-from amqsidecar.policy.java_regex.unicode import table
 from support.tier import at_length
 
 pytestmark = pytest.mark.oracle

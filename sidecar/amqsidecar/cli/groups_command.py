@@ -31,10 +31,8 @@ def groups(
         typer.Option(
             "--last",
             metavar="TIME",
-            help=(
-                "Compare this latest period with the same period of the day before, such as 15m, "
-                "1h or 6h."
-            ),
+            help="Compare this latest period with the same period of the day before, such as 15m, "
+            "1h or 6h.",
         ),
     ] = "1h",
     limit: Annotated[int, typer.Option(min=1, max=2_000, help="Maximum number.")] = 50,
@@ -43,10 +41,8 @@ def groups(
         bool,
         typer.Option(
             "--suggest",
-            help=(
-                "Instead suggest fields for `intake.group_by`: those that divide the kept "
-                "messages best. Opens the bodies of a sample."
-            ),
+            help="Instead suggest fields for `intake.group_by`: those that divide the kept "
+            "messages best. Opens the bodies of a sample.",
         ),
     ] = False,
     config_file: ConfigFile = None,

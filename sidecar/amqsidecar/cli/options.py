@@ -127,9 +127,7 @@ FilterProperty = Annotated[
     typer.Option(
         "--property",
         metavar="NAME=TEXT",
-        help=(
-            "Only messages with this application property; examines each message. May be repeated."
-        ),
+        help="Only messages with this application property; examines each message. Repeatable.",
         show_default=False,
     ),
 ]
@@ -138,10 +136,8 @@ FilterContains = Annotated[
     typer.Option(
         "--contains",
         metavar="TEXT",
-        help=(
-            "Only messages whose cause, properties or first 64 KiB of the body contain this text, "
-            "in any case; examines each message."
-        ),
+        help="Only messages whose cause, properties or first 64 KiB of the body contain this text, "
+        "in any case; examines each message.",
         show_default=False,
     ),
 ]

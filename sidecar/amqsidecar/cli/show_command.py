@@ -109,7 +109,7 @@ def _read_message(
         why = (
             f"{message} has several rows; give one of {numbers}"
             if rows
-            else (f"{message} is no longer waiting, so its bytes are gone")
+            else f"{message} is no longer waiting, so its bytes are gone"
         )
         raise typer.BadParameter(why, param_hint="ID")
     row = rows[0]

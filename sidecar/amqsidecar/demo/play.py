@@ -130,14 +130,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Product:
-    """What differs between the brokers of the demo.
-
-    Attributes:
-        folder: what the name of its unpacked distribution begins with.
-        home: returns the distribution in the cache; fetches it when it is missing.
-        started: returns what plays on a broker out of a distribution, in a folder.
-        guest: returns what plays on a running broker, by the sidecar's instance and all queues.
-    """
+    """What differs between the brokers of the demo."""
 
     name: str
     folder: str

@@ -44,12 +44,7 @@ LOOK_NEXT: Final = """\
 
 @dataclass(frozen=True)
 class Script:
-    """How long the demo is.
-
-    Attributes:
-        many, few: messages per queue.
-        kill_after_s: from the first message on.
-    """
+    """How long the demo is."""
 
     many: int
     few: int

@@ -254,9 +254,7 @@ def effect_findings(
     for (kind, what), places in found.items():
         is_allowed = kind in allowed
         then = (
-            "redelivery.allow permits it"
-            if is_allowed
-            else ("a run parks messages that died there")
+            "redelivery.allow permits it" if is_allowed else "a run parks messages that died there"
         )
         yield new_finding(
             "resend_effect",

@@ -29,17 +29,18 @@ from amqsidecar.diagnosis.artemis_layout import (
     token_findings,
     unasked_findings,
 )
-from amqsidecar.diagnosis.broker_disk import disk_findings
 from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
 from amqsidecar.diagnosis.cause_notes import cause_note_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
-from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
-from amqsidecar.diagnosis.deliveries import delivery_findings
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order, new_finding
 from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
+    clock_finding,
     counting_findings,
+    delivery_findings,
+    difference_ms,
+    disk_findings,
     exhausted_findings,
     final_queues,
     is_wildcard,

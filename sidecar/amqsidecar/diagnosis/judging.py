@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.diagnosis.artemis_layout import delivery_attempts, listed
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.engine.intake import IntakeNames
@@ -13,27 +15,24 @@ from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.judging.final_destination import final_destination
 from amqsidecar.engine.judging.resend_copies import no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo
+from amqsidecar.model.decision import DeadLetterTo, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, final_queue
 from amqsidecar.model.outcome import COUNTING_PLUGIN, NOT_COUNTED, Counters
 from amqsidecar.model.schedule import ExhaustedTally
+from amqsidecar.plugin import Decider
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.policy_warning import PolicyWarning
+from amqsidecar.trials import BrokerDisk
 
 _IN_LAYOUT = ("non_persistent_dropped", "dead_letters_expire", "dead_letter_address_limited")
 """Ids of warnings that the layout reports as well, with its line."""
 
 
 def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[Finding]:
-    """Yield warnings about the rules.
-
-    Args:
-        rules: given ones; None = none.
-        is_layout_known: whether the layout of dead-letter queues is judged by itself.
-    """
+    """Yield warnings about the rules."""
     for warning in () if rules is None else rules.warnings:
         is_in_layout = isinstance(warning, PolicyWarning) and warning.id in _IN_LAYOUT
         if not (is_layout_known and is_in_layout):
@@ -217,3 +216,147 @@ def allowed_origins_findings(
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:
     """Return whether a name stands for several queues."""
     return kind is BrokerKind.CLASSIC and not {"*", ">"}.isdisjoint(destination.name.split("."))
+
+
+_NEAR = 0.05
+
+
+def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
+    """Yield the effect of a full or nearly full disk on redeliveries.
+
+    Artemis blocks all producers while more of the disk is in use than `max-disk-usage`
+    (`PagingManagerImpl`), so that nothing is re-sent.
+    """
+    if disk.is_full:
+        limit = "there is more room" if disk.limit is None else f"less than {disk.limit:.0%} is"
+        effect = (
+            f"it blocks all producers until {limit}, so nothing is re-sent; the rest of the "
+            "examination was skipped"
+        )
+    elif disk.limit is not None and disk.used >= disk.limit - _NEAR:
+        effect = f"above {disk.limit:.0%} it blocks all producers, and nothing is re-sent"
+    else:
+        return
+    yield new_finding(
+        "broker_disk_full",
+        "disk",
+        severity=Severity.PROBLEM if disk.is_full else Severity.WARNING,
+        used=disk.used,
+        effect=effect,
+        # Why six: nearer to the limit, doctor would warn again.
+        limit=min(99, round(disk.used * 100) + 6),
+    )
+
+
+_WARNING_MS = 1_000
+_PROBLEM_MS = 10_000
+
+
+def difference_ms(broker_ms: int, began_ms: int, ended_ms: int) -> int:
+    """Return by how much the broker's clock is ahead of ours at least; negative = behind.
+
+    Example:
+        >>> difference_ms(5, 0, 10), difference_ms(15, 0, 10), difference_ms(-3, 0, 10)
+        (0, 5, -3)
+    """
+    if broker_ms < began_ms:
+        return broker_ms - began_ms
+    return max(0, broker_ms - ended_ms)
+
+
+def clock_finding(kind: BrokerKind, ahead_ms: int) -> Finding:
+    """Return the effect of a clock difference on messages with a time to live.
+
+    On Classic the sidecar writes absolute expiry times and judges them; on Artemis the time to live
+    is sent in milliseconds, and the broker counts.
+
+    Args:
+        kind: of the broker.
+        ahead_ms: by how much its clock is ahead of ours; negative = behind.
+    """
+    off_ms = abs(ahead_ms)
+    direction = "ahead of" if ahead_ms > 0 else "behind"
+    mend = ""
+    if off_ms < _WARNING_MS:
+        severity, what = Severity.OK, "the broker's clock and ours agree within a second"
+    else:
+        severity = Severity.WARNING
+        what = f"the broker's clock is {off_ms / 1000:.1f} s {direction} ours"
+        if kind is BrokerKind.CLASSIC:
+            if off_ms >= _PROBLEM_MS:
+                severity = Severity.PROBLEM
+            effect = (
+                "redeliveries whose time to live is shorter expire on arrival"
+                if ahead_ms > 0
+                else "dead letters with less time left count as expired, and redeliveries live "
+                "longer than their producers said"
+            )
+            what = f"{what}: {effect}"
+        else:
+            what = f"{what}: times in the history and in final queues are wrong by the same amount"
+        mend = "timedatectl set-ntp true"
+    return Finding(Check.CLOCK, severity, "clock", what, mend)
+
+
+_COUNTED_MAX = 1_000
+"""Redeliveries that are counted at most: rules that allow more have no product to report."""
+
+
+def delivery_findings(
+    decider: Decider | None,
+    origins: Collection[Destination],
+    settings_of: Mapping[str, Mapping[str, Any]],
+) -> Iterator[Finding]:
+    """Yield rules that never redeliver, and how many deliveries a failing message gets.
+
+    Args:
+        decider: the given rules; None = a run decides by the broker's own settings.
+        origins: destinations of which dead letters are known.
+        settings_of: Artemis: address to merged live settings; empty = not known.
+    """
+    counts = {
+        origin: delivery_attempts(settings_of[origin.address])
+        for origin in origins
+        if origin.address in settings_of
+    }
+    yield from _never_redelivered(decider, origins, counts)
+    found: dict[tuple[int, int], list[str]] = {}
+    for origin, attempts in counts.items():
+        lives = attempts if decider is None else _deliveries_by(decider, origin)
+        if attempts > 1 and lives > 1:
+            found.setdefault((attempts, lives), []).append(str(origin))
+    for (attempts, lives), names in found.items():
+        yield new_finding(
+            "deliveries_multiplied",
+            listed(names),
+            attempts=attempts,
+            lives=lives,
+            total=attempts * lives,
+        )
+
+
+def _never_redelivered(
+    decider: Decider | None, origins: Collection[Destination], counts: Mapping[Destination, int]
+) -> Iterator[Finding]:
+    found: dict[str, list[str]] = {}
+    for origin in origins:
+        decision = None if decider is None else decider.decide(DeadLetter(origin), None)
+        if decision is not None and not isinstance(decision, Redeliver | Redirect):
+            found.setdefault(decision.rule, []).append(str(origin))
+        elif decider is None and counts.get(origin) == 1:
+            found.setdefault("the broker's max-delivery-attempts=1", []).append(str(origin))
+    for rule, names in found.items():
+        yield new_finding("never_redelivered", listed(names), rule=rule)
+
+
+def _deliveries_by(decider: Decider, origin: Destination) -> int:
+    """Return how often the rules have a message delivered, each time until the broker gives up.
+
+    Returns:
+        1 = the rules redeliver nothing; 0 = more than `_COUNTED_MAX`.
+    """
+    for count in range(_COUNTED_MAX):
+        decision = decider.decide(DeadLetter(origin, count), None)
+        if not isinstance(decision, Redeliver):
+            return count + 1
+    return 0

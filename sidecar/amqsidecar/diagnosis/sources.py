@@ -95,7 +95,7 @@ class Sources:
                 + (
                     ""
                     if self._may_ask
-                    else ("; without the right to query the broker they must be named")
+                    else "; without the right to query the broker they must be named"
                 ),
                 "intake: {queues: [DLQ]}",
             )

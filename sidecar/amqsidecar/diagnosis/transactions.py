@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from amqsidecar.broker import TakeSession
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Finding, new_finding
 from amqsidecar.engine.send_gate import unsendable
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
@@ -48,10 +48,9 @@ def transaction_findings(
     finally:
         yield from _clean_up(looking, token_queue)
     if words:
-        yield _finding(Check.TRANSACTIONS, Severity.PROBLEM, token_queue, words)
+        yield new_finding("transactions_broken", token_queue.name, words=words)
     else:
-        what = "committed messages are there, rolled back ones are not"
-        yield _finding(Check.TRANSACTIONS, Severity.OK, token_queue, what)
+        yield new_finding("transactions_hold", token_queue.name)
 
 
 def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, str]:
@@ -93,9 +92,4 @@ def _clean_up(looking: OpenLook, token_queue: Destination) -> Iterator[Finding]:
     except BrokerError as error:
         words = str(error)
     if words is not None:
-        what = f"the doctor's own queue stays: {words}"
-        yield _finding(Check.TOKEN_QUEUE, Severity.NOTE, token_queue, what)
-
-
-def _finding(check: Check, severity: Severity, token_queue: Destination, what: str) -> Finding:
-    return Finding(check, severity, token_queue.name, what)
+        yield new_finding("token_queue_left", token_queue.name, words=words)

@@ -1,9 +1,10 @@
 """What a relay asks of one client's connection: bytes in, bytes and effects out; no IO."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 
 class OnFailure(StrEnum):
@@ -78,58 +79,6 @@ class Ended(NamedTuple):
 Effect = ToBroker | BodyToBroker | ToClient | Settled | Ended
 
 
-class ClientSession(Protocol):
-    """One client's connection as a state machine.
-
-    Attributes:
-        login: the client's user; "" = not known.
-        is_logged_in: the broker has accepted its log-in, or the protocol is passed on unread.
-    """
-
-    login: str
-    is_logged_in: bool
-
-    @property
-    def is_unread(self) -> bool:
-        """Whether the client's bytes are passed on unread, a log-in among them."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes held for the client beside messages: unfinished frames, names, what waits."""
-        ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the client's bytes have to wait for the broker; feed no more of them."""
-        ...
-
-    @property
-    def is_rescuing(self) -> bool:
-        """Whether something was sent whose confirmation is missing."""
-        ...
-
-    def from_client(self, data: bytes) -> list[Effect]:
-        """Take in what the client sent."""
-        ...
-
-    def from_broker(self, data: bytes) -> list[Effect]:
-        """Take in what the broker sent."""
-        ...
-
-    def client_ended(self) -> list[Effect]:
-        """Return the bytes held back of the client; for when it sends no more."""
-        ...
-
-    def broker_ended(self) -> list[Effect]:
-        """Return the bytes held back of the broker; for when it sends no more."""
-        ...
-
-    def close(self) -> None:
-        """Release the space of all kept bodies."""
-        ...
-
-
 class Cutter(Protocol):
     """Cuts one direction of a connection into frames."""
 
@@ -156,8 +105,8 @@ CutterT = TypeVar("CutterT", bound=Cutter)
 PieceT = TypeVar("PieceT", bound=Raw)
 
 
-class CutSession(Generic[CutterT, PieceT]):
-    """What sessions of all wires have: both directions, cut, and the effects of what came.
+class CutSession(ABC, Generic[CutterT, PieceT]):
+    """One client's connection as a state machine: both directions, cut, and their effects.
 
     Attributes:
         login: the client's user; "" = not known.
@@ -195,9 +144,26 @@ class CutSession(Generic[CutterT, PieceT]):
         return cut + names + sum(len(one.raw) for one in self._waiting)
 
     @property
+    @abstractmethod
     def _named_bytes(self) -> int:
         """Bytes of the names that the client gave to itself and to what is open."""
-        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def is_rescuing(self) -> bool:
+        """Whether something was sent whose confirmation is missing."""
+
+    @abstractmethod
+    def from_client(self, data: bytes) -> list[Effect]:
+        """Take in what the client sent."""
+
+    @abstractmethod
+    def from_broker(self, data: bytes) -> list[Effect]:
+        """Take in what the broker sent."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the space of all kept bodies."""
 
     def client_ended(self) -> list[Effect]:
         """Return the bytes held back of the client; for when it sends no more."""
@@ -217,3 +183,6 @@ class CutSession(Generic[CutterT, PieceT]):
         done = [*self._effects, *effects]
         self._effects.clear()
         return done
+
+
+ClientSession = CutSession[Any, Any]

@@ -32,13 +32,7 @@ def tree_of(encoding: str) -> type[MessageTree]:
 
 
 def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX) -> MessageView:
-    """Return the view of a kept message; never raises.
-
-    Args:
-        encoding: of the row.
-        message: of the row.
-        max_bytes: maximum bytes of its body to show.
-    """
+    """Return the view of a kept message; never raises."""
     kind = tree_of(encoding)
     try:
         tree = kind(message)

@@ -55,12 +55,7 @@ def _composite_text(destinations: Sequence[Destination]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One destination of an entry, taken apart.
-
-    Attributes:
-        segments: without the run of `>` at the end.
-        min_extra: segments that a destination needs beyond `segments`; None = exactly those.
-    """
+    """One destination of an entry, taken apart."""
 
     destination: Destination
     segments: tuple[str, ...]

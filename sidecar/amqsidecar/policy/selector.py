@@ -59,13 +59,7 @@ class _Undecided(Exception):
 
 
 class _Node(NamedTuple):
-    """A part of a selector.
-
-    Attributes:
-        evaluate: returns its value for a message.
-        is_condition: its value is True, False, or None for neither.
-        property: its name, where it is a property alone.
-    """
+    """A part of a selector."""
 
     evaluate: Callable[[PropertyOf], SelectorValue]
     is_condition: bool = False

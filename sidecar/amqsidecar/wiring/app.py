@@ -25,8 +25,8 @@ from amqsidecar.runtime.broker_held import (
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
+from amqsidecar.telemetry.logs import LogObserved
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.telemetry.observed_log import LogObserved
 from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
 from amqsidecar.wiring.rules import gates_at
 from amqsidecar.wiring.stored import run_stored

@@ -97,15 +97,7 @@ class ProcessParts:
         look_at_clock: Callable[[], ClockStep],
         left_behind: LeftBehindNews,
     ) -> Service:
-        """Return the service.
-
-        Args:
-            open_link: of its mode.
-            named: the queues that the operator named; none = find them.
-            find_intake: finds the others.
-            look_at_clock: whether the wall clock was set.
-            left_behind: reports messages that stay.
-        """
+        """Return the service."""
         return Service(
             open_link=open_link,
             intake=IntakeKeeper(named, find_intake, self.health.intake),

@@ -83,13 +83,7 @@ def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRul
 
 
 def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:
-    """Return where a sidecar of this configuration never sends.
-
-    Args:
-        config: of the sidecar.
-        rules: that act; only Classic's say where the broker copies a send.
-        names: what the intake reads.
-    """
+    """Return where a sidecar of this configuration never sends."""
     options = config.redelivery
     copies: ResendProblem = no_resend_problem
     if isinstance(rules, ClassicRules):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from amqsidecar.diagnosis.broker_disk import disk_findings
 from amqsidecar.diagnosis.finding import Severity
+from amqsidecar.diagnosis.judging import disk_findings
 from amqsidecar.trials import BrokerDisk
 
 

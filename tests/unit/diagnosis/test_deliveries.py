@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.diagnosis.deliveries import delivery_findings
 from amqsidecar.diagnosis.finding import Severity
+from amqsidecar.diagnosis.judging import delivery_findings
 from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Decider
 from amqsidecar.plugin_loader import load_plugins

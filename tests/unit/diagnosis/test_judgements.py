@@ -18,12 +18,13 @@ from amqsidecar.diagnosis.artemis_layout import (
     unasked_findings,
 )
 from amqsidecar.diagnosis.classic_layout import interceptor_findings
-from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
 from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
+    clock_finding,
     counting_findings,
+    difference_ms,
     exhausted_findings,
     kind_finding,
     loop_findings,

@@ -15,7 +15,7 @@ from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDe
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.telemetry.observed_log import LogObserved
+from amqsidecar.telemetry.logs import LogObserved
 from support.virtual_clock import VirtualClock
 
 ORIGINS: Mapping[str, Decision | None] = {

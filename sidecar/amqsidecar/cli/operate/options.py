@@ -92,9 +92,7 @@ Ramp = Annotated[
     bool,
     typer.Option(
         "--ramp",
-        help=(
-            "Continue in portions, each twice the size of the one before and judged the same way."
-        ),
+        help="Continue in portions, each twice the size of the one before and judged the same way.",
     ),
 ]
 StopShare = Annotated[

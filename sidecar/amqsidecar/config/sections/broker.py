@@ -299,12 +299,12 @@ class BrokerOptions(Section):
         if any(url.is_of_artemis for url in self.url) or self.kind is KindChoice.ARTEMIS:
             yield (
                 "jolokia_url",
-                ("is for Classic only; Artemis reports its counters itself; remove it"),
+                "is for Classic only; Artemis reports its counters itself; remove it",
             )
         if len(self.url) > 1:
             yield (
                 "jolokia_url",
-                ("needs exactly one broker in `url`, the one whose counters it reads"),
+                "needs exactly one broker in `url`, the one whose counters it reads",
             )
         if (parts.username is None) != (self.jolokia_password_file is None):
             yield (

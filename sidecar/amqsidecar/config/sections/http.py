@@ -173,9 +173,7 @@ class HttpOptions(Section):
         "Address and port of `/metrics`, `/healthz`, `/readyz`, the console and the API "
         "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs an "
         "authentication method, or `console: false`.",
-        why=(
-            "OpenTelemetry's port for Prometheus exporters; loopback is not reachable by accident"
-        ),
+        why="OpenTelemetry's port for Prometheus exporters; loopback is not reachable by accident",
     )
     console: StrictBool = option(
         True,
@@ -185,10 +183,8 @@ class HttpOptions(Section):
     metrics_destinations: StrictInt = option(
         200,
         "Maximum destinations with their own label in metrics at a time. The others share `other`.",
-        why=(
-            "some thousand time series, which any Prometheus can store; each alert names its "
-            "destination"
-        ),
+        why="some thousand time series, which any Prometheus can store; each alert names its "
+        "destination",
         unit="destinations",
         ge=1,
         le=100_000,

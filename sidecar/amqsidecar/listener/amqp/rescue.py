@@ -26,13 +26,7 @@ BEGINNING_BYTES_MAX: Final = 1 << 20
 
 
 class ClientIdentity(NamedTuple):
-    """The client that rejects messages.
-
-    Attributes:
-        login: user; "" = not known.
-        container: id of the connection.
-        prefixes: that the acceptor cuts off the names of addresses.
-    """
+    """The client that rejects messages."""
 
     login: str
     container: str

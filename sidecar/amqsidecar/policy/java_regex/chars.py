@@ -1,10 +1,10 @@
 """Sets of code points, and the sets that java.util.regex of Java 17 names."""
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
-
-from amqsidecar.policy.java_regex.unicode import table
+from importlib.resources import files
 
 CODE_POINTS = 0x110000
 
@@ -368,3 +368,14 @@ def range_ignoring_case(first: int, last: int, *, unicode_case: bool) -> CharSet
         return base | CharSet.chars(case for c in letters for case in ascii_cases(c))
     mapped = _mapping("upper").keys() | _mapping("lower").keys()
     return base | CharSet.chars(c for c in mapped if to_upper(c) in base or fold(c) in base)
+
+
+@cache
+def _tables() -> dict[str, str]:
+    packed = files("amqsidecar.policy.java_regex").joinpath("unicode13.zlib").read_bytes()
+    return dict(line.split(" ", 1) for line in zlib.decompress(packed).decode().splitlines())
+
+
+def table(name: str) -> str:
+    """Return a table as the oracle printed it (see JavaRegexOracle.java)."""
+    return _tables()[name]
