@@ -31,7 +31,7 @@ PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Breaking:
-    """What one entry says; see the module."""
+    """The options of one entry; see the module."""
 
     share: float
     least: int
@@ -163,7 +163,7 @@ class BreakerGate:
         self._circuits: dict[Destination, Circuit] = {}
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what acts on a destination."""
+        """Return the options that act on a destination."""
         return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:

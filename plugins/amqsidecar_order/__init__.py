@@ -35,7 +35,7 @@ CLEAR_EVERY_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one entry says: what did not come back for `verdict_ms` got through."""
+    """The options of one entry: a message is delivered if it stays away for `verdict_ms`."""
 
     verdict_ms: int
     source: RuleSource
@@ -46,7 +46,7 @@ class Order:
 
 @dataclass(slots=True)
 class Out:
-    """What of a group may still come back.
+    """Messages of a group that may still come back.
 
     Attributes:
         verdict_ms: as in `Order`.
@@ -90,7 +90,7 @@ class OrderGate:
         self._cleared_ms = 0
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what acts on a destination."""
+        """Return the options that act on a destination."""
         return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
@@ -142,20 +142,20 @@ class OrderGate:
             out.others_until_ms = now_ms + out.verdict_ms
 
     def resent(self, destination: Destination, now_ms: int) -> None:
-        """Do nothing: `arrived` tells which one."""
+        """Do nothing: `arrived` names the message."""
 
     def returned(self, destination: Destination, now_ms: int) -> None:
-        """Do nothing: the schedule tells who stands first now."""
+        """Do nothing: the schedule knows the first message."""
 
     def _began(self, now_ms: int) -> int:
-        """Return since when it knows what is out."""
+        """Return since when it knows all unreturned messages."""
         if self._began_ms is None or self._began_ms > now_ms:
             # Why also then: the clock was set back.
             self._began_ms = now_ms
         return self._began_ms
 
     def _makes_room(self, now_ms: int) -> bool:
-        """Forget groups of which nothing is out; return whether there is room for one now."""
+        """Forget groups without unreturned messages; return whether there is room for another."""
         if abs(now_ms - self._cleared_ms) >= CLEAR_EVERY_MS:
             self._cleared_ms = now_ms
             kept = {

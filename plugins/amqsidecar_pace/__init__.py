@@ -33,7 +33,7 @@ CLEAR_EVERY_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What one entry allows: `messages` per `per_ms`."""
+    """The limit of one entry: `messages` per `per_ms`."""
 
     messages: int
     per_ms: int
@@ -116,7 +116,7 @@ class PaceGate:
         self._cleared_ms = 0
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what acts on a destination."""
+        """Return the options that act on a destination."""
         return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:

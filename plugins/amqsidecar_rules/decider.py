@@ -59,7 +59,7 @@ class _CompiledRule:
         return self._map is None or self._map.find(destination) is not None
 
     def outcome_of(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return what it does with a dead letter that it matches; None = the broker's rules act."""
+        """Return the decision on a dead letter that it matches; None = the broker's rules act."""
         match self.rule.outcome:
             case Redelivery() as redelivery:
                 return self._redeliver(redelivery, dead_letter, chance)
@@ -85,9 +85,9 @@ class _CompiledRule:
         return Exhaust(describe_rule(f"{self.rule.title} {limit}", self.rule.source))
 
     def matches(self, dead_letter: DeadLetter) -> Park | bool:
-        """Return whether its other conditions hold; Park = one can't be told in time.
+        """Return whether its other conditions hold; Park = one can't be decided in time.
 
-        What costs nothing is asked first; the message is read only for what the rule names.
+        Cheap conditions come first; the message is read only for fields that the rule names.
         """
         rule, facts = self.rule, dead_letter.facts
         if (

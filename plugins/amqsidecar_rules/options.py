@@ -134,7 +134,7 @@ class RuleTable:
     written: Mapping[str, object]
 
     def to_mapping(self) -> Mapping[str, object]:
-        """Return what a YAML policy writes of it."""
+        """Return its options as a YAML policy writes them."""
         return self.written
 
 

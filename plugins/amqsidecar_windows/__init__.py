@@ -55,7 +55,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What holds from one change to the next.
+    """The state from one change to the next.
 
     Attributes:
         from_ms, until_ms: when it holds; then it has to be looked at again.
@@ -75,7 +75,7 @@ class WindowGate:
         self._known: dict[int, _Known] = {}
 
     def describe(self, destination: Destination) -> str | None:
-        """Return what acts on a destination."""
+        """Return the options that act on a destination."""
         return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:

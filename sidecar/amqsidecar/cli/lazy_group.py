@@ -20,7 +20,7 @@ def work_of(place: str) -> Any:
 
 
 class LazyCommand(TyperCommand):
-    """A command, or a group of commands, as its group lists it; its context is the real one's."""
+    """A listed command or group of commands; its context is that of the imported command."""
 
     def __init__(self, place: str, summary: str) -> None:
         """Name `module:function`, or a group in the place of the function, without an import."""
@@ -29,7 +29,7 @@ class LazyCommand(TyperCommand):
         self._place = place
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Import it; `command` of the context is the real one."""
+        """Import the command; the context is its own."""
         found = work_of(self._place)
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -46,7 +46,7 @@ def lazy_commands(summaries: Mapping[str, str]) -> dict[str, LazyCommand]:
 
 @contextmanager
 def _visible_usage() -> Iterator[None]:
-    """Make everything visible in what the library prints of wrong usage."""
+    """Make every character visible in the library's usage errors."""
     try:
         yield
     except typer.BadParameter as error:
@@ -65,7 +65,7 @@ def lazy_group(
     Args:
         commands: by name, in the order of the help.
         aliases: other names of commands, which the help leaves out.
-        extra: what has to be installed to run them, but not for their help; None = nothing more.
+        extra: extra of the package that running them needs; None = none.
     """
 
     class LazyGroup(TyperGroup):

@@ -152,7 +152,7 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
     """Show progress on standard error while the block runs, where that is a terminal.
 
     Args:
-        title: what is done.
+        title: of the bar.
         total: the total; None = unknown.
     """
     if not sys.stderr.isatty() or (total is not None and total < 1000):

@@ -18,12 +18,12 @@ def cli_actor() -> str:
 
 
 def enter_as_user(config: Config, *, is_needed: bool) -> None:
-    """Audit what this command does as an act of the operating system's user.
+    """Audit this command's acts under the operating system's user.
 
     Args:
         config: names the file of the audit. Where it is a stream, that is the one of the service
             in this container, else the standard error of this command.
-        is_needed: False = the command may turn out to read only what needs no line.
+        is_needed: False = the command may not write any audit line.
 
     Raises:
         ConfigError: the file is needed and can't be written to.

@@ -1,4 +1,4 @@
-"""Counts by message id what applications saw: what came to its end, what is lost or doubled."""
+"""Counts messages by id: ended, lost or doubled, as applications saw them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -38,7 +38,7 @@ def count(
         deliveries: what the consumers reported, each consumer's in order.
         exhausted: ids as found in the final queue, twice what was there twice.
         discarded: ids of which the sidecar's history says so.
-        unknown: those of the sent ones that the producer lost its broker over; they may be missing.
+        unknown: sent while the producer lost its broker; they may be missing.
     """
     known = set(sent)
     final, dropped = Counter(exhausted), Counter(discarded)

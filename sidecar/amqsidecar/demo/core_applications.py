@@ -185,7 +185,7 @@ class CoreConsumer:
 
 
 def _acknowledge_all(connection: CoreConnection, session: CoreSession, consumer: int) -> int:
-    """Acknowledge what a queue hands out now; return how many messages that were."""
+    """Acknowledge the messages that a queue delivers now; return their number."""
     session.force_delivery(consumer)
     count = 0
     while True:

@@ -130,7 +130,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Product:
-    """What differs between the brokers of the demo."""
+    """The differences between the brokers of the demo."""
 
     name: str
     folder: str

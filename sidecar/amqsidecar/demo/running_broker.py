@@ -30,7 +30,7 @@ class RunningBroker:
         url: where it listens for the sidecar's wire, with the user; without a password.
         stomp_port: where a Classic listens for STOMP, on the same host.
         password_file: holds the password; None = no password.
-        password: what is in it; None = no password.
+        password: None = no password.
     """
 
     url: BrokerUrl
@@ -57,7 +57,7 @@ class Guest:
     there before and are empty. Messages of others stay, and so do their queues.
 
     Attributes:
-        leftovers: what could not be removed, and why; each is a sentence.
+        leftovers: sentences on things that could not be removed.
     """
 
     def __init__(

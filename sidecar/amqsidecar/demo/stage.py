@@ -33,7 +33,7 @@ class DemoSchedule:
         self._lock = Lock()
 
     def rows(self) -> list[RowView]:
-        """Return what the sidecar still has to do something with; without exhausted messages."""
+        """Return waiting messages, without exhausted ones."""
         with self._opened() as store:
             rows = [] if store is None else store.list_rows(RowFilter(), 10_000)
         return [one for one in rows if one.state is not RowState.EXHAUSTED]
@@ -90,7 +90,7 @@ AFTERGLOW_MS = 600
 
 @dataclass(frozen=True)
 class Batch:
-    """Messages of one queue that fare alike."""
+    """Messages of one queue with one fate."""
 
     queue: str
     failures: int
@@ -137,7 +137,7 @@ class Snapshot:
     """A stage as it looks now.
 
     Attributes:
-        sidecar: what is to be said of the sidecar process.
+        sidecar: words on the sidecar process.
     """
 
     title: str

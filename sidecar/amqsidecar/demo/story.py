@@ -67,11 +67,11 @@ QUICK: Final = Script(many=8, few=4, spread_s=2, kill_after_s=1.5, dead_s=1)
 
 
 class Cut(Exception):
-    """The demo was told to end now."""
+    """The demo has to end now."""
 
 
 class DemoStory:
-    """What happens, in order, in a thread of its own; the view looks on."""
+    """The steps of the demo, in a thread of its own beside the view."""
 
     def __init__(self, stages: Sequence[Stage], script: Script, *, keeps: bool) -> None:
         self.stages = stages

@@ -180,7 +180,7 @@ def _numbers(one: Snapshot) -> Text:
 
 
 def closing_table(results: Mapping[str, tuple[Count, int]]) -> Table:
-    """Return what became of all messages, by broker; with how often a consumer failed."""
+    """Return the fates of all messages by broker, and how often a consumer failed."""
     title = "By message id, as the consumers saw them"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("broker", no_wrap=True)

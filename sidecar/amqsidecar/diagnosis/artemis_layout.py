@@ -279,7 +279,7 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
 def copies_finding(
     intake: Sequence[IntakeQueue], roles: Sequence[Mapping[str, Any]], *, has_keys: bool
 ) -> Iterator[Finding]:
-    """Yield who may write to and read the queue of the listener's copies, if a run reads it.
+    """Yield the roles with rights on the queue of the listener's copies, if a run reads it.
 
     Args:
         intake: the queues that a run reads.
@@ -312,7 +312,7 @@ def copies_finding(
 def reject_finding(
     acceptors: Sequence[str], settings_of: Mapping[str, Settings]
 ) -> Iterator[Finding]:
-    """Yield what the broker does with a message that an AMQP client rejects."""
+    """Yield the broker's treatment of a message that an AMQP client rejects."""
     if not acceptors:
         return
     destroying = [

@@ -25,7 +25,7 @@ def cause_note_findings(
     address_settings: Mapping[str, Any],
     allowed_origins: tuple[str, ...],
 ) -> Iterator[Finding]:
-    """Yield whether notes are read, where lost ones go, and what a verdict could do.
+    """Yield whether notes are read, where lost notes go, and possible effects of verdicts.
 
     Args:
         notes: how they are read.

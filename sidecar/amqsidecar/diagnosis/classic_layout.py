@@ -78,7 +78,7 @@ def interceptor_findings(
 
     Args:
         rules: None = none were given.
-        allowed: what the operator allows to copy it.
+        allowed: permitted copies.
     """
     if rules is None or not rules.interceptors.are_known:
         yield new_finding("interceptors_unknown", "policy.source")

@@ -77,7 +77,7 @@ def _facts(connection: "psycopg.Connection[Any]", said: dict[str, Any]) -> Datab
 
 
 def _is_near(host: str) -> bool:
-    """Return whether what is sent to a host does not leave the machine."""
+    """Return whether a connection to a host stays on this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -276,7 +276,7 @@ class Doctor:
     def _look_at_disk_again(self) -> None:
         """Drop all findings of the broker if its disk became full during the examination.
 
-        Why: over STOMP, what such a broker answers to a send reads as a missing permission.
+        Why: over STOMP such a broker's answer to a send reads as a missing permission.
         """
         before, self._found = self._found, []
         with suppress(BrokerRefused, LinkLost), self._looking() as link:
@@ -288,7 +288,7 @@ class Doctor:
             self._found_of_sources = []
 
     def _judge_given_up(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
-        """Report what becomes of messages that consumers give up, with the listener or without."""
+        """Report the fate of messages that consumers give up, with the listener or without."""
         if (tells := trials.features.roles) is not None:
             self._found += copies_finding(
                 intake, tells.roles(INTERCEPTED), has_keys=self._settings.has_copy_keys
@@ -449,7 +449,7 @@ class Doctor:
     def _count_exhausted(
         self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
     ) -> None:
-        """Report messages that wait for a person, and unknown ones where browsing is permitted."""
+        """Report messages that wait for a person, and unknown ones if browsing is permitted."""
         settings, held = self._settings, dict[Destination, int]()
         known = settings.schedule.exhausted
         names = dict.fromkeys([*finals, *(parse_destination(one.queue) for one in known)])

@@ -49,7 +49,7 @@ CellOutcome = str | tuple[str, ...]
 
 
 class FidelityRow(NamedTuple):
-    """Cells of one outcome: the product of what each column names."""
+    """Cells of one outcome: the product of its columns."""
 
     brokers: tuple[str, ...]
     wire: str
@@ -84,7 +84,7 @@ class Summary(NamedTuple):
         altered: subjects by id of the difference that some client sees.
         refused: subjects that stay in the dead-letter queue, for some other producer.
         refused_by: these producers, where not all others are; else none.
-        refused_of: producers of which everything stays there, or nearly.
+        refused_of: producers whose messages are nearly all refused.
     """
 
     whole: tuple[str, ...]
@@ -141,10 +141,10 @@ def _share_refused(producer: str, rows: Iterable[FidelityRow]) -> float:
 
 
 def summary(kind: BrokerKind, wire: str) -> tuple[str, ...]:
-    """Return sentences on what a wire carries whole, alters and refuses; () = not recorded.
+    """Return sentences on the messages that a wire carries, alters, refuses; () = not recorded.
 
     Args:
-        kind: the product; what is said holds for each recorded version of it.
+        kind: the product, in all its recorded versions.
         wire: openwire, amqp or stomp; for Classic, amqp speaks of both kinds of connector.
     """
     names = [name for name, (known, _) in BROKERS.items() if known is kind]

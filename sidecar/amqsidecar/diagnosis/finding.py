@@ -14,7 +14,7 @@ class Severity(StrEnum):
     Attributes:
         OK: checked, and right.
         NOTE: worth knowing.
-        WARNING: nothing is lost, but something will not happen as one may expect.
+        WARNING: nothing is lost, but the sidecar will not act as expected.
         PROBLEM: a run would lose, double or alter messages, or could not do its work.
     """
 
@@ -49,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing that was found out.
 
     Attributes:
-        subject: what it is about: a destination, a file, the user.
+        subject: such as a destination, a file, the user.
         what: one sentence.
         mend: the line of configuration that mends it, to be copied; "" = nothing is to be mended,
             or no single line does it.

@@ -66,8 +66,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         operation: in the broker's words, such as `read from` or `CONSUME`.
-        permission: what the configuration calls it, such as `read` or `consume`.
-        destination: what it is about; on Artemis an address, as a queue.
+        permission: its name in the configuration, such as `read` or `consume`.
+        destination: on Artemis an address, as a queue.
         remark: how sure that is, where the broker has not said it; "" = it has.
     """
 

@@ -1,6 +1,6 @@
 """What is known of a broker's release: whether it was tested, and which of its faults concern us.
 
-The only table of releases in the product: a run logs what it says, doctor reports it.
+The only table of releases in the product: a run logs it, doctor reports it.
 """
 
 import re

@@ -49,12 +49,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_of(user: str) -> str:
-    """Return what stands in lines for the group of a user of Classic, which no broker names."""
+    """Return the placeholder for a Classic user's group, which no broker names."""
     return f"GROUP-OF-{user}"
 
 
 def role_of(user: str) -> str:
-    """Return what stands in lines for the role of a user of Artemis, which no broker names."""
+    """Return the placeholder for an Artemis user's role, which no broker names."""
     return f"ROLE-OF-{user}"
 
 

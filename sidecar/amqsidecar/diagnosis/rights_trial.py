@@ -1,4 +1,4 @@
-"""Does in miniature what a run does to each queue, and records the broker's answers."""
+"""Tries a run's operations on each queue, and records the broker's answers."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ _TAKING = "taking dead letters"
 
 
 class RightsTrial:
-    """An attempt and its result.
+    """The attempts of an examination and their results.
 
     Attributes:
-        found: what is not a question of rights.
+        found: findings that are not about rights.
         existing: names of the queues (Artemis: addresses) that are there; None = not known.
         roles: Artemis: roles and their rights on each address with a refusal.
         is_made_for_us: Artemis: whether a run has queues made through management, so that a user
@@ -137,7 +137,7 @@ class RightsTrial:
         return False
 
     def try_keeping(self, link: LookSession, trials: Trials) -> None:
-        """Make the queues that a schedule in the broker needs, and do to them what a run does."""
+        """Make the queues of a schedule in the broker, and use them like a run."""
         for own in (WAITING_QUEUE, PARKED_QUEUE):
             problem = link.send_terms(own, makes=True).problem or trials.write(own)
             self.note(own, "sending messages that must wait or are parked", problem, wanted="send")

@@ -38,7 +38,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
         seen: dead-letter queues that were read before, canonical text.
         is_new: no sidecar has worked with it.
         problem: why it can't be opened; "" = it can, or there is none yet.
-        place: what is to be said of the database that it is in.
+        place: findings about its database.
         exhausted: where exhausted messages are, as far as it knows.
         rules: digest of the rules by sidecar at work on it.
     """
@@ -113,8 +113,8 @@ def schedule_findings(
 
     Args:
         url: `store.url`.
-        facts: what it holds.
-        encodings: what the link can send; () = the broker was not reached.
+        facts: its content.
+        encodings: that the link can send; () = the broker was not reached.
     """
     yield from facts.place
     if has_problem(facts.place):

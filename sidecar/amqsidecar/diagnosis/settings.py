@@ -25,8 +25,8 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
-        allowed_losses: what messages may lose by the operator's own word.
-        allowed_effects: what may act on a redelivery once more by the operator's own word.
+        allowed_losses: permitted by the operator.
+        allowed_effects: permitted by the operator.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.
         holds_backlog: whether dead letters that were there before are held.
         backlog_threshold: queues with at most this many are not held.

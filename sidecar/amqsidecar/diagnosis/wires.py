@@ -93,7 +93,7 @@ def _stomp_to_artemis(scheme: str) -> Finding:
 def recorded_findings(
     kind: BrokerKind, scheme: str, allowed: Collection[Loss] = ()
 ) -> Iterator[Finding]:
-    """Yield what was recorded of this wire on real brokers, with allowed losses where some are."""
+    """Yield recorded results of this wire on real brokers, with allowed losses."""
     for sentence in summary(kind, _wire(scheme)):
         if "intake.allow_lossy" in sentence and not allowed:
             continue

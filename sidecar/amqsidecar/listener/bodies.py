@@ -1,6 +1,6 @@
 """Bodies of messages that consumers have in hand: in memory, the large ones in unnamed files.
 
-A crash leaves no file. What can be kept nowhere is passed on all the same, and can't be saved.
+A crash leaves no file. A body without room is passed on, but its message can't be saved.
 """
 
 from collections.abc import Callable, Iterator

@@ -52,7 +52,7 @@ class Doorway(Generic[ClientT]):
     def enter(
         self, guest: ClientT, address: str, now_s: float, *, is_full: bool = False
     ) -> ClientT | None:
-        """Take a place; return who gives way: a former guest, or this one; None = nobody."""
+        """Take a place; return the guest that gives way, maybe this one; None = there is room."""
         place = self._place_at(address, now_s)
         crowd = self._crowd(place, len(self._places) if is_full else self._places_max)
         evicted = crowd[0] if crowd else None
@@ -70,7 +70,7 @@ class Doorway(Generic[ClientT]):
         self._unread.pop(guest, None)
 
     def pass_unread(self, guest: ClientT) -> bool:
-        """Give a place up for one of the clients that are not read; return whether there is one."""
+        """Exchange a place for one of unread clients; return whether there is one."""
         place = self._places.pop(guest)
         if not place.is_trusted:
             same = sum(one == place.address for one in self._unread.values())
@@ -95,7 +95,7 @@ class Doorway(Generic[ClientT]):
         return _Place(str(found), network, is_trusted, now_s)
 
     def _crowd(self, place: _Place, places_max: int) -> list[ClientT]:
-        """Return the guests of which one gives way for a place, the oldest first; [] = nobody."""
+        """Return the candidates to give way for a place, the oldest first; [] = none."""
         of = self._places
         if not place.is_trusted:
             same = [one for one in of if of[one].address == place.address]

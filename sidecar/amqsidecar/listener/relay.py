@@ -1,6 +1,6 @@
 """One connection through the listener: two sockets and the session between them.
 
-The relay decides nothing: it moves bytes, and stops to read one side while the other takes none.
+The relay decides nothing: it moves bytes, and stops reading one side while the other is full.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Listening(Protocol):
     """Receives the reports of relays."""
 
     def logged_in(self, relay: "Relay", is_unread: bool) -> None:
-        """Note that the broker has accepted a client's log-in, or that nobody can see it."""
+        """Note an accepted log-in, or a protocol in which log-ins are not visible."""
         ...
 
     def held(self, relay: "Relay", change: int) -> None:
@@ -248,7 +248,7 @@ class Relay:
 
     Attributes:
         held_bytes: held for the client beside messages.
-        is_logged_in: the broker has accepted its log-in, or nobody can see it.
+        is_logged_in: the broker accepted its log-in, or its protocol is not read.
     """
 
     def __init__(self, choose: ChooseSession, listening: Listening, connect: ConnectBroker) -> None:
@@ -337,7 +337,7 @@ class Relay:
             self.end(f"{type(error).__name__}: {error}", is_reset=True)
 
     def received(self, data: bytes, *, is_client: bool) -> None:
-        """Move what one side has read."""
+        """Move bytes that one side has read."""
         if self._is_over:
             return
         began_s = perf_counter()
@@ -401,7 +401,7 @@ class Relay:
     # What the server wants
 
     def drain(self) -> None:
-        """Take no more of the client; end once what it gave up is safe."""
+        """Read no more of the client; end once its given-up messages are safe."""
         self._is_leaving = True
         self._client.read(does=False)
         self._leave_if_idle()
@@ -487,7 +487,7 @@ class Relay:
         self._read_what_may()
 
     def _end_client(self) -> None:
-        """Pass the client's end on, once what it gave up is safe."""
+        """Pass the client's end on, once its given-up messages are safe."""
         if self._has_passed_end:
             return
         if self._session.is_rescuing:

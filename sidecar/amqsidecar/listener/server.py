@@ -85,7 +85,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         broker_host, broker_port: of the acceptor behind.
         broker_tls: None = plain TCP.
         sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
-        on_failure: what happens to a NACK whose message can't be saved.
+        on_failure: treatment of a NACK whose message can't be saved.
         prefixes: that the acceptor cuts off the names of destinations.
         notes: None = the sidecar reads no notes.
         keys: that seal copies; None = they have no seal.
@@ -278,7 +278,7 @@ class Listener:
     # Reports of the relays
 
     def logged_in(self, relay: Relay, is_unread: bool) -> None:
-        """Note that the broker has accepted a client's log-in, or that nobody can see it."""
+        """Note an accepted log-in, or a protocol in which log-ins are not visible."""
         if not is_unread:
             self._doorway.leave(relay)
         elif not self._doorway.pass_unread(relay):

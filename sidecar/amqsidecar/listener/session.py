@@ -1,4 +1,4 @@
-"""What a relay asks of one client's connection: bytes in, bytes and effects out; no IO."""
+"""The state machine of one client's connection: bytes in, bytes and effects out; no IO."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -88,7 +88,7 @@ class Cutter(Protocol):
         ...
 
     def rest(self) -> bytes:
-        """Return what is held back until more comes, and hold nothing back."""
+        """Return the bytes held back, and hold nothing back."""
         ...
 
 
@@ -138,7 +138,7 @@ class CutSession(ABC, Generic[CutterT, PieceT]):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held for the client beside messages: unfinished frames, names, what waits."""
+        """Bytes held for the client beside messages: frames, names, waiting pieces."""
         cut = self._from_client.held_bytes + self._from_broker.held_bytes
         names = len(self.login) + self._named_bytes
         return cut + names + sum(len(one.raw) for one in self._waiting)
@@ -146,7 +146,7 @@ class CutSession(ABC, Generic[CutterT, PieceT]):
     @property
     @abstractmethod
     def _named_bytes(self) -> int:
-        """Bytes of the names that the client gave to itself and to what is open."""
+        """Bytes of the names of the client and of its open links or subscriptions."""
 
     @property
     @abstractmethod
@@ -155,11 +155,11 @@ class CutSession(ABC, Generic[CutterT, PieceT]):
 
     @abstractmethod
     def from_client(self, data: bytes) -> list[Effect]:
-        """Take in what the client sent."""
+        """Take in bytes of the client."""
 
     @abstractmethod
     def from_broker(self, data: bytes) -> list[Effect]:
-        """Take in what the broker sent."""
+        """Take in bytes of the broker."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes kept messages what people and rules edit them to, whatever their wire."""
+"""Edits kept messages for people and rules, whatever their wire."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ from amqsidecar.model.message import (
 
 
 def edit_message(encoding: str, message: bytes, edit: MessageEdit) -> bytes:
-    """Return a kept message after an edit; what is not named in it is the same bytes.
+    """Return a kept message after an edit; parts that it does not name keep their bytes.
 
     Raises:
         EditRefused: the edit can't be made, or the message can't be taken apart.

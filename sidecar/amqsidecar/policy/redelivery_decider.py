@@ -1,4 +1,4 @@
-"""May this dead letter be redelivered, and when? What a `redeliveryPlugin` decides.
+"""The decision of a `redeliveryPlugin`: whether and when a dead letter is redelivered.
 
 Source: org.apache.activemq.broker.util.RedeliveryPlugin.sendToDeadLetterQueue.
 """

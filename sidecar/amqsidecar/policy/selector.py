@@ -55,7 +55,7 @@ _SUMS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 class _Undecided(Exception):
-    """It can't be known what the broker would answer."""
+    """The broker's answer can't be known."""
 
 
 class _Node(NamedTuple):
@@ -70,7 +70,7 @@ class Selector:
     """A filter that was read."""
 
     def __init__(self, text: str) -> None:
-        """Read a filter; one that can't be read is never decided."""
+        """Read a filter; an unreadable filter is never decided."""
         try:
             self._node = _Parser(text).read()
         except _Undecided:

@@ -108,7 +108,7 @@ def read_broker_xml(
         path: file name for messages and rule sources.
         data: the file's bytes.
         environment: where `${name}` is looked up; the broker asks Java's system properties first.
-        read_included: reads what `xi:include` names; None = includes are refused.
+        read_included: reads the files of `xi:include`; None = includes are refused.
 
     Raises:
         ConfigError: with every problem found; also where the broker refuses to start.

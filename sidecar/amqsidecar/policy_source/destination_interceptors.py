@@ -1,4 +1,4 @@
-"""Reads what copies the messages that are sent to a destination of Classic.
+"""Reads the interceptors that copy messages sent to a destination of Classic.
 
 That is `destinationInterceptors` in an `activemq.xml`, `destination_interceptors` in our policies.
 """

@@ -26,7 +26,7 @@ def rules_digest(rules: Rules | None, gates: Sequence[Mapping[str, object]] = ()
 
 
 def _plain(value: object) -> object:
-    """Return what JSON has for a value of a YAML file."""
+    """Return the JSON form of a value of a YAML file."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -128,7 +128,7 @@ def load_policy(
     plugins: Mapping[str, Plugin],
     environment: Mapping[str, str] | None = None,
 ) -> ClassicRules | ArtemisRules:
-    """Return the rules of a policy; what it is written in is found out by looking at it.
+    """Return the rules of a policy, whose format is detected.
 
     Args:
         policy: a file (XML of either broker, or YAML), a connection URI with
@@ -205,7 +205,7 @@ def with_plugins(rules: Rules, links: Sequence[PluginRules]) -> Rules:
 
 
 def _read(path: Path) -> bytes:
-    """Return the bytes of a file, of a longer one than is allowed enough to see that it is."""
+    """Return the bytes of a file, one more than allowed if it is too long."""
     with path.open("rb") as file:
         return file.read(MAX_FILE_BYTES + 1)
 

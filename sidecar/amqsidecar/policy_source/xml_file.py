@@ -27,7 +27,7 @@ def read_xml(
         path: file name for messages.
         data: the file's bytes.
         encoding: of the bytes, whatever the file declares; None = as it declares.
-        resolver: reads what the file includes; None = nothing can be read.
+        resolver: reads included files; None = nothing can be read.
 
     Raises:
         ConfigError: too large, not well-formed (every error with its line), or with a DOCTYPE.

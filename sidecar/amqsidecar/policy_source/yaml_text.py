@@ -28,7 +28,7 @@ class NotYaml(ValueError):
 
     Attributes:
         line: 1-based; None = it has no single place.
-        what: what is wrong, as the end of a sentence.
+        what: the fault, as the end of a sentence.
     """
 
     def __init__(self, line: int | None, what: str) -> None:

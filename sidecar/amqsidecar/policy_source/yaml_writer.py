@@ -73,7 +73,7 @@ def write_helm_values(rules: ClassicRules | ArtemisRules, head: str = "") -> str
 
 
 def to_mapping(rules: ClassicRules | ArtemisRules) -> dict[str, object]:
-    """Return the mapping that a YAML policy of these rules holds; what is default is left out."""
+    """Return the mapping of a YAML policy of these rules, without defaults."""
     if isinstance(rules, ArtemisRules):
         return _artemis(rules)
     content: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""`run --check`: reads what a start reads, without a start."""
+"""`run --check`: reads all files and options of a start, without a start."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -22,7 +22,7 @@ def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
 
     Args:
         config: all options.
-        awaited: options whose files do not exist yet. What is read of them is not read.
+        awaited: options whose files do not exist yet; their parts are not read.
 
     Raises:
         ConfigError: with every problem that would end that start.

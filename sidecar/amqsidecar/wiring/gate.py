@@ -1,4 +1,4 @@
-"""Connections that only ask, for people: the gate of sends, and what lies in final queues."""
+"""Read-only connections for people: the send gate, and messages in final queues."""
 
 import secrets
 from collections.abc import Iterator

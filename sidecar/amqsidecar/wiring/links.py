@@ -120,7 +120,7 @@ class LinkMaker:
         """Prepare.
 
         Args:
-            config: says where the brokers are and what links may do.
+            config: addresses and options of the brokers.
             clock: of the links.
             crash_point: called with the point of a transaction that a link has reached.
             rules: of the broker: where the messages of a dead-letter queue died, and which are
@@ -183,7 +183,7 @@ class LinkMaker:
                 the wire can't do that.
             LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
                 Each wire: the provider of tokens can't.
-            BrokerRefused: as above: it refuses us.
+            BrokerRefused: as above, if it refuses us.
         """
         url = self._config.broker.url[self._number]
         common = self._common(url, instance)

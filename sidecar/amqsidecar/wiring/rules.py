@@ -101,7 +101,7 @@ def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:
 
 
 class RunningRules:
-    """The rules of a running service: given ones, or what suits the broker that answered."""
+    """The rules of a running service: configured ones, or the connected product's defaults."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._plugins = load_plugins()

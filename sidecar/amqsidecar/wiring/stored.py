@@ -192,10 +192,10 @@ def _is_on_volume_of(journal: str, store: Path | None) -> bool:
 
 
 def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[None]:
-    """Write the journal while the block runs, where one is wanted.
+    """Write the configured journal while the block runs.
 
     Raises:
-        ConfigError: what it needs is not installed.
+        ConfigError: a library that it needs is not installed.
     """
     options, crash_point = parts.config.journal, parts.crash_point
     if not options.path:

@@ -24,7 +24,7 @@ def open_journal(path: str | None, config: Config) -> Folder:
     """Return the journal that a command is about.
 
     Raises:
-        ConfigError: none is named, or what reads it is not installed.
+        ConfigError: none is named, or its library is not installed.
     """
     named = path or config.journal.path
     if not named:

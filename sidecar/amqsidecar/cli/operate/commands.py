@@ -223,7 +223,7 @@ def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
 
 
 def _gate(config: Config) -> OpenGate | None:
-    """Return how the broker is asked what becomes of sends; None = no broker is named."""
+    """Return the opener of the broker's send gate; None = no broker is named."""
     if not config.broker.url:
         return None
     # Why here: it needs all that reads rules and connects, and most commands ask no broker.
@@ -264,7 +264,7 @@ def _is_wanted(asked: Asked, action: Action, count: int | None, *, is_whole: boo
 
 
 def _check_drift(store: Schedule, asked: Asked, wish: Wish, seen: int | None) -> None:
-    """Refuse if the count now differs too much from the confirmed one."""
+    """Refuse if the count differs too much from the confirmed count."""
     count, is_whole = _count(store, asked, wish)
     changed = drift(count or 0, seen or 0, is_whole=is_whole)
     if changed is not None:

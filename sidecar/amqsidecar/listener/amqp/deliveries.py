@@ -1,4 +1,4 @@
-"""The messages that one client has in hand over AMQP, and the links they came through; no IO."""
+"""The unsettled messages of one AMQP client, and their links; no IO."""
 
 from typing import Final
 
@@ -99,7 +99,7 @@ class ClientChannel:
         self._links[attach.number(1)] = ConsumerLink(name, source)
 
     def give_back(self, handle: int) -> None:
-        """Note that the client ends a link: what is unsettled is the broker's again."""
+        """Note that the client ends a link: its unsettled messages return to the broker."""
         name = self._forget_handle(handle)
         self._forget(name)
         for number, link in list(self._links.items()):
@@ -168,7 +168,7 @@ class ClientChannel:
 
     @staticmethod
     def drop(messages: list[UnsettledMessage]) -> None:
-        """Forget what was kept of messages."""
+        """Release the kept bodies of messages."""
         for one in messages:
             one.body.discard()
 

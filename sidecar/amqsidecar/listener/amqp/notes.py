@@ -1,4 +1,4 @@
-"""What a disposition of a consumer says, and the notes that keep it (`cause-notes.md`); no IO."""
+"""Dispositions of consumers, and the notes that keep them (`cause-notes.md`); no IO."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -93,7 +93,7 @@ def _chosen_delay_ms(annotations: bytes, now_ms: int) -> int:
 
 
 class Identity(NamedTuple):
-    """What joins a note with its message.
+    """The properties that join a note with its message.
 
     Attributes:
         message_id: as text.

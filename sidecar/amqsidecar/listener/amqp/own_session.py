@@ -35,7 +35,7 @@ class Parcel(NamedTuple):
     Attributes:
         link: `COPIES` or `NOTES`.
         size: in bytes.
-        content: yields it; raises OSError when what was kept can't be read.
+        content: yields it; raises OSError if kept bytes can't be read.
     """
 
     link: int
@@ -192,7 +192,7 @@ class _FramedParcel(NamedTuple):
         """Yield the frames.
 
         Raises:
-            OSError: what was kept can't be read.
+            OSError: kept bytes can't be read.
         """
         left = self.parcel.size
         waiting = bytearray()

@@ -1,4 +1,4 @@
-"""The copies by which the listener saves what was given up over AMQP, on Artemis; no IO."""
+"""The listener's copies of messages given up over AMQP on Artemis; no IO."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -36,7 +36,7 @@ class ClientIdentity(NamedTuple):
         """Return why a message died, for its history.
 
         Args:
-            outcome: what the client answered.
+            outcome: the client's answer.
             reason: in its own words; "" = none.
         """
         who = self.login or "an AMQP client"
@@ -77,7 +77,7 @@ class Copy:
 
         Raises:
             UndecodableMessage: that can't be done.
-            OSError: what was kept can't be read.
+            OSError: kept bytes can't be read.
         """
         beginning = b""
         for piece in message.body.pieces():

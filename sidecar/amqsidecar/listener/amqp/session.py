@@ -116,7 +116,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         return bool(self._rescues or self._current)
 
     def from_client(self, data: bytes) -> list[Effect]:
-        """Take in what the client sent."""
+        """Take in bytes of the client."""
         if self._client_is_plain:
             return [ToBroker(data)]
         try:
@@ -127,7 +127,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         return self._done()
 
     def from_broker(self, data: bytes) -> list[Effect]:
-        """Take in what the broker sent."""
+        """Take in bytes of the broker."""
         if self._broker_is_plain:
             return [ToClient(data)]
         out: list[bytes] = []
@@ -184,7 +184,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
     # The client's side
 
     def _advance(self) -> None:
-        """Pass on what the client sent, as far as it need not wait."""
+        """Pass on the client's bytes until they have to wait."""
         out: list[bytes] = []
         try:
             self._pass_on(out)
@@ -234,7 +234,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         return answer if notes is not None and notes.are_obeyed else None
 
     def _client_frame(self, said: Performative, answer: Answer | None, raw: bytes) -> bool:
-        """Note what a frame of the client does; return whether it is passed on as it is."""
+        """Follow a frame of the client; return whether it is passed on unchanged."""
         channel = self._by_client.get(said.channel)
         match said.code:
             case frames.OPEN:
@@ -335,7 +335,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
 
     @staticmethod
     def _forward(channel: ClientChannel, said: Performative, answer: Answer, raw: bytes) -> bytes:
-        """Return what makes the message a dead letter on Classic."""
+        """Return the frame that makes the message a dead letter on Classic."""
         if answer.how is GiveUp.REJECTED:
             return raw
         fields = [*said.fields[:4], described(frames.REJECTED, []), *said.fields[5:]]
@@ -355,7 +355,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
     # The broker's side
 
     def _broker_piece(self, piece: FrameFragment) -> bool:
-        """Note what a piece says; return whether the client gets it."""
+        """Follow a piece of the broker; return whether the client gets it."""
         if piece.kind is FragmentKind.WHOLE or piece.kind is FragmentKind.HEAD:
             if piece.raw[5] == _SASL_TYPE:
                 return True
@@ -498,7 +498,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             self._effects.append(ToBroker(frame))
 
     def _answered(self, number: int, state: bytes) -> None:
-        """Note the broker's answer to what the listener has sent."""
+        """Note the broker's answer to a message of the listener."""
         code, fields = read_described(state)
         if code == frames.REJECTED:
             self._not_taken(read_error(fields[0] if fields else amqp.NULL))
@@ -529,7 +529,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             self._finish()
 
     def _finish(self) -> None:
-        """Settle what copies and acceptances, or notes, are safe for."""
+        """Settle messages whose copies and acceptances, or notes, are safe."""
         for rescue in self._current:
             if rescue.forward:
                 self._effects.append(ToBroker(rescue.forward))
@@ -565,7 +565,7 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
             self._notes_refused(why)
 
     def _notes_refused(self, why: str) -> None:
-        """Write no more notes; pass on what waits for one, as without a listener."""
+        """Write no more notes; pass on dispositions that wait for one."""
         self._notes = None
         current = [one for one in self._current if one.needs_notes]
         if self._transaction and current:

@@ -84,7 +84,7 @@ def send_head(
         key: that seals the copy; None = it has no seal.
 
     Raises:
-        OSError: what was kept of the message can't be read.
+        OSError: kept bytes of the message can't be read.
     """
     headers = read_head(header_lines(message.head))
     address = nack.without_prefix((first(headers, b"destination") or b"").decode(errors="replace"))

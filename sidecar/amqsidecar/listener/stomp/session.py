@@ -69,12 +69,12 @@ class _Rescue:
 
 
 class _Commit(NamedTuple):
-    """A COMMIT whose receipt is awaited, before what was given up in the transaction is saved.
+    """A COMMIT whose receipt is awaited before the transaction's NACKs are saved.
 
     Attributes:
         receipt: ours.
         nacks: heads of the NACK frames.
-        client_receipt: what the client asked for, as it stands in its frame; b"" = nothing.
+        client_receipt: the client's own receipt header, encoded; b"" = none.
     """
 
     receipt: bytes
@@ -102,7 +102,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         Args:
             budget: for the bodies that are kept.
             key: unguessable and unique, so that names made of it are unique, too.
-            on_failure: what happens to a NACK whose message can't be saved.
+            on_failure: treatment of a NACK whose message can't be saved.
             prefixes: that the acceptor cuts off the names of destinations.
             keys: that seal copies; None = they have no seal.
         """
@@ -133,7 +133,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return bool(self._rescues) or self._commit is not None
 
     def from_client(self, data: bytes) -> list[Effect]:
-        """Take in what the client sent."""
+        """Take in bytes of the client."""
         if not self._is_known:
             data = self._know(data)
         if self._client_is_plain:
@@ -147,7 +147,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return self._done()
 
     def from_broker(self, data: bytes) -> list[Effect]:
-        """Take in what the broker sent."""
+        """Take in bytes of the broker."""
         if self._broker_is_plain:
             return self._done([ToClient(data)])
         out: list[bytes] = []
@@ -186,7 +186,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
     # The client's side
 
     def _know(self, data: bytes) -> bytes:
-        """Find out from the first bytes whether the client speaks STOMP; return what is decided."""
+        """Detect by the first bytes whether the client speaks STOMP; return the decision."""
         data = self._from_client.rest() + data
         begin = data.lstrip(b"\r\n")[:9]
         if any(begin.startswith(word) for word in _FIRST_WORDS):
@@ -215,7 +215,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return self._done([ToBroker(self._from_client.rest())])
 
     def _advance(self) -> None:
-        """Pass on what the client sent, as far as it need not wait."""
+        """Pass on the client's bytes until they have to wait."""
         out: list[bytes] = []
         while self._waiting and not self._is_over:
             piece = self._waiting[0]
@@ -247,7 +247,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return not self._rescues or (command == b"NACK" and len(self._receipts) < AT_ONCE_MAX)
 
     def _client_frame(self, piece: Piece) -> bool:
-        """Note what a frame of the client does; return whether it is passed on as it is."""
+        """Follow a frame of the client; return whether it is passed on unchanged."""
         command = command_of(piece.head)
         if command not in _NOTED:
             return True
@@ -367,7 +367,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         return nacks
 
     def _committed(self, commit: _Commit) -> None:
-        """Save what was given up in a transaction that is committed now."""
+        """Save the messages given up in a committed transaction."""
         self._commit = None
         for head in commit.nacks:
             covered = self._deliveries.covered(dict(reversed(read_head(header_lines(head)))))
@@ -397,7 +397,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
     # The broker's side
 
     def _take_broker_piece(self, piece: Piece) -> bool:
-        """Note what a piece says; return whether the client gets it."""
+        """Follow a piece of the broker; return whether the client gets it."""
         kind = piece.kind
         if kind is PieceKind.WHOLE or kind is PieceKind.HEAD:
             return self._broker_frame(piece)

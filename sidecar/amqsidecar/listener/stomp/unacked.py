@@ -1,4 +1,4 @@
-"""The messages that one client has in hand, and the subscriptions they came through; no IO."""
+"""The unacknowledged messages of one client, and their subscriptions; no IO."""
 
 from typing import Final
 
@@ -44,7 +44,7 @@ class UnackedMessage:
 
     Attributes:
         head: of its MESSAGE frame.
-        body: what is kept of its body.
+        body: the kept part of its body.
         given_up_in: the transaction in which it was given up; b"" = it was not.
     """
 
@@ -143,7 +143,7 @@ class Deliveries:
         return covered
 
     def abort(self, transaction: bytes) -> None:
-        """Undo what was given up in a transaction."""
+        """Keep the messages of an aborted transaction."""
         for one in self._messages.values():
             if one.given_up_in == transaction:
                 one.given_up_in = b""
