@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from amqsidecar import diagnosis
 from amqsidecar.cli import main
 from amqsidecar.cli.doctor_command import in_place
 from amqsidecar.config.load import load_config
+from amqsidecar.diagnosis.finding import kinds
 
 FILE = """\
 broker:
@@ -71,21 +73,23 @@ def test_other_lines_stay_as_they_are() -> None:
 
 def cures() -> set[str]:
     """Return the cures by options and by commands that `diagnosis` can print, names filled in."""
-    found = set()
+    found: set[str] = set()
+    texts = [kind.mend.format_map(defaultdict(lambda: "NAME")) for kind in kinds().values()]
     for path in Path(diagnosis.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         joined = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
         pieces = {part for parts in joined for part in parts}
         alone = {node for node in ast.walk(tree) if isinstance(node, ast.Constant)} - pieces
-        texts: list[Sequence[ast.expr]] = [*joined, *([one] for one in alone)]
-        for parts in texts:
-            text = "".join(
-                str(one.value) if isinstance(one, ast.Constant) else "NAME" for one in parts
-            )
-            if re.match(r"amqsidecar [a-z]|[a-z]+: \{.*\}", text):
-                text = re.sub(r"broker: \{url: .*\}", "broker: {url: artemis://host:1}", text)
-                text = text.replace("://…", "://user@host:5432/database")
-                found.add(text.replace("{kind: NAME}", "{kind: artemis}"))
+        expressions: list[Sequence[ast.expr]] = [*joined, *([one] for one in alone)]
+        texts += [
+            "".join(str(one.value) if isinstance(one, ast.Constant) else "NAME" for one in parts)
+            for parts in expressions
+        ]
+    for text in texts:
+        if re.match(r"amqsidecar [a-z]|[a-z]+: \{.*\}", text):
+            cure = re.sub(r"broker: \{url: .*\}", "broker: {url: artemis://host:1}", text)
+            cure = cure.replace("://…", "://user@host:5432/database")
+            found.add(cure.replace("{kind: NAME}", "{kind: artemis}"))
     return found
 
 

@@ -186,7 +186,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
     # The client's side
 
     def _know(self, data: bytes) -> bytes:
-        """Detect by the first bytes whether the client speaks STOMP; return the decision."""
+        """Detect by the first bytes whether the client speaks STOMP; return bytes to pass on."""
         data = self._from_client.rest() + data
         begin = data.lstrip(b"\r\n")[:9]
         if any(begin.startswith(word) for word in _FIRST_WORDS):
